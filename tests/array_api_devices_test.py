@@ -1,0 +1,267 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Every device that the Array API's inspection offers can be used (jax#27606).
+
+What needs its own set of backends runs in a child: this file, started with the
+name of a function below. A child prints what it saw as JSON, and the test that
+started it judges.
+"""
+import contextlib
+import inspect
+import json
+import os
+import socket
+import subprocess
+import sys
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import array_api_compat
+import array_api_extra as xpx
+import jax
+from jax._src import test_util as jtu
+from jax._src import xla_bridge as xb
+from jax._src.lib import xla_client as xc
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+CHILD = sys.argv[1:2] == ["child"]  # which asks for its own devices
+if not CHILD and hasattr(jtu, "request_cpu_devices"):
+  jtu.request_cpu_devices(8)
+elif not CHILD:
+  os.environ.setdefault(
+      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+HOST = np.arange(6, dtype=np.float32)
+
+# Name: the call with device=d, and what NumPy makes of it (None: no values).
+CREATION = {
+    "arange": (lambda d: jnp.arange(1, 9, 2, device=d), np.arange(1, 9, 2)),
+    "array": (lambda d: jnp.array([1.5, 2], device=d), np.array([1.5, 2])),
+    "asarray": (lambda d: jnp.asarray(HOST, device=d), HOST),
+    "astype": (lambda d: jnp.astype(jnp.asarray(HOST), "int8", device=d),
+               HOST.astype("int8")),
+    "empty": (lambda d: jnp.empty((2, 3), device=d), None),
+    "empty_like": (lambda d: jnp.empty_like(HOST, device=d), None),
+    "eye": (lambda d: jnp.eye(3, 4, k=1, device=d), np.eye(3, 4, k=1)),
+    "fft.fftfreq": (lambda d: jnp.fft.fftfreq(6, device=d), np.fft.fftfreq(6)),
+    "fft.rfftfreq": (lambda d: jnp.fft.rfftfreq(6, device=d),
+                     np.fft.rfftfreq(6)),
+    "from_dlpack": (lambda d: jnp.from_dlpack(HOST, device=d), HOST),
+    "full": (lambda d: jnp.full((2, 3), 7, device=d), np.full((2, 3), 7)),
+    "full_like": (lambda d: jnp.full_like(HOST, HOST[::-1], device=d),
+                  HOST[::-1]),
+    "linspace": (lambda d: jnp.linspace(0, 1, 5, device=d),
+                 np.linspace(0, 1, 5)),
+    "ones": (lambda d: jnp.ones(3, device=d), np.ones(3)),
+    "ones_like": (lambda d: jnp.ones_like(HOST, device=d), np.ones(6)),
+    "zeros": (lambda d: jnp.zeros(3, device=d), np.zeros(3)),
+    "zeros_like": (lambda d: jnp.zeros_like(HOST, device=d), np.zeros(6)),
+}
+
+
+def info():
+  return jnp.__array_namespace_info__()
+
+
+def usable(device):
+  """Whether each creation function puts on `device` what NumPy makes."""
+  for call, want in CREATION.values():
+    x = call(device)
+    y = jnp.zeros(x.shape, x.dtype).to_device(device)
+    if device is not None and not (x.device is device and y.device is device):
+      return False
+    if want is not None and not np.allclose(x, want):
+      return False
+  return True
+
+
+def seen():
+  """devices(), in terms that another process can read."""
+  out = []
+  for d in info().devices():
+    row = {"usable": False}
+    with contextlib.suppress(Exception):
+      row["usable"] = usable(d)
+    if d is not None:
+      name, = (name for name, c in xb.backends().items() if c is d.client)
+      row.update(backend=name, id=d.id, process=d.process_index)
+    out.append(row)
+  return out
+
+
+def in_one_backend(backend, ids, process=0):
+  return [dict(usable=True, backend=backend, id=i, process=process)
+          for i in ids]
+
+
+def run_two_backends(priority):
+  """A second CPU client named other, and a third that cannot start."""
+  def broken():
+    raise RuntimeError("no such hardware")
+  xb.register_backend_factory("other", xc.make_cpu_client,
+                              priority=int(priority), fail_quietly=True)
+  xb.register_backend_factory("broken", broken, priority=500,
+                              fail_quietly=True)
+  print(json.dumps(seen()))
+
+
+def run_job(address, process):
+  """One of two processes with two devices each."""
+  jax.distributed.initialize(address, num_processes=2, process_id=int(process))
+  print(json.dumps(seen()))
+
+
+def start_child(*args, platforms="", num_devices):
+  env = dict(os.environ, JAX_PLATFORMS=platforms, TF_CPP_MIN_LOG_LEVEL="3",
+             XLA_FLAGS=f"--xla_force_host_platform_device_count={num_devices}")
+  return subprocess.Popen(
+      [sys.executable, os.path.abspath(__file__), "child", *map(str, args)],
+      env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result_of(child):
+  try:
+    out, err = child.communicate(timeout=50)
+  finally:
+    child.kill()
+  if child.returncode:
+    raise RuntimeError(f"child exited with {child.returncode}:\n{err[-3000:]}")
+  return json.loads(out.splitlines()[-1])
+
+
+class ArrayApiDevicesTest(jtu.JaxTestCase):
+
+  def test_one_backend(self):
+    devices = info().devices()
+    self.assertEqual(list(devices), [None, *jax.local_devices()])
+    newer = jax.__version_info__ >= (0, 12)
+    self.assertIsInstance(devices, tuple if newer else list)
+
+  def test_default_device_is_listed(self):
+    self.assertIsNone(info().default_device())
+    self.assertIn(None, info().devices(), "devices() lacks the default device")
+
+  def test_docstrings_say_what_none_means(self):
+    for method in (info().devices, info().default_device):
+      doc = method.__doc__ or "no docstring"
+      self.assertIn("``None``", doc)
+      self.assertIn(":func:`jax.default_device`", doc)
+
+  def check_two_backends(self, priority, first, second):
+    child = start_child("run_two_backends", priority, num_devices=2)
+    self.assertEqual(
+        result_of(child),
+        [{"usable": True}, *in_one_backend(first, range(2)),
+         *in_one_backend(second, range(2))],
+        "devices() is not None, then the default backend's, then the other's")
+
+  def test_two_backends_default_registered_first(self):
+    self.check_two_backends(-10, "cpu", "other")
+
+  def test_two_backends_default_registered_last(self):
+    self.check_two_backends(10, "other", "cpu")
+
+  def test_two_processes(self):
+    with socket.socket() as s:
+      s.bind(("localhost", 0))
+      address = f"localhost:{s.getsockname()[1]}"
+    children = [start_child("run_job", address, p, platforms="cpu",
+                            num_devices=2) for p in range(2)]
+    try:
+      results = [result_of(child) for child in children]
+    finally:
+      for child in children:
+        child.kill()
+    for process, rows in enumerate(results):
+      self.assertEqual(
+          [row.get("process") for row in rows], [None, process, process],
+          f"devices() in process {process} is not None and its own two")
+      self.assertEqual(rows, [{"usable": True}, *in_one_backend(
+          "cpu", [row["id"] for row in rows[1:]], process)])
+
+  def test_default_device_setting_moves_nothing_in_the_list(self):
+    before = info().devices()
+    with jax.default_device(jax.devices()[3]):
+      self.assertEqual(info().devices(), before)
+      self.assertIsNone(info().default_device())
+      self.assertIs(jnp.zeros(3, device=None).device, jax.devices()[3])
+      self.assertIs(jnp.zeros(3, device=jax.devices()[1]).device,
+                    jax.devices()[1])
+
+  def test_no_device_argument_is_forgotten_here(self):
+    taking = set()
+    for prefix, module in ("", jnp), ("fft.", jnp.fft):
+      for name in dir(module):
+        with contextlib.suppress(TypeError, ValueError):
+          if "device" in inspect.signature(getattr(module, name)).parameters:
+            taking.add(prefix + name)
+    self.assertEqual(taking, set(CREATION))
+
+  @parameterized.product(name=sorted(CREATION), x64=[False, True])
+  def test_creation(self, name, x64):
+    call, want = CREATION[name]
+    with jax.experimental.enable_x64(x64) if hasattr(
+        jax.experimental, "enable_x64") else jax.enable_x64(x64):
+      free = call(None)
+      self.assertIs(free.device, jax.devices()[0])
+      if want is not None:
+        np.testing.assert_allclose(free, want, rtol=1e-6)
+      for d in jax.devices():
+        x = call(d)
+        self.assertIs(x.device, d)
+        self.assertEqual(x.aval.dtype, free.aval.dtype)
+        if want is not None:
+          np.testing.assert_array_equal(x, free)
+        self.assertIs(free.to_device(d).device, d)
+        self.assertIs(x.to_device(None).device, d)
+
+  @parameterized.parameters(False, True)
+  def test_array_api_compat_helpers(self, jit):
+    x = jnp.arange(4.)
+    for d in [None, *jax.devices()]:
+      y = array_api_compat.to_device(x, d)
+      self.assertIs(array_api_compat.device(y), d or jax.devices()[0])
+      self.assertIs(array_api_compat.get_namespace(y), jnp)
+
+    def double(x):
+      xp = array_api_compat.array_namespace(x)
+      return x + xp.asarray(HOST[:4], device=array_api_compat.device(x))
+
+    # Under jit compat's device() is None: jit decides.
+    y = (jax.jit(double) if jit else double)(x.to_device(jax.devices()[2]))
+    self.assertIs(y.device, jax.devices()[2])
+    np.testing.assert_array_equal(y, 2 * HOST[:4])
+
+  def test_array_api_extra(self):
+    for d in [None, *jax.devices()]:
+      x = jnp.linspace(-1., 1., 4, device=d)
+      at = d or jax.devices()[0]
+      self.assertEqual(xpx.default_dtype(jnp, device=d)
+                       if hasattr(xpx, "default_dtype") else x.dtype, x.dtype)
+      for y, want in (
+          (xpx.create_diagonal(x), np.diag(np.asarray(x))),
+          (xpx.sinc(x), np.sinc(np.asarray(x))),
+          (xpx.pad(x, 1), np.pad(np.asarray(x), 1)),
+          (xpx.at(x, 1).set(9.), np.where(np.arange(4) == 1, 9., x))):
+        self.assertIs(array_api_compat.device(y), at)
+        np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)
+
+
+if __name__ == "__main__":
+  if CHILD:
+    globals()[sys.argv[2]](*sys.argv[3:])
+  else:
+    absltest.main(testLoader=jtu.JaxTestLoader())
