@@ -1,0 +1,186 @@
+"""The commands of build/build.py."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+import json
+import pathlib
+import shutil
+import sys
+from typing import Any
+
+from mend import (bases, cache, checking, drift, envs, interpreters, patches,
+                  report, reproduce, source, testing, tree, upstream, wheel)
+from mend.errors import MendError
+
+COMMAND = "python3 build/build.py"
+
+
+def _build(args: argparse.Namespace) -> int:
+  if args.wheels != "jax":
+    raise MendError(f"--wheels={args.wheels} is not built here, only jax; the "
+                    "stock jaxlib is used.", f"{COMMAND} build --wheels=jax")
+  out = pathlib.Path(args.output_path).absolute()
+  tree.require_writable(out)
+  status = 0
+  for base in bases.chosen(args.base):
+    status |= _build_one(base, out, args)
+  return status
+
+
+def _build_one(base: bases.Base, out: pathlib.Path,
+               args: argparse.Namespace) -> int:
+  made, python = wheel.build(base, args.python_version, args.patches)
+  out.mkdir(parents=True, exist_ok=True)
+  final = out / made.name
+  with cache.whole(final) as whole:
+    shutil.copyfile(made, whole)
+  series = patches.for_base(_chosen_series(args.patches), base)
+  items = reproduce.collect(series)
+  deps = envs.dependencies(base, python)
+  with report.step("installing the wheels into private environments"):
+    pristine = envs.with_wheel(wheel.pristine(base), deps, f"pristine-{base.version}")
+    mended = envs.with_wheel(made, deps, f"mended-{base.version}")
+  before = reproduce.remembered(items, pristine, f"pristine jax {base.version}")
+  after = reproduce.remembered(items, mended, f"jax {base.mended}")
+  report.say(f"\njax {base.mended} against jax {base.version}:\n")
+  report.say(report.table(("report", "regression", "pristine", "mended"),
+                          reproduce.proof_rows(items, before, after)))
+  failed = sum(o.status == reproduce.FAIL for o in after)
+  report.say(f"\nProof: {len(items)} regressions, "
+             f"{sum(o.status == reproduce.FAIL for o in before)} fail on "
+             f"pristine, {failed} on mended.")
+  report.say(f"Wheel: {final}\nInstall it: python3 -m pip install '{final}'\n")
+  return 1 if failed or not items else 0
+
+
+def _chosen_series(names: list[str] | None) -> Sequence[patches.Patch]:
+  series = patches.load()
+  return patches.select(series, names) if names else series
+
+
+def _apply(args: argparse.Namespace) -> int:
+  if bool(args.tree) == bool(args.output_path):
+    raise MendError("apply needs one of --output_path=DIR (a new tree) and "
+                    "--tree=DIR (an existing one).",
+                    f"{COMMAND} apply --base=0.6.0 --output_path=DIR")
+  (base,) = bases.chosen(args.base if args.base != "all" else None)
+  target = pathlib.Path(args.tree or args.output_path).absolute()
+  if args.output_path:
+    tree.require_empty(target)
+  origin = source.pristine(base)
+  result = tree.mended(_chosen_series(args.patches), base, origin,
+                       checkout=target if args.tree else None)
+  for name in sorted(result.files):
+    report.say(f"{'edit' if name in result.edited else 'add '} {name}")
+  report.say(f"{len(result.patches)} patches, {result.edits} edits in "
+             f"{len(result.edited)} files, {len(result.added)} new files.")
+  if args.dry_run:
+    report.say("Dry run: nothing written.")
+    return 0
+  python = interpreters.for_base(base)
+  if args.tree:
+    tree.write_onto(result, origin, target, python)
+  else:
+    tree.write_copy(result, origin, target, python)
+  report.say(f"Mended jax {base.mended}: {target}")
+  return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+  return checking.check(bases.chosen(args.base or "all"), args.record)
+
+
+def _status(args: argparse.Namespace) -> int:
+  return checking.status(args.json)
+
+
+def _reproduce(args: argparse.Namespace) -> int:
+  python = args.python or shutil.which("python3") or sys.executable
+  what = reproduce.describe(python)
+  items = reproduce.collect(patches.load())
+  outcomes = reproduce.run_all(items, python, what)
+  failed = sum(o.status == reproduce.FAIL for o in outcomes)
+  if args.json:
+    rows = [{"report": i.report, "defect": i.line, "patch": i.patch,
+             "status": o.status, "seen": o.seen}
+            for i, o in zip(items, outcomes)]
+    report.say(json.dumps({"environment": what, "python": python,
+                           "results": rows}, indent=1))
+  else:
+    report.say(f"\n{what} ({python})\n")
+    report.say(report.table(
+        ("report", "regression", "result", "seen"),
+        [(i.report, i.line, o.status, report.shorten(o.seen, 60))
+         for i, o in zip(items, outcomes)]))
+    report.say(f"\n{failed} of {len(items)} known defects are in this environment.")
+    if failed:
+      report.say(f"Next: {COMMAND} build --wheels=jax --base=V, then install it")
+  return 1 if failed or not items else 0
+
+
+def _test(args: argparse.Namespace) -> int:
+  if args.upstream:
+    return upstream.run(pathlib.Path(args.upstream), bases.chosen(args.base),
+                        args.only or [], args.time, args.patches)
+  return testing.run(bases.chosen(args.base or "all"), args.tests,
+                     args.python_version)
+
+
+def _names(text: str) -> list[str]:
+  return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(prog="build.py", description=__doc__)
+  commands = parser.add_subparsers(dest="command", required=True)
+
+  def add(name: str, function: Callable[[argparse.Namespace], int], text: str,
+          *options: tuple[str, dict[str, Any]]) -> None:
+    sub = commands.add_parser(name, help=text, description=text)
+    for flag, settings in options:
+      sub.add_argument(flag, **settings)
+    sub.set_defaults(function=function)
+
+  base: tuple[str, dict[str, Any]] = ("--base", {"help": "a base release, a list a,b, or all"})
+  chosen: tuple[str, dict[str, Any]] = (
+      "--patches", {"type": _names, "help": "only these patches: a,b"})
+  output: dict[str, Any] = {"help": "the folder to write to"}
+  python = ("--python_version", {"help": "such as 3.12: build and prove with it"})
+  add("build", _build, "builds the wheel and proves it",
+      ("--wheels", {"default": "jax", "help": "jax (the only one)"}), base,
+      ("--output_path", {**output, "default": "dist"}), python, chosen)
+  add("apply", _apply, "writes the mended source tree", base,
+      ("--output_path", output),
+      ("--tree", {"help": "an unmodified jax source tree, edited in place"}),
+      ("--dry_run", {"action": "store_true", "help": "write nothing"}), chosen)
+  add("check", _check, "checks every edit on every base, and originality", base,
+      ("--record", {"action": "store_true",
+                    "help": "you have reviewed the definitions: keep their hashes"}))
+  add("status", _status, "a table of patches and bases",
+      ("--json", {"action": "store_true", "help": "for machines"}))
+  add("reproduce", _reproduce, "which known defects a Python's jax has",
+      ("--python", {"help": "the Python to look at (python3 on PATH)"}),
+      ("--json", {"action": "store_true", "help": "for machines"}))
+  add("test", _test, "the project's tests, or upstream's with --upstream",
+      ("tests", {"nargs": "*", "metavar": "TEST",
+                 "help": "test files or patch names (all)"}), base, python,
+      ("--upstream", {"metavar": "DIR", "help": "a jax source checkout"}),
+      ("--only", {"nargs": "+", "metavar": "FILE",
+                  "help": "with --upstream: these test files"}),
+      ("--time", {"type": float, "default": 120.0, "metavar": "S",
+                  "help": "with --upstream: seconds for one test (120)"}), chosen)
+  return parser
+
+
+def main(argv: Sequence[str]) -> int:
+  args = _parser().parse_args(argv)
+  try:
+    return args.function(args)
+  except MendError as e:
+    print(f"build.py {args.command}: {e}", file=sys.stderr)
+    return 2
+  except KeyboardInterrupt:
+    print("build.py: stopped; the next run recovers", file=sys.stderr)
+    return 130
