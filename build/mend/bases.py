@@ -88,7 +88,7 @@ def get(version: str) -> Base:
 
 def default_base() -> Base:
   """The newest base that the running Python supports."""
-  running = "%d.%d.%d" % sys.version_info[:3]
+  running = ".".join(str(n) for n in sys.version_info[:3])
   fitting = [b for b in all_bases() if b.supports(running)]
   if not fitting:
     raise MendError(

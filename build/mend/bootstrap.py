@@ -18,7 +18,8 @@ _REQUIREMENTS = (pathlib.Path(__file__).resolve().parents[1] / "requirements"
 _MINIMUM = (3, 10)
 
 
-def _cache() -> pathlib.Path:
+def cache_root() -> pathlib.Path:
+  """`$MEND_CACHE`, or mend/ in the user's cache folder."""
   named = os.environ.get("MEND_CACHE")
   if named:
     return pathlib.Path(named).expanduser().absolute()
@@ -38,7 +39,7 @@ def ensure(script: str) -> None:
   wanted = _REQUIREMENTS.read_text(encoding="utf-8")
   name = hashlib.sha256(
       f"{sys.base_prefix}\0{sys.version}\0{wanted}".encode()).hexdigest()[:16]
-  env = _cache() / f"tool-{name}"
+  env = cache_root() / f"tool-{name}"
   if pathlib.Path(sys.prefix).resolve() == env.resolve():
     return
   python = env / ("Scripts/python.exe" if os.name == "nt" else "bin/python")

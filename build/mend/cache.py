@@ -14,21 +14,13 @@ import pathlib
 import shutil
 import tempfile
 
+from mend import bootstrap
 from mend.errors import MendError
-
-
-def root() -> pathlib.Path:
-  """`$MEND_CACHE`, or mend/ in the user's cache folder."""
-  named = os.environ.get("MEND_CACHE")
-  if named:
-    return pathlib.Path(named).expanduser().absolute()
-  home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-  return pathlib.Path(home) / "mend"
 
 
 def folder(*parts: str) -> pathlib.Path:
   """A folder of the cache, made if need be."""
-  path = root().joinpath(*parts)
+  path = bootstrap.cache_root().joinpath(*parts)
   try:
     path.mkdir(parents=True, exist_ok=True)
   except OSError as e:

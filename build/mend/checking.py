@@ -63,7 +63,8 @@ def check_originality(against: Sequence[Base]) -> bool:
   runs = [h for h in hits if h.run > originality.LONGEST_RUN]
   for hit in hits:
     kind = "COPIED" if hit.run > originality.LONGEST_RUN else "shared"
-    report.say(f"{kind}: {hit.file}:{hit.number}: {report.shorten(hit.line, 60)}")
+    line = report.shorten(hit.line, 60)
+    report.say(f"{kind}: {hit.file}:{hit.number}: {line}")
   if runs:
     report.say("Next: write those passages in your own words and code.")
   report.say(f"Originality: {our_files} files with {our_lines} lines compared "

@@ -10,11 +10,12 @@ import shutil
 import sys
 from typing import Any
 
-from mend import (bases, cache, checking, drift, envs, interpreters, patches,
+from mend import (bases, cache, checking, envs, interpreters, patches,
                   report, reproduce, source, testing, tree, upstream, wheel)
 from mend.errors import MendError
 
 COMMAND = "python3 build/build.py"
+Option = tuple[str, dict[str, Any]]
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -39,8 +40,9 @@ def _build_one(base: bases.Base, out: pathlib.Path,
   series = patches.for_base(_chosen_series(args.patches), base)
   items = reproduce.collect(series)
   deps = envs.dependencies(base, python)
+  before_wheel = wheel.pristine(base)
   with report.step("installing the wheels into private environments"):
-    pristine = envs.with_wheel(wheel.pristine(base), deps, f"pristine-{base.version}")
+    pristine = envs.with_wheel(before_wheel, deps, f"pristine-{base.version}")
     mended = envs.with_wheel(made, deps, f"mended-{base.version}")
   before = reproduce.remembered(items, pristine, f"pristine jax {base.version}")
   after = reproduce.remembered(items, mended, f"jax {base.mended}")
@@ -114,9 +116,11 @@ def _reproduce(args: argparse.Namespace) -> int:
         ("report", "regression", "result", "seen"),
         [(i.report, i.line, o.status, report.shorten(o.seen, 60))
          for i, o in zip(items, outcomes)]))
-    report.say(f"\n{failed} of {len(items)} known defects are in this environment.")
+    report.say(f"\n{failed} of {len(items)} known defects are in this "
+               "environment.")
     if failed:
-      report.say(f"Next: {COMMAND} build --wheels=jax --base=V, then install it")
+      report.say(f"Next: {COMMAND} build --wheels=jax --base=V, then install "
+                 "the wheel")
   return 1 if failed or not items else 0
 
 
@@ -137,17 +141,18 @@ def _parser() -> argparse.ArgumentParser:
   commands = parser.add_subparsers(dest="command", required=True)
 
   def add(name: str, function: Callable[[argparse.Namespace], int], text: str,
-          *options: tuple[str, dict[str, Any]]) -> None:
+          *options: Option) -> None:
     sub = commands.add_parser(name, help=text, description=text)
     for flag, settings in options:
       sub.add_argument(flag, **settings)
     sub.set_defaults(function=function)
 
-  base: tuple[str, dict[str, Any]] = ("--base", {"help": "a base release, a list a,b, or all"})
-  chosen: tuple[str, dict[str, Any]] = (
+  base: Option = ("--base", {"help": "a base release, a list a,b, or all"})
+  chosen: Option = (
       "--patches", {"type": _names, "help": "only these patches: a,b"})
   output: dict[str, Any] = {"help": "the folder to write to"}
-  python = ("--python_version", {"help": "such as 3.12: build and prove with it"})
+  python: Option = ("--python_version", {
+      "help": "such as 3.12: build and prove with it"})
   add("build", _build, "builds the wheel and proves it",
       ("--wheels", {"default": "jax", "help": "jax (the only one)"}), base,
       ("--output_path", {**output, "default": "dist"}), python, chosen)
@@ -156,8 +161,8 @@ def _parser() -> argparse.ArgumentParser:
       ("--tree", {"help": "an unmodified jax source tree, edited in place"}),
       ("--dry_run", {"action": "store_true", "help": "write nothing"}), chosen)
   add("check", _check, "checks every edit on every base, and originality", base,
-      ("--record", {"action": "store_true",
-                    "help": "you have reviewed the definitions: keep their hashes"}))
+      ("--record", {"action": "store_true", "help":
+                    "you have reviewed the definitions: keep their hashes"}))
   add("status", _status, "a table of patches and bases",
       ("--json", {"action": "store_true", "help": "for machines"}))
   add("reproduce", _reproduce, "which known defects a Python's jax has",
@@ -170,7 +175,8 @@ def _parser() -> argparse.ArgumentParser:
       ("--only", {"nargs": "+", "metavar": "FILE",
                   "help": "with --upstream: these test files"}),
       ("--time", {"type": float, "default": 120.0, "metavar": "S",
-                  "help": "with --upstream: seconds for one test (120)"}), chosen)
+                  "help": "with --upstream: seconds for one test (120)"}),
+      chosen)
   return parser
 
 

@@ -16,14 +16,16 @@ import pathlib
 
 from mend import bases, edits, patches, syntax, tree
 from mend.bases import Base
+from mend.edit import Edit
 
 EXACT = "exact"
+Recorded = dict[str, dict[str, str]]  # edit -> base -> fingerprint
 
 
 @dataclasses.dataclass(frozen=True)
 class State:
   """How one edit stands on one base."""
-  edit: edits.Edit
+  edit: Edit
   base: str
   state: str
   fingerprint: str
@@ -35,13 +37,13 @@ def fingerprint(context: str) -> str:
   return hashlib.sha256(" ".join(context.split()).encode()).hexdigest()[:16]
 
 
-def recorded(patch: str, root: pathlib.Path = bases.ROOT) -> dict[str, dict[str, str]]:
+def recorded(patch: str, root: pathlib.Path = bases.ROOT) -> Recorded:
   """What was reviewed: edit -> base -> fingerprint."""
   path = root / "patches" / "fingerprints" / f"{patch}.json"
   return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def edit_key(edit: edits.Edit) -> str:
+def edit_key(edit: Edit) -> str:
   place = edit.before or edit.after or edit.call or edit.value or edit.at
   return " ".join(x for x in (edit.file, edit.op, edit.scope, place) if x)
 
@@ -66,7 +68,7 @@ def states(series: Iterable[patches.Patch], base: Base, source: pathlib.Path,
   return found
 
 
-def _state(source: edits.Source, edit: edits.Edit, base: Base,
+def _state(source: edits.Source, edit: Edit, base: Base,
            reviewed: str | None) -> State:
   try:
     located = edits.locate(source, edit)
@@ -92,8 +94,8 @@ def record(found: Sequence[State], root: pathlib.Path = bases.ROOT) -> int:
     path = root / "patches" / "fingerprints" / f"{patch}.json"
     old = recorded(patch, root)
     seen = {s.base for s in mine}
-    data: dict[str, dict[str, str]] = {
-        k: {b: f for b, f in v.items() if b not in seen} for k, v in old.items()}
+    data: Recorded = {k: {b: f for b, f in v.items() if b not in seen}
+                      for k, v in old.items()}
     for s in mine:
       if s.fingerprint:
         data.setdefault(edit_key(s.edit), {})[s.base] = s.fingerprint

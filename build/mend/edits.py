@@ -10,43 +10,13 @@ from collections.abc import Callable
 import dataclasses
 import re
 import textwrap
-from typing import Any
 
 from ast_grep_py import SgNode
 from mend import syntax
+from mend.edit import Edit
 from mend.splice import Splice
 
-MAX_LINES = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Edit:
-  """One `[[edit]]` table of a patch; see docs/patches.md."""
-  patch: str
-  number: int
-  file: str
-  op: str
-  code: str = ""
-  doc: str = ""
-  scope: str = ""
-  n: int | None = None
-  bases: str = ""
-  takes: tuple[str, ...] | None = None
-  before: str = ""
-  after: str = ""
-  at: str = ""
-  call: str = ""
-  value: str = ""
-  optional: bool = False
-
-  @property
-  def label(self) -> str:
-    where = f" in {self.scope}" if self.scope else ""
-    return f"patch {self.patch}, edit {self.number} ({self.op} {self.file}{where})"
-
-  @property
-  def python(self) -> bool:
-    return self.op != "add_text"
+Spans = list[tuple[int, int, str]]  # start, stop, new text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +62,7 @@ def _inline(code: str, column: str) -> str:
   return ("\n" + column).join(lines)
 
 
-def _add_import(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _add_import(source: Source, edit: Edit) -> Spans:
   last = syntax.last_leading_import(source.module)
   if last is None:
     raise syntax.NotFound("no import at the module's start")
@@ -100,13 +70,13 @@ def _add_import(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
   return [(at, at, "\n" + _block(edit.code, ""))]
 
 
-def _append(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _append(source: Source, edit: Edit) -> Spans:
   at = len(source.text)
   gap = "" if source.text.endswith("\n") else "\n"
   return [(at, at, gap + "\n" + _block(edit.code, "") + "\n")]
 
 
-def _insert(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _insert(source: Source, edit: Edit) -> Spans:
   if edit.at:
     return _insert_at(source, edit)
   selector = syntax.Selector.parse(edit.before or edit.after)
@@ -119,7 +89,7 @@ def _insert(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
   return [(at, at, "\n" + _block(edit.code, indent))]
 
 
-def _insert_at(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _insert_at(source: Source, edit: Edit) -> Spans:
   holder = source.holder(edit)
   body = syntax.named(syntax.field(holder, "body"))
   indent = source.indent(syntax.start(body[0]))
@@ -137,11 +107,12 @@ def _insert_at(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
 def _quoted(doc: str, indent: str) -> str:
   lines = textwrap.dedent(doc).strip().splitlines()
   tail = "\n" + indent if len(lines) > 1 else ""
-  body = "\n".join([lines[0]] + [(indent + line).rstrip() for line in lines[1:]])
+  rest = [(indent + line).rstrip() for line in lines[1:]]
+  body = "\n".join([lines[0], *rest])
   return f'{indent}"""{body}{tail}"""'
 
 
-def _replace_body(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _replace_body(source: Source, edit: Edit) -> Spans:
   holder = source.holder(edit)
   block = syntax.field(holder, "body")
   old_doc = syntax.docstring(holder)
@@ -161,7 +132,7 @@ def _replace_body(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
   return [(begin, syntax.end(block), "\n" + "\n".join(parts))]
 
 
-def _replace_docstring(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _replace_docstring(source: Source, edit: Edit) -> Spans:
   holder = source.holder(edit)
   old = syntax.docstring(holder)
   first = old or syntax.named(syntax.field(holder, "body"))[0]
@@ -174,23 +145,23 @@ def _called(source: Source, edit: Edit) -> SgNode:
   return syntax.find(source.holder(edit), syntax.Selector.parse(edit.call))
 
 
-def _replace_call(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _replace_call(source: Source, edit: Edit) -> Spans:
   function = syntax.field(_called(source, edit), "function")
   return [(syntax.start(function), syntax.end(function), edit.code.strip())]
 
 
-def _around(node: SgNode, code: str) -> list[tuple[int, int, str]]:
+def _around(node: SgNode, code: str) -> Spans:
   head, tail = code.split("{}")
   begin, stop = syntax.start(node), syntax.end(node)
   return [(begin, begin, head), (stop, stop, tail)]
 
 
-def _wrap_call(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _wrap_call(source: Source, edit: Edit) -> Spans:
   code = edit.code.strip()
   return _around(_called(source, edit), code if "{}" in code else code + "({})")
 
 
-def _replace_value(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _replace_value(source: Source, edit: Edit) -> Spans:
   selector = syntax.Selector.parse(edit.value)
   node = syntax.find(source.holder(edit), selector)
   if node.kind() == "return_statement":
@@ -204,7 +175,7 @@ def _replace_value(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
   return [(syntax.start(value), syntax.end(value), _inline(edit.code, column))]
 
 
-def _append_item(source: Source, node: SgNode, code: str) -> list[tuple[int, int, str]]:
+def _append_item(source: Source, node: SgNode, code: str) -> Spans:
   items = syntax.named(node)
   if not items:
     return [(syntax.end(node) - 1, syntax.end(node) - 1, code)]
@@ -215,12 +186,12 @@ def _append_item(source: Source, node: SgNode, code: str) -> list[tuple[int, int
   return [(at, at, f", {code}")]
 
 
-def _add_argument(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _add_argument(source: Source, edit: Edit) -> Spans:
   arguments = syntax.field(_called(source, edit), "arguments")
   return _append_item(source, arguments, edit.code.strip())
 
 
-def _add_parameter(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _add_parameter(source: Source, edit: Edit) -> Spans:
   parameters = syntax.field(source.holder(edit), "parameters")
   items = syntax.named(parameters)
   if items and items[-1].text().startswith("**"):
@@ -229,7 +200,7 @@ def _add_parameter(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
   return _append_item(source, parameters, edit.code.strip())
 
 
-def _add_member(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _add_member(source: Source, edit: Edit) -> Spans:
   holder = source.holder(edit)
   if holder.kind() == "class_definition":
     return _insert_at(source, dataclasses.replace(
@@ -240,14 +211,14 @@ def _add_member(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
   return _append_item(source, display, edit.code.strip())
 
 
-def _decorate(source: Source, edit: Edit) -> list[tuple[int, int, str]]:
+def _decorate(source: Source, edit: Edit) -> Spans:
   node = syntax.statement_of(source.holder(edit))
   indent = source.indent(syntax.start(node))
   at = source.line_start(syntax.start(node))
   return [(at, at, _block(edit.code, indent) + "\n")]
 
 
-def _add_text(text: str, edit: Edit) -> list[tuple[int, int, str]]:
+def _add_text(text: str, edit: Edit) -> Spans:
   found = list(re.finditer(edit.after, text, re.MULTILINE))
   if len(found) != 1:
     raise syntax.NotFound(f"{len(found)} matches of {edit.after!r}")
@@ -256,24 +227,13 @@ def _add_text(text: str, edit: Edit) -> list[tuple[int, int, str]]:
   return [(at, at, "\n" + edit.code.strip("\n"))]
 
 
-OPERATIONS: dict[str, Callable[[Source, Edit], list[tuple[int, int, str]]]] = {
+OPERATIONS: dict[str, Callable[[Source, Edit], Spans]] = {
     "add_import": _add_import, "append": _append, "insert": _insert,
     "replace_body": _replace_body, "replace_docstring": _replace_docstring,
     "replace_call": _replace_call, "wrap_call": _wrap_call,
     "replace_value": _replace_value, "add_argument": _add_argument,
     "add_parameter": _add_parameter, "add_member": _add_member,
     "decorate": _decorate,
-}
-OPS = (*OPERATIONS, "add_text")
-# The keys beside file, op, bases that an operation needs (one of, where nested).
-NEEDS: dict[str, tuple[Any, ...]] = {
-    "add_import": ("code",), "append": ("code",),
-    "insert": ("code", ("before", "after", "at")),
-    "replace_body": ("in", "code", "takes"), "replace_docstring": ("in", "doc"),
-    "replace_call": ("code", "call"), "wrap_call": ("code", "call"),
-    "replace_value": ("code", "value"), "add_argument": ("code", "call"),
-    "add_parameter": ("in", "code"), "add_member": ("in", "code"),
-    "decorate": ("in", "code"), "add_text": ("code", "after"),
 }
 
 

@@ -20,10 +20,12 @@ _DONE = ".mend-complete"
 
 
 def python_of(env: pathlib.Path) -> pathlib.Path:
-  return env / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+  windows = sys.platform == "win32"
+  return env / ("Scripts/python.exe" if windows else "bin/python")
 
 
-def dependencies(base: Base, python: str, kind: str = "test") -> pathlib.Path:
+def dependencies(base: Base, python: str,
+                 kind: str = "test") -> pathlib.Path:
   """An environment with what `base` needs but jax itself.
 
   Args:
@@ -44,7 +46,8 @@ def _lines(path: pathlib.Path) -> list[str]:
   return [line for line in lines if line]
 
 
-def with_wheel(wheel: pathlib.Path, deps: pathlib.Path, label: str) -> pathlib.Path:
+def with_wheel(wheel: pathlib.Path, deps: pathlib.Path,
+               label: str) -> pathlib.Path:
   """An environment with `wheel` on top of `deps`; returns its python."""
   name = f"{label}-{cache.key(str(deps), cache.sha256(wheel))}"
   env = _environment(name, str(python_of(deps)), [], "", wheel=wheel, deps=deps)
@@ -61,7 +64,8 @@ def _environment(name: str, python: str, wanted: Sequence[str], what: str, *,
     if env.exists():  # a killed run's
       shutil.rmtree(env)
     again = "check the network, then run the same command again"
-    process.run([python, "-m", "venv", *(["--without-pip"] if wheel else []), env],
+    options = ["--without-pip"] if wheel else []
+    process.run([python, "-m", "venv", *options, env],
                 what=f"Making an environment with {python}",
                 next_step="install that Python's venv module "
                 "(Debian: apt-get install python3-venv)")
@@ -74,7 +78,8 @@ def _environment(name: str, python: str, wanted: Sequence[str], what: str, *,
                   what=f"Installing {wheel.name}", next_step=again)
     else:
       with report.step(f"installing {what}"):
-        process.run([python_of(env), "-m", "pip", "install", "--quiet", *wanted],
+        process.run([python_of(env), "-m", "pip", "install", "--quiet",
+                     *wanted],
                     what=f"Installing {what}", next_step=again)
     (env / _DONE).write_text("", encoding="utf-8")
   return env

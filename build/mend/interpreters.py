@@ -23,7 +23,7 @@ _ASK = "import sys, venv; print('%d.%d.%d' % sys.version_info[:3])"
 
 def _candidates() -> Iterator[str]:
   yield from os.environ.get("MEND_PYTHONS", "").split(os.pathsep)
-  yield sys._base_executable if hasattr(sys, "_base_executable") else sys.executable
+  yield getattr(sys, "_base_executable", None) or sys.executable
   home = pathlib.Path.home()
   pyenv = pathlib.Path(os.environ.get("PYENV_ROOT") or home / ".pyenv")
   uv = pathlib.Path(os.environ.get("UV_PYTHON_INSTALL_DIR")
@@ -61,7 +61,8 @@ def version_of(path: str) -> str:
   return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def for_base(base: Base, wanted: str | None = None, lowest: bool = False) -> str:
+def for_base(base: Base, wanted: str | None = None,
+             lowest: bool = False) -> str:
   """The path of a Python that `base` supports.
 
   Args:

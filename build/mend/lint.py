@@ -22,7 +22,8 @@ def _run(tool: str, options: list[str], places: tuple[str, ...]) -> bool:
   count = sum(len(list((bases.ROOT / p).rglob("*.py"))) or
               (bases.ROOT / p).suffix == ".py" for p in here)
   done = subprocess.run([sys.executable, "-m", tool, *options, *here],
-                        cwd=bases.ROOT, capture_output=True, text=True, check=False)
+                        cwd=bases.ROOT, capture_output=True, text=True,
+                        check=False)
   if done.stdout or done.stderr:
     report.say((done.stdout + done.stderr).rstrip())
   report.say(f"{tool}: {count} files, "

@@ -15,8 +15,8 @@ import subprocess
 
 SHORTEST = 30
 LONGEST_RUN = 2
-_TEXT = {".py", ".md", ".toml", ".txt", ".cfg", ".json", ".bazel", ".bzl", ".yml",
-         ".yaml", ".in", ".ini", ""}
+_TEXT = {".py", ".md", ".toml", ".txt", ".cfg", ".json", ".bazel", ".bzl",
+         ".yml", ".yaml", ".in", ".ini", ""}
 _SKIP = re.compile(r"(from|import)\s")
 
 
@@ -55,7 +55,8 @@ def _licence_lines(text: str) -> int:
   return count if "License" in head else 0
 
 
-def upstream_lines(sources: Iterable[pathlib.Path]) -> tuple[set[int], int, int]:
+def upstream_lines(
+    sources: Iterable[pathlib.Path]) -> tuple[set[int], int, int]:
   """The hashes of all lines that count, and how many files and lines."""
   known: set[int] = set()
   files = lines = 0

@@ -1,4 +1,4 @@
-"""Reads `patches/series` and its TOML files, and refuses what is not a patch."""
+"""Reads `patches/series` and its TOML files; refuses what is not a patch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pathlib
 import re
 import textwrap
 
-from mend import bases, edits, syntax
+from mend import bases, syntax
 from mend.bases import Base
-from mend.edits import Edit
+from mend.edit import MAX_LINES, NEEDS, Edit
 from mend.errors import MendError
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -65,7 +65,8 @@ def load(root: pathlib.Path = bases.ROOT) -> tuple[Patch, ...]:
   """
   series = root / "patches" / "series"
   if not series.is_file():
-    raise MendError(f"There is no {series}.", "restore it: git checkout -- patches")
+    raise MendError(f"There is no {series}.",
+                    "restore it: git checkout -- patches")
   names = [line.split("#")[0].strip()
            for line in series.read_text(encoding="utf-8").splitlines()]
   names = [name for name in names if name]
@@ -129,7 +130,8 @@ def _check_specifier(text: str, refuse: Refuse) -> None:
   try:
     SpecifierSet(text)
   except InvalidSpecifier as e:
-    raise refuse(f"bases = {text!r} is no version specifier such as >=0.6") from e
+    raise refuse(
+        f"bases = {text!r} is no version specifier such as >=0.6") from e
 
 
 def _red(data: dict, refuse: Refuse) -> Red:
@@ -138,7 +140,8 @@ def _red(data: dict, refuse: Refuse) -> Red:
   try:
     re.compile(data["reason"])
   except re.error as e:
-    raise refuse(f"red: reason {data['reason']!r} is no regular expression: {e}") from e
+    raise refuse(f"red: reason {data['reason']!r} is no regular expression: "
+                 f"{e}") from e
   return Red(tuple(data["tests"]), data["reason"], data.get("bases", ""),
              data.get("api_missing", False))
 
@@ -147,10 +150,10 @@ def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:
   where = f"edit {number}: "
   _check_keys(data, ("file", "op"), _EDIT_KEYS, where, refuse)
   op = data["op"]
-  if op not in edits.NEEDS:
+  if op not in NEEDS:
     raise refuse(f"{where}unknown op {op!r}; the operations are "
-                 f"{', '.join(edits.OPS)}")
-  for need in edits.NEEDS[op]:
+                 f"{', '.join(NEEDS)}")
+  for need in NEEDS[op]:
     either = need if isinstance(need, tuple) else (need,)
     if sum(key in data for key in either) != 1:
       raise refuse(f"{where}{op} needs {' or '.join(either)}"
@@ -173,9 +176,9 @@ def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:
 
 def _check_code(data: dict, where: str, refuse: Refuse) -> None:
   code = textwrap.dedent(data.get("code", "")).strip("\n")
-  if code.count("\n") + 1 > edits.MAX_LINES:
+  if code.count("\n") + 1 > MAX_LINES:
     raise refuse(f"{where}code has {code.count(chr(10)) + 1} lines, at most "
-                 f"{edits.MAX_LINES}: put the rest into a module")
+                 f"{MAX_LINES}: put the rest into a module")
 
 
 def for_base(series: Iterable[Patch], base: Base) -> tuple[Patch, ...]:

@@ -36,8 +36,7 @@ def run(command: Sequence[str | pathlib.Path], *, what: str, next_step: str,
   """
   done = subprocess.run(
       [str(c) for c in command], cwd=cwd, env=environment(env), text=True,
-      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-      check=False)
+      stdin=subprocess.DEVNULL, capture_output=True, check=False)
   if done.returncode:
     tail = (done.stdout + done.stderr).strip().splitlines()[-_LAST_LINES:]
     raise MendError(f"{what} failed (exit {done.returncode}):\n  "

@@ -41,7 +41,8 @@ class _Log:
 
   def read(self, path: pathlib.Path) -> int:
     self.running = ""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = text.splitlines()
     for line in lines:
       try:
         record = json.loads(line)
@@ -91,8 +92,8 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   done.write_text("\n".join(log.outcomes), encoding="utf-8")
   events.unlink(missing_ok=True)
   command = [str(python), "-m", "pytest", "-q", "-p", "pytest_outcomes",
-             "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(folder),
-             "-o", "addopts=", "--tb=short", str(path)]
+             "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir",
+             str(folder), "-o", "addopts=", "--tb=short", str(path)]
   # A folder with its own scratch space: tests of upstream write into the cwd.
   extra = {"PYTHONPATH": str(_PROBES), "MEND_OUTCOMES": str(events),
            "MEND_DONE": str(done), "PYTHONDONTWRITEBYTECODE": "1", **env}

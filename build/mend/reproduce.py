@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import tempfile
 
-from mend import bases, cache, patches, process, report
+from mend import bases, cache, patches, report
 from mend.bases import Base
 from mend.errors import MendError
 
@@ -65,7 +65,8 @@ def _of_file(path: pathlib.Path, patch: str) -> list[Reproduction]:
            and getattr(node.targets[0], "id", "") == "REPORT"]
   functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)
                and not node.name.startswith("_")]
-  lines = [(ast.get_docstring(f) or "").strip().split("\n")[0] for f in functions]
+  lines = [(ast.get_docstring(f) or "").strip().split("\n")[0]
+           for f in functions]
   if len(named) != 1 or not functions or not all(lines):
     raise MendError(
         f"{path.name} is no reproduction: it needs REPORT = \"...\" and public "

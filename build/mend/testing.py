@@ -78,7 +78,8 @@ def run(chosen: Sequence[Base], names: Sequence[str],
   return 0 if total.passed and not total.failures else 1
 
 
-def _refuse_unknown(series: Sequence[patches.Patch], names: Sequence[str]) -> None:
+def _refuse_unknown(series: Sequence[patches.Patch],
+                    names: Sequence[str]) -> None:
   known = {p.id for p in series}
   for name in names:
     if name not in known and not (bases.ROOT / name).exists():
@@ -110,7 +111,8 @@ def _tool_tests(names: Sequence[str]) -> Tally:
     for file, outcomes in zip(files, runs):
       label = str(file.relative_to(bases.ROOT))
       tally = judge_mended(label, outcomes, ())
-      report.say(f"  {label}: {tally.passed} passed, {len(tally.failures)} failed")
+      report.say(f"  {label}: {tally.passed} passed, "
+                 f"{len(tally.failures)} failed")
       total.add(tally)
   return total
 
@@ -196,7 +198,7 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
     elif skipped and not _red_for(test, reds):
       tally.skipped += 1
     else:
-      why = "is skipped, though it is declared red on pristine" if skipped else ""
+      why = "is skipped, though declared red on pristine" if skipped else ""
       tally.failures.append(f"{label}: {test} {why}\n{tail(outcome.text)}")
   if not tally.passed and not tally.failures:
     tally.failures.append(f"{label}: no test ran")
@@ -240,7 +242,8 @@ def _problem(outcome: pytest_run.Outcome, red: patches.Red | None) -> str:
 
 def _only_missing(text: str, reason: str) -> bool:
   """Whether the failure is that a name is not there, and the report is not."""
-  errors = re.findall(r"^E\s+(?:[\w.]+\.)?(\w*(?:Error|Exception))\b", text, re.M)
+  errors = re.findall(
+      r"^E\s+(?:[\w.]+\.)?(\w*(?:Error|Exception))\b", text, re.M)
   last = errors[-1] if errors else ""
   return (last in ("ImportError", "ModuleNotFoundError", "AttributeError")
           and last not in reason)

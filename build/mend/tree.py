@@ -12,6 +12,7 @@ import subprocess
 
 from mend import bases, cache, edits, patches, splice, syntax
 from mend.bases import Base
+from mend.edit import Edit
 from mend.errors import MendError
 
 MANIFEST = "jax/_src/mend_manifest.py"
@@ -65,7 +66,7 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
       a module stands where the base has one.
   """
   mine = patches.for_base(series, base)
-  by_file: dict[str, list[edits.Edit]] = {}
+  by_file: dict[str, list[Edit]] = {}
   for patch in mine:
     for edit in patch.edits_for(base):
       place = source if edit.python else checkout or source
@@ -87,12 +88,13 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   return Result(base, edited, added, tuple(p.id for p in mine), count)
 
 
-def _edit_file(source: pathlib.Path, file: str, todo: Sequence[edits.Edit],
+def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
                base: Base) -> str:
   path = source / file
   if not path.is_file():
-    raise MendError(f"{todo[0].label}, base {base.version}: there is no {file}.",
-                    "build.py check shows every edit's state")
+    raise MendError(
+        f"{todo[0].label}, base {base.version}: there is no {file}.",
+        "python3 build/build.py check shows every edit's state")
   parsed = edits.Source(read(path))
   splices = [s for edit in todo for s in locate(parsed, edit, base).splices]
   try:
@@ -102,7 +104,7 @@ def _edit_file(source: pathlib.Path, file: str, todo: Sequence[edits.Edit],
                     "make one of them smaller, or merge them") from e
 
 
-def locate(source: edits.Source, edit: edits.Edit, base: Base) -> edits.Located:
+def locate(source: edits.Source, edit: Edit, base: Base) -> edits.Located:
   try:
     return edits.locate(source, edit)
   except syntax.NotFound as e:
@@ -198,11 +200,13 @@ def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,
       not the base's own.
   """
   if not (target / "jax" / "version.py").is_file():
-    raise MendError(f"{target} is no jax source tree: it has no jax/version.py.",
+    raise MendError(f"{target} is no jax source tree: it has no "
+                    "jax/version.py.",
                     "name the folder that holds jax/: --tree=DIR")
   if (target / MANIFEST).exists():
-    raise MendError(f"{target} is already mended: it has {MANIFEST}.",
-                    "start from an unmodified tree (git stash -u, git checkout)")
+    raise MendError(
+        f"{target} is already mended: it has {MANIFEST}.",
+        "start from an unmodified tree (git stash -u, git checkout)")
   require_writable(target)
   other = [name for name in result.edited
            if not (target / name).is_file()

@@ -27,7 +27,8 @@ def run(checkout: pathlib.Path, chosen: Sequence[Base], only: Sequence[str],
   return status
 
 
-def find_files(checkout: pathlib.Path, only: Sequence[str]) -> list[pathlib.Path]:
+def find_files(checkout: pathlib.Path,
+               only: Sequence[str]) -> list[pathlib.Path]:
   """The test files that `only` names, or all."""
   folder = checkout / "tests"
   if not folder.is_dir():
@@ -51,12 +52,14 @@ def _run_base(files: Sequence[pathlib.Path], base: Base, limit: float,
   series = patches.load()
   series = patches.select(series, names) if names else series
   deps = envs.dependencies(base, python, "upstream")
-  pristine = envs.with_wheel(wheel.pristine(base), deps, f"pristine-{base.version}")
+  pristine = envs.with_wheel(wheel.pristine(base), deps,
+                             f"pristine-{base.version}")
   mended = envs.with_wheel(wheel.mended(series, base, python), deps,
                            f"mended-{base.version}")
 
   def both(path: pathlib.Path) -> tuple[Outcomes, Outcomes]:
-    sides = [pytest_run.run_file(p, path, limit=limit, env=testing.TEST_ENVIRONMENT)
+    sides = [pytest_run.run_file(
+        p, path, limit=limit, env=testing.TEST_ENVIRONMENT)
              for p in (pristine, mended)]
     return sides[0], sides[1]
 
@@ -70,7 +73,8 @@ def _run_base(files: Sequence[pathlib.Path], base: Base, limit: float,
   return 1 if totals.get("newly failing") or not sum(totals.values()) else 0
 
 
-def compare(name: str, base: Base, before: Outcomes, after: Outcomes) -> dict[str, int]:
+def compare(name: str, base: Base, before: Outcomes,
+            after: Outcomes) -> dict[str, int]:
   """Prints the differences of one file; returns counts."""
   counts = {"pass on both": 0, "fail on both": 0, "skipped": 0,
             "newly failing": 0, "newly passing": 0}

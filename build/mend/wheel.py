@@ -9,7 +9,8 @@ import shutil
 import sys
 import tempfile
 
-from mend import bases, cache, interpreters, patches, process, report, source, tree
+from mend import (bases, cache, interpreters, patches, process, report, source,
+                  tree)
 from mend.bases import Base
 from mend.errors import MendError
 
@@ -26,7 +27,8 @@ def build_tree(folder: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
     out = pathlib.Path(scratch) / "out"
     process.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation",
-         "--skip-dependency-check", "--outdir", out, copy], cwd=pathlib.Path(scratch),
+         "--skip-dependency-check", "--outdir", out, copy],
+        cwd=pathlib.Path(scratch),
         env={"SOURCE_DATE_EPOCH": _EPOCH, "JAX_RELEASE": "", "JAX_NIGHTLY": ""},
         what="Building the wheel", next_step="report it with this output")
     (made,) = out.glob("*.whl")
@@ -52,7 +54,8 @@ def mended(series: Sequence[patches.Patch], base: Base,
   """
   origin = source.pristine(base)
   result = tree.mended(series, base, origin)
-  key = cache.key(base.sha256, base.mended, json.dumps(result.files, sort_keys=True))
+  key = cache.key(base.sha256, base.mended,
+                  json.dumps(result.files, sort_keys=True))
   folder = cache.folder("wheels", f"mended-{key}")
 
   def make(out: pathlib.Path) -> None:
@@ -81,7 +84,7 @@ def _cached(folder: pathlib.Path, what: str,
 
 def build(base: Base, python_version: str | None,
           names: list[str] | None = None) -> tuple[pathlib.Path, str]:
-  """The mended wheel of `base` in the cache, and the Python it was checked by."""
+  """The mended wheel of `base`, and the Python that it was checked by."""
   python = interpreters.for_base(base, python_version)
   series = patches.load(bases.ROOT)
   if names:

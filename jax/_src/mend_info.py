@@ -27,7 +27,7 @@ from jax._src import mend_manifest
 
 
 def describe() -> str:
-  """Returns lines for `jax.print_environment_info()`: version, base, patches."""
+  """Returns lines for `jax.print_environment_info`: version and patches."""
   patches = textwrap.fill(
       ", ".join(mend_manifest.PATCHES), width=72, subsequent_indent=" " * 8,
       break_on_hyphens=False)
