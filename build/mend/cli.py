@@ -16,6 +16,7 @@ from mend.errors import MendError
 
 COMMAND = "python3 build/build.py"
 Option = tuple[str, dict[str, Any]]
+Command = Callable[[argparse.Namespace], int]
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -136,47 +137,49 @@ def _names(text: str) -> list[str]:
   return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def _flag(name: str, text: str, **settings: Any) -> Option:
+  return name, {"help": text, **settings}
+
+
+_BASE = _flag("--base", "a base release, a list a,b, or all")
+_PATCHES = _flag("--patches", "only these patches: a,b", type=_names)
+_OUTPUT = "the folder to write to"
+_JSON = _flag("--json", "for machines", action="store_true")
+_PYTHON = _flag("--python_version", "such as 3.12: build and prove with it")
+# Each command: its name, what runs it, its help and its options.
+COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
+    ("build", _build, "builds the wheel and proves it", (
+        _flag("--wheels", "jax (the only one)", default="jax"), _BASE,
+        _flag("--output_path", _OUTPUT, default="dist"), _PYTHON, _PATCHES)),
+    ("apply", _apply, "writes the mended source tree", (
+        _BASE, _flag("--output_path", _OUTPUT),
+        _flag("--tree", "an unmodified jax source tree, edited in place"),
+        _flag("--dry_run", "write nothing", action="store_true"), _PATCHES)),
+    ("check", _check, "checks every edit on every base, and originality", (
+        _BASE, _flag("--record", "you have reviewed the definitions: keep their "
+                     "hashes", action="store_true"))),
+    ("status", _status, "a table of patches and bases", (_JSON,)),
+    ("reproduce", _reproduce, "which known defects a Python's jax has", (
+        _flag("--python", "the Python to look at (python3 on PATH)"), _JSON)),
+    ("test", _test, "the project's tests, or upstream's with --upstream", (
+        _flag("tests", "test files or patch names (all)", nargs="*",
+              metavar="TEST"), _BASE, _PYTHON,
+        _flag("--upstream", "a jax source checkout", metavar="DIR"),
+        _flag("--only", "with --upstream: these test files", nargs="+",
+              metavar="FILE"),
+        _flag("--time", "with --upstream: seconds for one test (120)",
+              type=float, default=120.0, metavar="S"), _PATCHES)),
+)
+
+
 def _parser() -> argparse.ArgumentParser:
   parser = argparse.ArgumentParser(prog="build.py", description=__doc__)
   commands = parser.add_subparsers(dest="command", required=True)
-
-  def add(name: str, function: Callable[[argparse.Namespace], int], text: str,
-          *options: Option) -> None:
+  for name, function, text, options in COMMANDS:
     sub = commands.add_parser(name, help=text, description=text)
     for flag, settings in options:
       sub.add_argument(flag, **settings)
     sub.set_defaults(function=function)
-
-  base: Option = ("--base", {"help": "a base release, a list a,b, or all"})
-  chosen: Option = (
-      "--patches", {"type": _names, "help": "only these patches: a,b"})
-  output: dict[str, Any] = {"help": "the folder to write to"}
-  python: Option = ("--python_version", {
-      "help": "such as 3.12: build and prove with it"})
-  add("build", _build, "builds the wheel and proves it",
-      ("--wheels", {"default": "jax", "help": "jax (the only one)"}), base,
-      ("--output_path", {**output, "default": "dist"}), python, chosen)
-  add("apply", _apply, "writes the mended source tree", base,
-      ("--output_path", output),
-      ("--tree", {"help": "an unmodified jax source tree, edited in place"}),
-      ("--dry_run", {"action": "store_true", "help": "write nothing"}), chosen)
-  add("check", _check, "checks every edit on every base, and originality", base,
-      ("--record", {"action": "store_true", "help":
-                    "you have reviewed the definitions: keep their hashes"}))
-  add("status", _status, "a table of patches and bases",
-      ("--json", {"action": "store_true", "help": "for machines"}))
-  add("reproduce", _reproduce, "which known defects a Python's jax has",
-      ("--python", {"help": "the Python to look at (python3 on PATH)"}),
-      ("--json", {"action": "store_true", "help": "for machines"}))
-  add("test", _test, "the project's tests, or upstream's with --upstream",
-      ("tests", {"nargs": "*", "metavar": "TEST",
-                 "help": "test files or patch names (all)"}), base, python,
-      ("--upstream", {"metavar": "DIR", "help": "a jax source checkout"}),
-      ("--only", {"nargs": "+", "metavar": "FILE",
-                  "help": "with --upstream: these test files"}),
-      ("--time", {"type": float, "default": 120.0, "metavar": "S",
-                  "help": "with --upstream: seconds for one test (120)"}),
-      chosen)
   return parser
 
 

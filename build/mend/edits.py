@@ -203,8 +203,8 @@ def _add_parameter(source: Source, edit: Edit) -> Spans:
 def _add_member(source: Source, edit: Edit) -> Spans:
   holder = source.holder(edit)
   if holder.kind() == "class_definition":
-    return _insert_at(source, dataclasses.replace(
-        edit, at="end", code="\n" + edit.code))
+    ((at, _, text),) = _insert_at(source, dataclasses.replace(edit, at="end"))
+    return [(at, at, "\n" + text)]
   display = syntax.field(holder, "right")
   if display.kind() not in ("list", "tuple", "dictionary", "set"):
     raise syntax.NotFound(f"a list, tuple, dict or set, found {display.kind()}")
