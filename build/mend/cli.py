@@ -156,8 +156,8 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
         _flag("--tree", "an unmodified jax source tree, edited in place"),
         _flag("--dry_run", "write nothing", action="store_true"), _PATCHES)),
     ("check", _check, "checks every edit on every base, and originality", (
-        _BASE, _flag("--record", "you have reviewed the definitions: keep their "
-                     "hashes", action="store_true"))),
+        _BASE, _flag("--record", "you have reviewed the definitions: keep "
+                     "their hashes", action="store_true"))),
     ("status", _status, "a table of patches and bases", (_JSON,)),
     ("reproduce", _reproduce, "which known defects a Python's jax has", (
         _flag("--python", "the Python to look at (python3 on PATH)"), _JSON)),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import os
 import pathlib
 import subprocess
+import sys
 
 from mend.errors import MendError
 
@@ -14,8 +15,9 @@ _LAST_LINES = 25
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
   """The caller's environment without what would redirect Python or pip."""
+  # A front end that builds us names our backend in _PYPROJECT_HOOKS_*.
   env = {k: v for k, v in os.environ.items()
-         if k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
+         if not k.startswith("_PYPROJECT_HOOKS_") and k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
                       "VIRTUAL_ENV", "__PYVENV_LAUNCHER__",
                       "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET", "PIP_PREFIX",
                       "PIP_USER", "PIP_NO_DEPS")}
@@ -24,6 +26,14 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
   env["PIP_ROOT_USER_ACTION"] = "ignore"
   env.update(extra or {})
   return env
+
+
+def same_packages() -> dict[str, str]:
+  """Lets a child Python see what this one sees; pip's build isolation hides
+  its packages behind sys.path. Our own build/ would shadow PyPA's `build`."""
+  ours = pathlib.Path(__file__).resolve().parents[1]
+  paths = [p for p in sys.path if p and pathlib.Path(p).resolve() != ours]
+  return {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def run(command: Sequence[str | pathlib.Path], *, what: str, next_step: str,

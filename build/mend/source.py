@@ -40,6 +40,7 @@ def _download(base: Base, folder: pathlib.Path) -> None:
       [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
        "--no-binary", "jax", "--no-build-isolation", "--ignore-requires-python",
        "--require-hashes", "--dest", folder, "-r", wanted],
+      env=process.same_packages(),
       what=f"Downloading jax {base.version} (sha256 {base.sha256}) with pip",
       next_step="check the network and pip's index settings (pip config list), "
       "then run the same command again")

@@ -29,7 +29,8 @@ def build_tree(folder: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
         [sys.executable, "-m", "build", "--wheel", "--no-isolation",
          "--skip-dependency-check", "--outdir", out, copy],
         cwd=pathlib.Path(scratch),
-        env={"SOURCE_DATE_EPOCH": _EPOCH, "JAX_RELEASE": "", "JAX_NIGHTLY": ""},
+        env={**process.same_packages(), "SOURCE_DATE_EPOCH": _EPOCH,
+             "JAX_RELEASE": "", "JAX_NIGHTLY": ""},
         what="Building the wheel", next_step="report it with this output")
     (made,) = out.glob("*.whl")
     target.mkdir(parents=True, exist_ok=True)
