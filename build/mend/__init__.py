@@ -1,0 +1,1 @@
+"""The tool behind `build/build.py`; see docs/architecture.md."""

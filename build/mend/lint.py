@@ -1,0 +1,33 @@
+"""ruff and mypy over the project's own code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from mend import bases, report
+
+_RUFF = ("build", "setup.py", "jax", "tests", "reproductions", "benchmarks")
+_MYPY = ("build/mend",)
+
+
+def results() -> list[tuple[str, bool]]:
+  """Runs both; (name, whether it is content) of each."""
+  return [("ruff", _run("ruff", ["check", "--quiet"], _RUFF)),
+          ("mypy", _run("mypy", ["--no-error-summary"], _MYPY))]
+
+
+def _run(tool: str, options: list[str], places: tuple[str, ...]) -> bool:
+  here = [p for p in places if (bases.ROOT / p).exists()]
+  count = sum(len(list((bases.ROOT / p).rglob("*.py"))) or
+              (bases.ROOT / p).suffix == ".py" for p in here)
+  done = subprocess.run([sys.executable, "-m", tool, *options, *here],
+                        cwd=bases.ROOT, capture_output=True, text=True,
+                        check=False)
+  if done.stdout or done.stderr:
+    report.say((done.stdout + done.stderr).rstrip())
+  report.say(f"{tool}: {count} files, "
+             + ("clean." if done.returncode == 0 else "see above."))
+  return done.returncode == 0 and count > 0
+
+

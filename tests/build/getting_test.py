@@ -1,0 +1,180 @@
+"""Downloads, caches, interpreters and private environments."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+
+from conftest import ROOT, write
+from mend import bases, cache, envs, interpreters, source
+from mend.errors import MendError
+import pytest
+
+
+def test_the_bases_are_those_of_the_design():
+  assert [b.version for b in bases.all_bases()] == [
+      "0.5.3", "0.6.0", "0.10.2", "0.12.0.1"]
+  for base in bases.all_bases():
+    assert len(base.sha256) == 64 and base.mended.startswith(base.version + "+")
+
+
+def test_an_unknown_base_is_named_with_the_known_ones():
+  with pytest.raises(MendError, match=r"9\.9\.9 is not a base.*0\.5\.3, "):
+    bases.chosen("9.9.9")
+  assert [b.version for b in bases.chosen("0.6.0,0.5.3")] == ["0.6.0", "0.5.3"]
+  assert len(bases.chosen("all")) == 4
+
+
+def test_the_default_base_is_the_newest_for_this_python(monkeypatch):
+  for running, version in (((3, 10, 1), "0.6.0"), ((3, 11, 0), "0.10.2"),
+                           ((3, 12, 0), "0.12.0.1"), ((3, 13, 5), "0.12.0.1")):
+    monkeypatch.setattr(sys, "version_info", running)
+    assert bases.default_base().version == version
+  monkeypatch.setattr(sys, "version_info", (3, 9, 1))
+  with pytest.raises(MendError, match="No base release supports Python 3.9.1"):
+    bases.default_base()
+
+
+def test_a_download_with_the_wrong_hash_is_refused(tmp_path, base):
+  archive = write(tmp_path / "jax-1.0.tar.gz", "not what was pinned")
+  with pytest.raises(MendError, match="wrong hash: sha256 .* wanted 000"):
+    source.verify(archive, base)
+  with pytest.raises(MendError, match="brought no"):
+    source.verify(tmp_path / "absent.tar.gz", base)
+
+
+def test_a_spoilt_download_in_the_cache_is_fetched_again(base, monkeypatch):
+  kept = write(cache.folder("sdists") / "jax-1.0.tar.gz", "spoilt")
+  seen = []
+
+  def download(wanted, folder):
+    seen.append(wanted)
+    (folder / kept.name).write_bytes(b"still wrong")
+
+  monkeypatch.setattr(source, "_download", download)
+  with pytest.raises(MendError, match="wrong hash"):
+    source.sdist(base)
+  assert seen == [base] and kept.read_text() == "spoilt"
+  assert [p.name for p in kept.parent.iterdir()] == [kept.name]
+
+
+def test_no_network(base, monkeypatch):
+  monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+  monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+  monkeypatch.setenv("PIP_RETRIES", "0")
+  with pytest.raises(MendError, match="Downloading jax 1.0.*failed") as error:
+    source.sdist(base)
+  assert "check the network" in str(error.value)
+  assert not list(cache.folder("sdists").iterdir())
+
+
+def test_a_source_is_unpacked_whole(tmp_path, base, monkeypatch):
+  tree = tmp_path / "jax-1.0"
+  write(tree / "jax" / "version.py", "")
+  archive = tmp_path / "jax-1.0.tar.gz"
+  with tarfile.open(archive, "w:gz") as tar:
+    tar.add(tree, "jax-1.0")
+  monkeypatch.setattr(source, "sdist", lambda _: archive)
+  found = source.pristine(base)
+  assert (found / "jax" / "version.py").is_file()
+  assert source.pristine(base) == found
+
+
+def test_what_is_not_whole_is_not_kept(tmp_path):
+  target = tmp_path / "made"
+  with pytest.raises(KeyboardInterrupt):
+    with cache.whole(target) as made:
+      made.write_text("half")
+      raise KeyboardInterrupt
+  assert not list(tmp_path.glob("*made*")) and not target.exists()
+  with cache.whole(target) as made:
+    made.write_text("whole")
+  assert target.read_text() == "whole"
+
+
+def test_a_killed_environment_is_made_again(monkeypatch):
+  broken = cache.folder("envs") / "x-test"
+  write(broken / "half", "")
+  monkeypatch.setattr(envs.process, "run", lambda *a, **k: "")
+  monkeypatch.setattr(envs.shutil, "rmtree", lambda path: (
+      (path / "half").unlink(), path.rmdir(), path.mkdir()))
+  made = envs._environment("x-test", sys.executable, [], "nothing")
+  assert made == broken and not (broken / "half").exists()
+
+
+def test_the_cache_folder_must_be_writable(tmp_path, monkeypatch):
+  monkeypatch.setenv("MEND_CACHE", str(write(tmp_path / "file", "")))
+  with pytest.raises(MendError, match="can't be made.*\n*.*MEND_CACHE=DIR"):
+    cache.folder("sdists")
+
+
+def shim(folder, text):
+  path = write(folder / "python3", text)
+  path.chmod(0o755)
+  return str(path)
+
+
+def test_a_shim_that_fails_is_no_interpreter(tmp_path, base, monkeypatch):
+  bad = shim(tmp_path / "bad", "#!/bin/sh\necho 3.12.0\nexit 127\n")
+  odd = shim(tmp_path / "odd", "#!/bin/sh\necho 3.99.1\n")
+  monkeypatch.setattr(interpreters, "_candidates",
+                      lambda: iter(["", bad, "/nowhere/python3", odd]))
+  interpreters.found.cache_clear()
+  try:
+    assert interpreters.found() == (("3.99.1", odd),)
+    assert interpreters.for_base(base) == odd
+    words = r"needs Python 3\.12.*3\.99\.1"
+    with pytest.raises(MendError, match=words) as error:
+      interpreters.for_base(base, "3.12")
+    assert "MEND_PYTHONS" in str(error.value)
+  finally:
+    interpreters.found.cache_clear()
+
+
+def test_lowest_and_wanted_interpreters(base, monkeypatch):
+  monkeypatch.setattr(interpreters, "found", lambda: (
+      ("3.12.1", "twelve"), ("3.10.2", "ten"), ("3.9.1", "nine"),
+      ("3.1.1", "one")))
+  assert interpreters.for_base(base) == "twelve"
+  assert interpreters.for_base(base, lowest=True) == "ten"
+  assert interpreters.for_base(base, "3.10") == "ten"
+  with pytest.raises(MendError):
+    interpreters.for_base(base, "3.1")
+
+
+def command(*args, **env):
+  return subprocess.run(
+      [sys.executable, str(ROOT / "build" / "build.py"), *args],
+      capture_output=True, text=True, check=False, cwd=ROOT,
+      env={**os.environ, **env})
+
+
+def tool_cache() -> str:
+  """The cache that this very environment lies in: nothing is installed."""
+  return str(pathlib.Path(sys.prefix).parent)
+
+
+@pytest.mark.parametrize("args, words", [
+    (["build", "--base=9.9"], "9.9 is not a base"),
+    (["build", "--wheels=jaxlib"], "--wheels=jaxlib is not built here"),
+    (["build", "--output_path=/dev/null/x"], "can't be written"),
+    (["build", "--python_version=2.7"], "needs Python 2.7"),
+    (["build", "--patches=nothing"], "no patch 'nothing'"),
+    (["apply"], "needs one of --output_path"),
+    (["apply", "--output_path=build"], "not empty"),
+    (["test", "tests/nothing_test.py"], "no test file and no patch"),
+    (["reproduce", "--python=/nowhere/python"], "can't be run"),
+])
+def test_the_command_says_what_is_wrong(args, words):
+  done = command(*args, MEND_CACHE=tool_cache())
+  assert done.returncode == 2
+  assert words in done.stderr and "\nNext: " in done.stderr
+  assert "Traceback" not in done.stderr
+
+
+def test_an_old_python_is_told_so(monkeypatch):
+  from mend import bootstrap
+  monkeypatch.setattr(sys, "version_info", (3, 9, 0))
+  with pytest.raises(SystemExit, match="3.10 is the oldest"):
+    bootstrap.ensure("build.py")

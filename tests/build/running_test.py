@@ -1,0 +1,168 @@
+"""Test files that pass, fail, crash and hang; and how they are judged."""
+
+import sys
+
+from conftest import REPRODUCTION, write
+from mend import patches, pytest_run, reproduce, testing, upstream
+from mend.errors import MendError
+from mend.pytest_run import Outcome
+import pytest
+
+TESTS = """
+import os, time, unittest
+
+class T(unittest.TestCase):
+  def test_a_good(self): pass
+  def test_b_bad(self): self.assertEqual(1, 2, "one is not two")
+  def test_c_crash(self): os._exit(3)
+  def test_d_skip(self): self.skipTest("not here")
+  def test_e_hang(self): time.sleep(60)
+  def test_f_good(self): pass
+"""
+
+
+def run(path, limit=2.0):
+  return pytest_run.run_file(sys.executable, path, limit=limit, env={})
+
+
+def test_a_crash_and_a_hang_cost_one_test_each(tmp_path):
+  out = run(write(tmp_path / "some_test.py", TESTS))
+  assert {k.split("_")[1]: v.status for k, v in out.items()} == {
+      "a": "passed", "b": "failed", "c": "failed", "d": "skipped",
+      "e": "failed", "f": "passed"}
+  assert "one is not two" in out["T.test_b_bad"].text
+  assert "died (exit 3)" in out["T.test_c_crash"].text
+  assert "no end within 2 s" in out["T.test_e_hang"].text
+
+
+def test_a_file_that_does_not_import_is_a_failure(tmp_path):
+  out = run(write(tmp_path / "some_test.py", "import nothing_of_this_name\n"))
+  assert "nothing_of_this_name" in out[pytest_run.COLLECTING].text
+  out = run(write(tmp_path / "other_test.py", "import os; os._exit(9)\n"))
+  assert "died (exit 9)" in out[pytest_run.COLLECTING].text
+
+
+def test_a_file_without_tests_is_a_failure(tmp_path):
+  out = run(write(tmp_path / "empty_test.py", ""))
+  assert testing.judge_mended("empty", out, ()).failures == [
+      "empty: no test ran"]
+
+
+RED = patches.Red(("T.test_red*",), "AssertionError.*rude")
+RUDE = Outcome("failed", "E   AssertionError: a rude greeting")
+
+
+def pristine(outcomes, *reds):
+  return testing.judge_pristine("toy", outcomes, reds)
+
+
+def test_red_for_the_stated_reason_counts():
+  tally = pristine({"T.test_red_1": RUDE, "T.test_ok": Outcome("passed")}, RED)
+  assert (tally.passed, tally.red, tally.failures) == (2, 1, [])
+
+
+@pytest.mark.parametrize("outcome, words", [
+    (Outcome("passed"), "declared red, and is passed"),
+    (Outcome("skipped"), "declared red, and is skipped"),
+    (Outcome("failed", "E   ValueError: other"), "for another reason"),
+])
+def test_red_that_is_not(outcome, words):
+  (failure,) = pristine({"T.test_red": outcome}, RED).failures
+  assert words in failure
+
+
+def test_a_failure_that_nobody_declared():
+  (failure,) = pristine({"T.test_new": RUDE}, RED).failures
+  assert "no [[red]]" in failure
+
+
+def test_a_missing_name_of_ours_does_not_count():
+  text = "E   ModuleNotFoundError: No module named 'jax._src.polite'"
+  red = patches.Red(("*",), "polite")
+  (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
+  assert "our own names" in failure
+  red = patches.Red(("*",), "polite", api_missing=True)
+  assert not pristine({"T.t": Outcome("failed", text)}, red).failures
+  text = "E   AttributeError: 'function' object has no attribute 'lower'"
+  red = patches.Red(("*",), "AttributeError: 'function'.*'lower'")
+  assert not pristine({"T.t": Outcome("failed", text)}, red).failures
+
+
+def test_mended_must_pass_and_must_not_skip_a_regression():
+  tally = testing.judge_mended("toy", {
+      "T.test_red": Outcome("skipped"), "T.test_other": Outcome("skipped"),
+      "T.test_bad": RUDE, "T.test_good": Outcome("passed")}, [RED])
+  assert (tally.passed, tally.skipped, len(tally.failures)) == (1, 1, 2)
+
+
+def test_a_red_pattern_must_match_a_test():
+  tally = testing.judge_mended("toy", {"T.t": Outcome("passed")}, [RED])
+  assert "no such test" in tally.failures[0]
+
+
+def test_upstream_differences(base, capsys):
+  before = {"T.a": RUDE, "T.b": Outcome("passed"), "T.c": Outcome("passed"),
+            "T.d": RUDE, "T.e": Outcome("passed")}
+  after = {"T.a": Outcome("passed"), "T.b": RUDE, "T.c": Outcome("passed"),
+           "T.d": RUDE}
+  counts = upstream.compare("x_test.py", base, before, after)
+  assert counts == {"pass on both": 1, "fail on both": 1, "skipped": 0,
+                    "newly failing": 2, "newly passing": 1}
+  out = capsys.readouterr().out
+  assert "NEWLY FAILING on 1.0: x_test.py T.b" in out and "T.c" not in out
+
+
+def test_upstream_needs_a_checkout(tmp_path):
+  with pytest.raises(MendError, match="no tests/ folder"):
+    upstream.find_files(tmp_path, [])
+  write(tmp_path / "tests" / "a_test.py", "")
+  write(tmp_path / "tests" / "helper.py", "")
+  assert [p.name for p in upstream.find_files(tmp_path, [])] == ["a_test.py"]
+  assert len(upstream.find_files(tmp_path, ["tests/a_test.py"])) == 1
+  with pytest.raises(MendError, match=r"no .*b_test\.py"):
+    upstream.find_files(tmp_path, ["b_test"])
+
+
+def reproduction(body, tmp_path):
+  path = write(
+      tmp_path / "r.py",
+      f'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n  {body}\n')
+  (item,) = reproduce._of_file(path, "greeting")
+  return reproduce.run_one(item, sys.executable)
+
+
+def test_reproductions_are_functions_with_a_line(project):
+  (item,) = reproduce.collect(patches.load(project), project)
+  assert (item.report, item.line) == ("toy#1", "greet() is polite.")
+  for bad in (REPRODUCTION.replace('REPORT = "toy#1"', ""),
+              REPRODUCTION.replace('"""greet() is polite."""', ""),
+              'REPORT = "toy#1"\n'):
+    write(project / "reproductions" / "greeting.py", bad)
+    with pytest.raises(MendError, match="no reproduction"):
+      reproduce.collect(patches.load(project), project)
+
+
+@pytest.mark.parametrize("body, status, words", [
+    ("return 'all well'", "PASS", "all well"),
+    ("assert False, 'a rude\\nanswer'", "FAIL", "AssertionError: a rude"),
+    ("import unittest; raise unittest.SkipTest('no such API')", "n/a",
+     "no such API"),
+    ("import sys; sys.exit(3)", "FAIL", "SystemExit"),
+    ("import os; os._exit(3)", "FAIL", "the process died (exit 3)"),
+])
+def test_what_a_reproduction_says(tmp_path, body, status, words):
+  outcome = reproduction(body, tmp_path)
+  assert outcome.status == status and words in outcome.seen
+
+
+def test_a_reproduction_that_never_ends(tmp_path, monkeypatch):
+  monkeypatch.setattr(reproduce, "TIME_LIMIT", 1)
+  outcome = reproduction("import time; time.sleep(60)", tmp_path)
+  assert outcome.status == "FAIL" and "no end within 1 s" in outcome.seen
+
+
+def test_reproduce_needs_a_python_with_jax(tmp_path):
+  with pytest.raises(MendError, match="can't be run"):
+    reproduce.describe(str(tmp_path / "python"))
+  with pytest.raises(MendError, match="no jax that can be imported"):
+    reproduce.describe(sys.executable)

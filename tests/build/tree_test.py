@@ -1,0 +1,168 @@
+"""Applying a series: whole or not at all, once, and only to the right tree."""
+
+import pathlib
+import sys
+
+from conftest import GREET, PATCH, write
+from mend import drift, patches, tree
+from mend.errors import MendError
+import pytest
+
+
+def snapshot(folder: pathlib.Path) -> dict[str, bytes]:
+  return {str(p.relative_to(folder)): p.read_bytes()
+          for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def result(project, upstream, base):
+  return tree.mended(patches.load(project), base, upstream, project)
+
+
+def add_edits(project, text):
+  write(project / "patches" / "greeting.toml", PATCH + text)
+  return patches.load(project)
+
+
+def test_the_mended_tree(result, upstream, tmp_path):
+  before = snapshot(upstream)
+  out = tmp_path / "out"
+  tree.write_copy(result, upstream, out, sys.executable)
+  greet = (out / "jax/_src/greet.py").read_text(encoding="utf-8")
+  assert "import os\nfrom jax._src import polite\n" in greet
+  assert '"""Greets somebody."""\n    return polite.greeting(name)\n' in greet
+  assert "oi" not in greet and "héllo" in greet
+  assert (out / "jax/_src/polite.py").exists()
+  assert 'PATCHES = (\n    "greeting",\n)' in (out / tree.MANIFEST).read_text()
+  assert "tag_build = +mend." in (out / "setup.cfg").read_text()
+  assert snapshot(upstream) == before
+
+
+def test_two_runs_give_the_same_bytes(result, upstream, tmp_path):
+  for name in ("a", "b"):
+    tree.write_copy(result, upstream, tmp_path / name, sys.executable)
+  assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
+
+
+def test_an_output_folder_must_be_new_or_empty(result, upstream, tmp_path):
+  out = tmp_path / "out"
+  out.mkdir()
+  tree.write_copy(result, upstream, out, sys.executable)
+  before = snapshot(out)
+  with pytest.raises(MendError, match="not empty"):
+    tree.write_copy(result, upstream, out, sys.executable)
+  assert snapshot(out) == before
+  with pytest.raises(MendError, match="can't be written"):
+    tree.write_copy(result, upstream, out / "setup.cfg" / "x", sys.executable)
+
+
+def test_a_result_that_does_not_parse_leaves_nothing(
+    project, upstream, base, tmp_path):
+  series = add_edits(project, """
+[[edit]]
+file = "jax/_src/greet.py"
+op = "append"
+code = "def broken(:"
+""")
+  out = tmp_path / "out"
+  broken = tree.mended(series, base, upstream, project)
+  with pytest.raises(MendError, match="does not parse"):
+    tree.write_copy(broken, upstream, out, sys.executable)
+  assert not out.exists()
+  assert not list(tmp_path.glob(".mend-*"))
+
+
+def test_overlapping_edits_are_refused_by_name(project, upstream, base):
+  series = add_edits(project, """
+[[edit]]
+file = "jax/_src/greet.py"
+op = "insert"
+in = "Greeter.greet"
+before = "return"
+code = "out = out.lower()"
+""")
+  with pytest.raises(MendError, match=r"edit 2 .*edit 3 |edit 3 .*edit 2 "):
+    tree.mended(series, base, upstream, project)
+
+
+@pytest.mark.parametrize("edit, words", [
+    ('op = "insert"\nin = "Greeter.greet"\nbefore = "raise"\ncode = "x"',
+     "found: 0 matches"),
+    ('op = "insert"\nin = "Nobody"\nat = "end"\ncode = "x"',
+     "found: 0 definitions"),
+    ('op = "replace_body"\nin = "Greeter.greet"\ntakes = ["name"]\ncode = "x"',
+     "found: parameters"),
+])
+def test_a_place_that_is_not_there(project, upstream, base, edit, words):
+  series = add_edits(
+      project, f'\n[[edit]]\nfile = "jax/_src/greet.py"\n{edit}\n')
+  with pytest.raises(MendError, match=words) as error:
+    tree.mended(series, base, upstream, project)
+  for part in ("patch greeting, edit 3", "base 1.0", "greet.py", "Next: "):
+    assert part in str(error.value)
+
+
+def test_a_place_that_is_there_twice(project, upstream, base):
+  write(upstream / "jax/_src/greet.py", GREET + "\n\nclass Greeter:\n  pass\n")
+  with pytest.raises(MendError, match="found: 2 definitions"):
+    tree.mended(patches.load(project), base, upstream, project)
+
+
+def test_a_file_or_module_that_clashes_with_the_base(project, upstream, base):
+  write(upstream / "jax/_src/polite.py", "")
+  with pytest.raises(MendError, match="already exists in jax 1.0"):
+    tree.mended(patches.load(project), base, upstream, project)
+  (upstream / "jax/_src/greet.py").unlink()
+  with pytest.raises(MendError, match="there is no jax/_src/greet.py"):
+    tree.mended(patches.load(project), base, upstream, project)
+
+
+def test_apply_onto_a_tree_once(result, upstream, tmp_path):
+  target = tmp_path / "checkout"
+  for name, data in snapshot(upstream).items():
+    (target / name).parent.mkdir(parents=True, exist_ok=True)
+    (target / name).write_bytes(data)
+  write(target / "README.md", "a git checkout has more files\n")
+  tree.write_onto(result, upstream, target, sys.executable)
+  once = snapshot(target)
+  assert "polite" in (target / "jax/_src/greet.py").read_text(encoding="utf-8")
+  assert not (target / "setup.cfg").exists()
+  with pytest.raises(MendError, match="already mended"):
+    tree.write_onto(result, upstream, target, sys.executable)
+  assert snapshot(target) == once
+
+
+def test_apply_onto_another_tree_is_refused(result, upstream, tmp_path):
+  target = tmp_path / "checkout"
+  write(target / "jax/version.py", "")
+  write(target / "jax/_src/greet.py", GREET + "# changed\n")
+  before = snapshot(target)
+  with pytest.raises(MendError, match="greet.py differs") as error:
+    tree.write_onto(result, upstream, target, sys.executable)
+  assert "jax-v1.0" in str(error.value)
+  with pytest.raises(MendError, match="no jax source tree"):
+    tree.write_onto(result, upstream, tmp_path, sys.executable)
+  assert snapshot(target) == before
+
+
+def states(project, upstream, base):
+  series = patches.load(project)
+  return drift.states(series, base, upstream, project)
+
+
+def test_drift(project, upstream, base):
+  found = states(project, upstream, base)
+  assert [s.state for s in found] == ["new", "new"]
+  assert drift.record(found, project) == 1
+  assert {s.state for s in states(project, upstream, base)} == {"exact"}
+  path = upstream / "jax/_src/greet.py"
+  write(path, GREET.replace("oi ", "oy "))
+  assert [s.state for s in states(project, upstream, base)] == [
+      "exact", "drifted"]
+  write(path, GREET.replace('out = "oi " + name',
+                            "return polite.greeting(name)"))
+  assert states(project, upstream, base)[1].state == "already there"
+  write(path, GREET.replace("def greet(", "def salute("))
+  assert states(project, upstream, base)[1].state == "gone"
+  path.unlink()
+  assert {s.state for s in states(project, upstream, base)} == {"gone"}
