@@ -27,9 +27,9 @@ here say when, and each caller goes on as before in every other case, so that
 what worked is traced and compiled as it was.
 
 Limits: under a transformation the placement of concrete operands is left alone,
-because it is the enclosing ``jit`` that decides. Cost: where an array moves, one
-transfer of it; elsewhere, a comparison of two short tuples, and that only if
-``device`` was given.
+because it is the enclosing ``jit`` that decides. Cost: where an array moves,
+one transfer of it; elsewhere, a comparison of two short tuples, and that only
+if ``device`` was given.
 """
 from __future__ import annotations
 
@@ -53,18 +53,10 @@ def must_put(device: xc.Device | Sharding | None, *operands: Any) -> bool:
   Returns:
     True if the result must be computed first and then put on `device`.
   """
-  if device is None:
-    return False
-  if isinstance(device, Sharding):
-    if not device._is_concrete:
-      return False
-    if _splits_explicit_axis(device):
-      # With a mesh in the context, newer JAX takes this as a resharding.
-      return mesh_lib.get_abstract_mesh().empty
-    target = tuple(device._device_assignment)
-  else:
-    target = (device,)
-  return any(_stands_elsewhere(x, target) for x in operands)
+  if isinstance(device, Sharding) and _splits_explicit_axis(device):
+    # With a mesh in the context, newer JAX takes this as a resharding.
+    return mesh_lib.get_abstract_mesh().empty
+  return any(_stands_elsewhere(x, device) for x in operands)
 
 
 def put(out: Any, device: xc.Device | Sharding) -> Any:
@@ -111,7 +103,7 @@ def check_no_transfer(function: str, x: Any, copy: bool | None,
   Raises:
     ValueError: if `x` is committed to other devices and may not be copied.
   """
-  if copy is False and must_put(device, x) and isinstance(x, basearray.Array):
+  if copy is False and _stands_elsewhere(x, device):
     raise ValueError(
         f"{function}: an array on {x.device} can only reach {device} by a copy,"
         " and copy=False forbids one. Leave copy out, or pass copy=None.")
@@ -140,7 +132,13 @@ def from_dlpack(x: Any, device: Sharding, copy: bool | None) -> Any:
   return put(dlpack.from_dlpack(x, copy=copy), device)
 
 
-def _stands_elsewhere(x: Any, target: tuple[xc.Device, ...]) -> bool:
+def _stands_elsewhere(x: Any, device: xc.Device | Sharding | None) -> bool:
+  if isinstance(device, xc.Device):
+    target = (device,)
+  elif isinstance(device, Sharding) and device._is_concrete:
+    target = tuple(device._device_assignment)
+  else:
+    return False
   if not isinstance(x, basearray.Array) or isinstance(x, core.Tracer):
     return False
   return (x.committed and core.trace_state_clean()
@@ -148,7 +146,7 @@ def _stands_elsewhere(x: Any, target: tuple[xc.Device, ...]) -> bool:
 
 
 def _splits_explicit_axis(sharding: Sharding) -> bool:
-  if not isinstance(sharding, NamedSharding):
+  if not isinstance(sharding, NamedSharding) or not sharding._is_concrete:
     return False
   types = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types))
   names = [name for entry in sharding.spec if entry is not None
