@@ -52,7 +52,7 @@ def changelog(series: Sequence[patches.Patch]) -> str:
       raise MendError(
           f"patch {patch.id}: changelog starts with {kind!r}, wanted one of "
           f"{', '.join(_KINDS)} and a colon.", f"edit patches/{patch.id}.toml")
-    issues = ", ".join(patch.issues)
+    issues = ", ".join(i for i in patch.issues if i not in words)
     versions = [b.version for b in bases.all_bases() if b.within(patch.bases)]
     only = "" if len(versions) == len(bases.all_bases()) else (
         f" On {', '.join(versions)}.")

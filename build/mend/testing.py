@@ -151,6 +151,7 @@ def _files(series: Sequence[patches.Patch], names: Sequence[str],
 
 def _run_jobs(jobs: Sequence[Job], total: Tally) -> list[list[str]]:
   sums: dict[tuple[str, str], list[int]] = {}
+  order = [base.version for base in bases.all_bases()]
 
   def one(job: Job) -> tuple[Job, Tally, float]:
     began = time.monotonic()
@@ -172,7 +173,8 @@ def _run_jobs(jobs: Sequence[Job], total: Tally) -> list[list[str]]:
       for k, n in enumerate((1, tally.passed, tally.red, tally.skipped,
                              len(tally.failures))):
         row[k] += n
-  return [[*key, *(str(n) for n in row)] for key, row in sorted(sums.items())]
+  return [[*key, *(str(n) for n in row)] for key, row in sorted(
+      sums.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))]
 
 
 def _red_for(test: str, reds: Sequence[patches.Red]) -> patches.Red | None:
