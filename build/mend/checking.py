@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import json
 
-from mend import bases, drift, originality, patches, report, source
+from mend import bases, docs, drift, originality, patches, report, source
 from mend.bases import Base
 
 
@@ -29,7 +29,13 @@ def check(chosen: Sequence[Base], record: bool) -> int:
              f"{len(found) - len(bad)} exact, {len(bad)} not.")
   overlaps = _applies(series, chosen)
   original = check_originality(bases.all_bases())
-  return 0 if found and not bad and overlaps and original else 1
+  stale = docs.stale()
+  for line in stale:
+    report.say(f"STALE: {line}")
+  report.say(f"Documents: {len(series)} patches compared with README.md and "
+             f"CHANGELOG.md, {len(stale)} differences.")
+  good = found and not bad and overlaps and original and not stale
+  return 0 if good else 1
 
 
 def _applies(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> bool:

@@ -10,8 +10,8 @@ import shutil
 import sys
 from typing import Any
 
-from mend import (bases, cache, checking, envs, interpreters, patches,
-                  report, reproduce, source, testing, tree, upstream, wheel)
+from mend import (bases, cache, checking, docs, interpreters, patches, report,
+                  reproduce, sides, source, testing, tree, upstream)
 from mend.errors import MendError
 
 COMMAND = "python3 build/build.py"
@@ -33,20 +33,16 @@ def _build(args: argparse.Namespace) -> int:
 
 def _build_one(base: bases.Base, out: pathlib.Path,
                args: argparse.Namespace) -> int:
-  made, python = wheel.build(base, args.python_version, args.patches)
-  out.mkdir(parents=True, exist_ok=True)
-  final = out / made.name
-  with cache.whole(final) as whole:
-    shutil.copyfile(made, whole)
+  python = interpreters.for_base(base, args.python_version)
   series = patches.for_base(_chosen_series(args.patches), base)
+  made = sides.of(base, series=series, python=python)
+  out.mkdir(parents=True, exist_ok=True)
+  final = out / made.wheel.name
+  with cache.whole(final) as whole:
+    shutil.copyfile(made.wheel, whole)
   items = reproduce.collect(series)
-  deps = envs.dependencies(base, python)
-  before_wheel = wheel.pristine(base)
-  with report.step("installing the wheels into private environments"):
-    pristine = envs.with_wheel(before_wheel, deps, f"pristine-{base.version}")
-    mended = envs.with_wheel(made, deps, f"mended-{base.version}")
-  before = reproduce.remembered(items, pristine, f"pristine jax {base.version}")
-  after = reproduce.remembered(items, mended, f"jax {base.mended}")
+  before = reproduce.remembered(items, made.pristine, f"jax {base.version}")
+  after = reproduce.remembered(items, made.mended, f"jax {base.mended}")
   report.say(f"\njax {base.mended} against jax {base.version}:\n")
   report.say(report.table(("report", "regression", "pristine", "mended"),
                           reproduce.proof_rows(items, before, after)))
@@ -93,6 +89,10 @@ def _apply(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
   return checking.check(bases.chosen(args.base or "all"), args.record)
+
+
+def _docs(args: argparse.Namespace) -> int:
+  return docs.write()
 
 
 def _status(args: argparse.Namespace) -> int:
@@ -158,6 +158,7 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
     ("check", _check, "checks every edit on every base, and originality", (
         _BASE, _flag("--record", "you have reviewed the definitions: keep "
                      "their hashes", action="store_true"))),
+    ("docs", _docs, "rewrites the generated parts of README and CHANGELOG", ()),
     ("status", _status, "a table of patches and bases", (_JSON,)),
     ("reproduce", _reproduce, "which known defects a Python's jax has", (
         _flag("--python", "the Python to look at (python3 on PATH)"), _JSON)),

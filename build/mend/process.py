@@ -13,14 +13,16 @@ from mend.errors import MendError
 _LAST_LINES = 25
 
 
+_REDIRECTS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV",
+              "__PYVENV_LAUNCHER__", "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET",
+              "PIP_PREFIX", "PIP_USER", "PIP_NO_DEPS")
+
+
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
   """The caller's environment without what would redirect Python or pip."""
   # A front end that builds us names our backend in _PYPROJECT_HOOKS_*.
-  env = {k: v for k, v in os.environ.items()
-         if not k.startswith("_PYPROJECT_HOOKS_") and k not in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP",
-                      "VIRTUAL_ENV", "__PYVENV_LAUNCHER__",
-                      "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET", "PIP_PREFIX",
-                      "PIP_USER", "PIP_NO_DEPS")}
+  env = {k: v for k, v in os.environ.items() if k not in _REDIRECTS
+         and not k.startswith("_PYPROJECT_HOOKS_")}
   env["PYTHONNOUSERSITE"] = "1"
   env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
   env["PIP_ROOT_USER_ACTION"] = "ignore"
@@ -29,8 +31,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def same_packages() -> dict[str, str]:
-  """Lets a child Python see what this one sees; pip's build isolation hides
-  its packages behind sys.path. Our own build/ would shadow PyPA's `build`."""
+  """Lets a child Python see what this one sees.
+
+  pip's build isolation puts its packages on sys.path only. Our own build/ is
+  left out: it would shadow PyPA's `build`.
+  """
   ours = pathlib.Path(__file__).resolve().parents[1]
   paths = [p for p in sys.path if p and pathlib.Path(p).resolve() != ours]
   return {"PYTHONPATH": os.pathsep.join(paths)}

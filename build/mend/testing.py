@@ -12,8 +12,8 @@ import re
 import sys
 import time
 
-from mend import (bases, checking, envs, interpreters, lint, patches,
-                  pytest_run, report, reproduce, wheel)
+from mend import (bases, checking, interpreters, lint, patches, pytest_run,
+                  report, reproduce, sides)
 from mend.bases import Base
 from mend.errors import MendError
 
@@ -126,19 +126,14 @@ def _jobs(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
   if not tests and not units:
     return []
   python = interpreters.for_base(base, python_version, lowest=True)
-  deps = envs.dependencies(base, python)
-  sides = {"mended": wheel.mended(series, base, python)}
-  if tests:
-    sides["pristine"] = wheel.pristine(base)
-  pythons = {side: envs.with_wheel(made, deps, f"{side}-{base.version}")
-             for side, made in sides.items()}
+  made = sides.of(base, series=series, python=python)
   jobs = []
   for file in (*tests, *units):
     reds = tuple(r for p in mine if file in p.tests for r in p.red
                  if not r.bases or base.within(r.bases))
-    jobs.append(Job(base, "mended", pythons["mended"], file, reds))
+    jobs.append(Job(base, "mended", made.mended, file, reds))
     if file in tests:
-      jobs.append(Job(base, "pristine", pythons["pristine"], file, reds))
+      jobs.append(Job(base, "pristine", made.pristine, file, reds))
   return jobs
 
 
@@ -156,6 +151,7 @@ def _files(series: Sequence[patches.Patch], names: Sequence[str],
 
 def _run_jobs(jobs: Sequence[Job], total: Tally) -> list[list[str]]:
   sums: dict[tuple[str, str], list[int]] = {}
+  order = [base.version for base in bases.all_bases()]
 
   def one(job: Job) -> tuple[Job, Tally, float]:
     began = time.monotonic()
@@ -177,7 +173,8 @@ def _run_jobs(jobs: Sequence[Job], total: Tally) -> list[list[str]]:
       for k, n in enumerate((1, tally.passed, tally.red, tally.skipped,
                              len(tally.failures))):
         row[k] += n
-  return [[*key, *(str(n) for n in row)] for key, row in sorted(sums.items())]
+  return [[*key, *(str(n) for n in row)] for key, row in sorted(
+      sums.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))]
 
 
 def _red_for(test: str, reds: Sequence[patches.Red]) -> patches.Red | None:

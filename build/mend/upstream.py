@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import concurrent.futures
 import pathlib
 
-from mend import envs, interpreters, patches, pytest_run, report, testing, wheel
+from mend import patches, pytest_run, report, sides, testing
 from mend.bases import Base
 from mend.errors import MendError
 
@@ -48,20 +48,15 @@ def find_files(checkout: pathlib.Path,
 
 def _run_base(files: Sequence[pathlib.Path], base: Base, limit: float,
               names: list[str] | None) -> int:
-  python = interpreters.for_base(base)
   series = patches.load()
   series = patches.select(series, names) if names else series
-  deps = envs.dependencies(base, python, "upstream")
-  pristine = envs.with_wheel(wheel.pristine(base), deps,
-                             f"pristine-{base.version}")
-  mended = envs.with_wheel(wheel.mended(series, base, python), deps,
-                           f"mended-{base.version}")
+  made = sides.of(base, series=series, kind="upstream")
 
   def both(path: pathlib.Path) -> tuple[Outcomes, Outcomes]:
-    sides = [pytest_run.run_file(
+    outcomes = [pytest_run.run_file(
         p, path, limit=limit, env=testing.TEST_ENVIRONMENT)
-             for p in (pristine, mended)]
-    return sides[0], sides[1]
+             for p in (made.pristine, made.mended)]
+    return outcomes[0], outcomes[1]
 
   totals: dict[str, int] = {}
   with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
