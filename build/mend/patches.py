@@ -18,7 +18,9 @@ Refuse = Callable[[str], MendError]
 STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
-_OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit")
+_OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
+             "supersedes")
+_SUPERSEDES_KEYS = ("tests", "why", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing")
 _EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
               "before", "after", "at", "call", "value", "optional")
@@ -31,6 +33,14 @@ class Red:
   reason: str
   bases: str = ""
   api_missing: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Supersedes:
+  """Tests of upstream ("file.py Class.test") that a patch fails on purpose."""
+  tests: tuple[str, ...]
+  why: str
+  bases: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +60,7 @@ class Patch:
   reproductions: tuple[str, ...] = ()
   red: tuple[Red, ...] = ()
   edits: tuple[Edit, ...] = ()
+  supersedes: tuple[Supersedes, ...] = ()
 
   def edits_for(self, base: Base) -> tuple[Edit, ...]:
     return tuple(e for e in self.edits
@@ -111,6 +122,8 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
       id=name, title=data["title"], why=data["why"], bases=data["bases"],
       issues=tuple(data["issues"]), upstream=data["upstream"],
       changelog=data["changelog"], red=red, edits=found,
+      supersedes=tuple(_supersedes(s, refuse)
+                       for s in data.get("supersedes", [])),
       **{key: tuple(data.get(key, ())) for key in (
           "modules", "tests", "depends", "unit_tests", "reproductions")})
 
@@ -144,6 +157,12 @@ def _red(data: dict, refuse: Refuse) -> Red:
                  f"{e}") from e
   return Red(tuple(data["tests"]), data["reason"], data.get("bases", ""),
              data.get("api_missing", False))
+
+
+def _supersedes(data: dict, refuse: Refuse) -> Supersedes:
+  _check_keys(data, ("tests", "why"), _SUPERSEDES_KEYS, "supersedes: ", refuse)
+  _check_specifier(data.get("bases", ""), refuse)
+  return Supersedes(tuple(data["tests"]), data["why"], data.get("bases", ""))
 
 
 def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import concurrent.futures
+import fnmatch
 import pathlib
 
 from mend import patches, pytest_run, report, sides, testing
@@ -61,22 +62,27 @@ def _run_base(files: Sequence[pathlib.Path], base: Base, limit: float,
   totals: dict[str, int] = {}
   with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
     for path, (before, after) in zip(files, pool.map(both, files)):
-      for key, value in compare(path.name, base, before, after).items():
+      for key, value in compare(path.name, base, before, after,
+                                series).items():
         totals[key] = totals.get(key, 0) + value
   report.say(f"jax {base.mended} against {base.version}: {len(files)} files, "
              + ", ".join(f"{v} {k}" for k, v in totals.items()))
   return 1 if totals.get("newly failing") or not sum(totals.values()) else 0
 
 
-def compare(name: str, base: Base, before: Outcomes,
-            after: Outcomes) -> dict[str, int]:
+def compare(name: str, base: Base, before: Outcomes, after: Outcomes,
+            series: Sequence[patches.Patch] = ()) -> dict[str, int]:
   """Prints the differences of one file; returns counts."""
   counts = {"pass on both": 0, "fail on both": 0, "skipped": 0,
-            "newly failing": 0, "newly passing": 0}
+            "newly failing": 0, "newly passing": 0, "changed on purpose": 0}
   for test in sorted({*before, *after}):
     old = before.get(test, pytest_run.Outcome("absent")).status
     new = after.get(test, pytest_run.Outcome("absent")).status
     key = _kind(old, new)
+    why = _purpose(f"{name} {test}", base, series)
+    if key == "newly failing" and why:
+      key = "changed on purpose"
+      report.say(f"changed on purpose on {base.version}: {name} {test}: {why}")
     counts[key] += 1
     if key == "newly failing":
       text = after[test].text if test in after else "the test is gone"
@@ -87,6 +93,16 @@ def compare(name: str, base: Base, before: Outcomes,
   report.say(f"{base.version} {name}: " + ", ".join(
       f"{v} {k}" for k, v in counts.items() if v))
   return counts
+
+
+def _purpose(test: str, base: Base, series: Sequence[patches.Patch]) -> str:
+  """Why a patch fails this test of upstream on purpose, or ""."""
+  for patch in series:
+    for item in patch.supersedes:
+      if (not item.bases or base.within(item.bases)) and any(
+          fnmatch.fnmatchcase(test, pattern) for pattern in item.tests):
+        return item.why
+  return ""
 
 
 def _kind(old: str, new: str) -> str:

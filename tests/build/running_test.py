@@ -1,8 +1,9 @@
 """Test files that pass, fail, crash and hang; and how they are judged."""
 
+import dataclasses
 import sys
 
-from conftest import REPRODUCTION, write
+from conftest import PATCH, REPRODUCTION, write
 from mend import patches, pytest_run, reproduce, testing, upstream
 from mend.errors import MendError
 from mend.pytest_run import Outcome
@@ -107,9 +108,29 @@ def test_upstream_differences(base, capsys):
            "T.d": RUDE}
   counts = upstream.compare("x_test.py", base, before, after)
   assert counts == {"pass on both": 1, "fail on both": 1, "skipped": 0,
-                    "newly failing": 2, "newly passing": 1}
+                    "newly failing": 2, "newly passing": 1,
+                    "changed on purpose": 0}
   out = capsys.readouterr().out
   assert "NEWLY FAILING on 1.0: x_test.py T.b" in out and "T.c" not in out
+
+
+def test_upstream_tests_that_are_changed_on_purpose(base, project, capsys):
+  text = PATCH + """
+[[supersedes]]
+tests = ["x_test.py T.b*"]
+why = "it asks for rudeness"
+bases = "<2"
+"""
+  write(project / "patches" / "greeting.toml", text)
+  series = patches.load(project)
+  outcomes = {"T.b1": Outcome("passed")}, {"T.b1": RUDE}
+  counts = upstream.compare("x_test.py", base, *outcomes, series)
+  assert counts["changed on purpose"] == 1 and not counts["newly failing"]
+  assert "it asks for rudeness" in capsys.readouterr().out
+  assert upstream.compare("y_test.py", base, *outcomes, series)["newly failing"]
+  newer = dataclasses.replace(base, version="2.0")
+  assert upstream.compare("x_test.py", newer, *outcomes,
+                          series)["newly failing"]
 
 
 def test_upstream_needs_a_checkout(tmp_path):
