@@ -1,0 +1,49 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The compute type on each operation of compute_on (jax#27825)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27825"
+
+
+def _host(f):
+  """`f` on the host, in the spelling of this release."""
+  from jax.experimental.compute_on import compute_on
+  if jax.__version_info__ < (0, 11):
+    return compute_on("device_host")(f)
+  return compute_on(f, compute_type="device_host",
+                    out_memory_spaces=jax.memory.Space.Device)
+
+
+def _unmarked(f, operation):
+  text = jax.jit(_host(f)).lower(np.ones(4, np.float32)).as_text()
+  return [line.strip() for line in text.splitlines()
+          if operation in line and "_xla_compute_type" not in line]
+
+
+def power():
+  """x ** 3 under compute_on: both multiplications have the compute type"""
+  found = _unmarked(lambda x: x ** 3, "stablehlo.multiply")
+  assert not found, f"without the compute type: {found}"
+  return "every multiplication has it"
+
+
+def argmax():
+  """argmax under compute_on: the call of its rule has the compute type"""
+  found = _unmarked(lambda x: jnp.argmax(x), "call @argmax")
+  assert not found, f"without the compute type: {found}"
+  return "the call has it"
