@@ -137,7 +137,8 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
         self.assertEqual({found[MARK] for _, found in ops}, {'host'})
 
   @parameterized.named_parameters(
-      (f'_{name}', name) for name in ('power', 'argmax', 'sum', 'while', 'cond'))
+      (f'_{name}', name)
+      for name in ('power', 'argmax', 'sum', 'while', 'cond'))
   def test_values_stay(self, name):
     f = FUNCTIONS[name]
     want = jax.jit(f)(self.x)

@@ -40,7 +40,8 @@ def check_compute_type(compute_type: Any) -> None:
   """
   if not isinstance(compute_type, str):
     hint = (' To run that function on the host, write'
-            " `compute_on('device_host')(f)`." if callable(compute_type) else '')
+            " `compute_on('device_host')(f)`."
+            if callable(compute_type) else '')
     raise TypeError(
         "`compute_on`'s compute_type argument must be a string, one of"
         f" {_expected()}; got {compute_type!r} of type"

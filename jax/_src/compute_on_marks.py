@@ -71,7 +71,8 @@ def marks_calls(emit: Callable[..., Any]) -> Callable[..., Any]:
   """
   @functools.wraps(emit)
   def marking(ctx, eqn, tokens_in, dim_vars, consts, cached, *args):
-    outs, tokens_out = emit(ctx, eqn, tokens_in, dim_vars, consts, cached, *args)
+    outs, tokens_out = emit(
+        ctx, eqn, tokens_in, dim_vars, consts, cached, *args)
     if eqn.ctx.compute_type is not None and not cached.inline:
       mark_between(eqn.ctx.compute_type, args, outs)
     return outs, tokens_out
