@@ -14,8 +14,10 @@
 """compute_on ahead of time: every path does what the call does (jax#27825)."""
 
 import functools
+import gc
 import inspect
 import threading
+import weakref
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -218,6 +220,17 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       with self.assertRaisesRegex(
           AttributeError, r'compute_on.*jax\.jit.*jax\.jit\(plain\)'):
         host.lower(self.x)
+
+  def test_stages_that_are_not_of_jit(self):
+    # jax.pmap's functions have stages, too, on most bases.
+    x = np.ones((8, 2), np.float32)
+    for form in FORMS:
+      host = form(jax.pmap(lambda x: x + 1))
+      self.assertArraysEqual(host(x), x + 1)
+      if form is context_form:
+        lowered = host.lower(x)
+        self.assertMarked(lowered.as_text())
+        self.assertArraysEqual(lowered.compile()(x), x + 1)
 
   def test_static_arguments(self):
     def f(x, n, *, flag):
@@ -435,6 +448,16 @@ class ComputeOnCachesTest(jtu.JaxTestCase):
         t.join()
       if failures:
         raise failures[0]
+
+  def test_freed_with_the_function(self):
+    for form in FORMS:
+      jitted = jax.jit(lambda x: x * 3)
+      host = form(jitted)
+      host(self.x)
+      refs = weakref.ref(jitted), weakref.ref(host)
+      del jitted, host
+      gc.collect()
+      self.assertEqual([ref() for ref in refs], [None, None])
 
   def test_inline_use_traces_once(self):
     for form in FORMS:

@@ -39,9 +39,10 @@ def check_compute_type(compute_type: Any) -> None:
     ValueError: it is a string that names no compute type.
   """
   if not isinstance(compute_type, str):
-    hint = (' To run that function on the host, write'
-            " `compute_on('device_host')(f)`."
-            if callable(compute_type) else '')
+    hint = ''
+    if callable(compute_type):
+      hint = (' To run that function on the host, write'
+              " `compute_on('device_host')(f)`.")
     raise TypeError(
         "`compute_on`'s compute_type argument must be a string, one of"
         f" {_expected()}; got {compute_type!r} of type"

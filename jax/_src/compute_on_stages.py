@@ -109,7 +109,8 @@ def as_functional(transform: Callable[..., Fun]) -> Callable[..., Any]:
         out_memory_spaces=out_memory_spaces, compiler_options=compiler_options)
 
     def make():
-      from jax._src import compute_on_call  # pylint: disable=g-import-not-at-top
+      # pylint: disable-next=g-import-not-at-top
+      from jax._src import compute_on_call
       call = compute_on_call.FunctionalCall(
           f, apply, compute_type, out_memory_spaces)
       if not compute_on_jit.is_jitted(f):
@@ -138,6 +139,8 @@ class UnjittedComputeOn:
       enter: in the context dialect, makes the context manager.
     """
     functools.update_wrapper(self, fun)
+    for name in _STAGES:
+      self.__dict__.pop(name, None)  # Copied, it would run outside the context.
     self._call = call
     self._compute_type = compute_type
     self._enter = enter
