@@ -10,8 +10,9 @@ import shutil
 import sys
 from typing import Any
 
-from mend import (bases, cache, checking, docs, interpreters, patches, report,
-                  reproduce, sides, source, testing, tree, upstream)
+from mend import (bases, bazel, cache, checking, docs, interpreters, maintain,
+                  outlook, patches, report, reproduce, sides, source, testing,
+                  tree, upstream)
 from mend.errors import MendError
 
 COMMAND = "python3 build/build.py"
@@ -51,7 +52,7 @@ def _build_one(base: bases.Base, out: pathlib.Path,
              f"{sum(o.status == reproduce.FAIL for o in before)} fail on "
              f"pristine, {failed} on mended.")
   report.say(f"Wheel: {final}\nInstall it: python3 -m pip install '{final}'\n")
-  return 1 if failed or not items else 0
+  return 1 if failed or not (items or args.patches) else 0
 
 
 def _chosen_series(names: list[str] | None) -> Sequence[patches.Patch]:
@@ -88,6 +89,8 @@ def _apply(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
+  if args.candidate:
+    return outlook.check(args.candidate, not args.no_tests, args.write)
   return checking.check(bases.chosen(args.base or "all"), args.record)
 
 
@@ -129,8 +132,10 @@ def _test(args: argparse.Namespace) -> int:
   if args.upstream:
     return upstream.run(pathlib.Path(args.upstream), bases.chosen(args.base),
                         args.only or [], args.time, args.patches)
-  return testing.run(bases.chosen(args.base or "all"), args.tests,
-                     args.python_version)
+  chosen = bases.chosen(args.base or "all")
+  if args.each:
+    return testing.run_each(chosen, args.tests, args.python_version)
+  return testing.run(chosen, args.tests, args.python_version, args.patches)
 
 
 def _names(text: str) -> list[str]:
@@ -157,7 +162,13 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
         _flag("--dry_run", "write nothing", action="store_true"), _PATCHES)),
     ("check", _check, "checks every edit on every base, and originality", (
         _BASE, _flag("--record", "you have reviewed the definitions: keep "
-                     "their hashes", action="store_true"))),
+                     "their hashes", action="store_true"),
+        _flag("--candidate", "releases a,b that are no bases, or a source "
+              "tree", type=_names, metavar="V"),
+        _flag("--no_tests", "with --candidate: only the edits",
+              action="store_true"),
+        _flag("--write", "with --candidate: to docs/candidates.md",
+              action="store_true"))),
     ("docs", _docs, "rewrites the generated parts of README and CHANGELOG", ()),
     ("status", _status, "a table of patches and bases", (_JSON,)),
     ("reproduce", _reproduce, "which known defects a Python's jax has", (
@@ -169,7 +180,11 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
         _flag("--only", "with --upstream: these test files", nargs="+",
               metavar="FILE"),
         _flag("--time", "with --upstream: seconds for one test (120)",
-              type=float, default=120.0, metavar="S"), _PATCHES)),
+              type=float, default=120.0, metavar="S"), _PATCHES,
+        _flag("--each", "each patch alone, with what it depends on: its own "
+              "tests", action="store_true"))),
+    *maintain.COMMANDS,
+    *bazel.COMMANDS,
 )
 
 

@@ -8,12 +8,20 @@ import sys
 from mend import bases, report
 
 _RUFF = ("build", "setup.py", "jax", "tests", "reproductions", "benchmarks")
+# What is exported: also by the rules of jax's own pyproject.toml.
+_EXPORTED = ("jax", "tests")
+_UPSTREAM = ["check", "--quiet", "--isolated", "--preview", "--line-length=80",
+             "--target-version=py311",
+             "--select=B9,C,F,W,YTT,ASYNC,E101,E112,E113,E115,E117,E225,E227,"
+             "E228",
+             "--ignore=C408,C417,C420,C901,B901,B903,B904,B905"]
 _MYPY = ("build/mend",)
 
 
 def results() -> list[tuple[str, bool]]:
-  """Runs both; (name, whether it is content) of each."""
+  """Runs each; (name, whether it is content) of each."""
   return [("ruff", _run("ruff", ["check", "--quiet"], _RUFF)),
+          ("ruff as upstream", _run("ruff", _UPSTREAM, _EXPORTED)),
           ("mypy", _run("mypy", ["--no-error-summary"], _MYPY))]
 
 

@@ -205,17 +205,31 @@ def for_base(series: Iterable[Patch], base: Base) -> tuple[Patch, ...]:
   return tuple(p for p in series if base.within(p.bases))
 
 
+def require_known(series: Iterable[Patch], names: Iterable[str]) -> None:
+  known = {p.id for p in series}
+  for name in names:
+    if name not in known:
+      raise MendError(f"There is no patch {name!r}; the series has "
+                      f"{', '.join(sorted(known))}.", "choose among these")
+
+
+def with_needed(series: Sequence[Patch], name: str) -> tuple[Patch, ...]:
+  """The patch and all that it depends on, in the series' order."""
+  require_known(series, [name])
+  wanted = {name}
+  for patch in reversed(series):  # what a patch needs stands before it
+    if patch.id in wanted:
+      wanted.update(patch.depends)
+  return tuple(p for p in series if p.id in wanted)
+
+
 def select(series: Sequence[Patch], names: Sequence[str]) -> tuple[Patch, ...]:
   """The named patches, in the series' order.
 
   Raises:
     MendError: a name is unknown, or a patch that one needs is not chosen.
   """
-  known = {p.id for p in series}
-  for name in names:
-    if name not in known:
-      raise MendError(f"There is no patch {name!r}; the series has "
-                      f"{', '.join(sorted(known))}.", "choose among these")
+  require_known(series, names)
   chosen = tuple(p for p in series if p.id in names)
   for patch in chosen:
     unmet = [d for d in patch.depends if d not in names]

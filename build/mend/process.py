@@ -43,15 +43,17 @@ def same_packages() -> dict[str, str]:
 
 def run(command: Sequence[str | pathlib.Path], *, what: str, next_step: str,
         cwd: pathlib.Path | None = None,
-        env: Mapping[str, str] | None = None) -> str:
+        env: Mapping[str, str] | None = None, umask: int = -1) -> str:
   """Runs a command; returns its standard output.
+
+  `umask` is for the files that it makes; -1 keeps the caller's.
 
   Raises:
     MendError: it failed; with `what`, the end of its output and `next_step`.
   """
   done = subprocess.run(
       [str(c) for c in command], cwd=cwd, env=environment(env), text=True,
-      stdin=subprocess.DEVNULL, capture_output=True, check=False)
+      stdin=subprocess.DEVNULL, capture_output=True, check=False, umask=umask)
   if done.returncode:
     tail = (done.stdout + done.stderr).strip().splitlines()[-_LAST_LINES:]
     raise MendError(f"{what} failed (exit {done.returncode}):\n  "

@@ -56,17 +56,42 @@ def tail(text: str, lines: int = 30) -> str:
 
 
 def run(chosen: Sequence[Base], names: Sequence[str],
-        python_version: str | None) -> int:
-  """Runs everything, or the files and patches in `names`; the exit status."""
+        python_version: str | None, only: Sequence[str] | None = None) -> int:
+  """Runs everything, or the files and patches in `names`; the exit status.
+
+  With `only`, on wheels that have these patches and no others.
+  """
   series = patches.load()
   _refuse_unknown(series, names)
   total = Tally()
-  if not names:
-    total.add(_project_checks(chosen))
-  total.add(_tool_tests(names))
-  jobs = [job for base in chosen
-          for job in _jobs(series, base, names, python_version)]
-  rows = _run_jobs(jobs, total)
+  if only:
+    series = patches.select(series, only)
+  else:
+    if not names:
+      total.add(_project_checks(chosen))
+    total.add(_tool_tests(names))
+  todo = [job for base in chosen
+          for job in jobs(series, base, names, python_version)]
+  return finish(run_jobs(todo, total), total)
+
+
+def run_each(chosen: Sequence[Base], names: Sequence[str],
+             python_version: str | None) -> int:
+  """Each patch alone, with what it depends on: do its own tests pass?"""
+  series = patches.load()
+  patches.require_known(series, names)
+  todo, total = [], Tally()
+  for base in chosen:
+    for patch in patches.for_base(series, base):
+      if not names or patch.id in names:
+        todo += [job for job in jobs(patches.with_needed(series, patch.id),
+                                     base, [patch.id], python_version)
+                 if job.side == "mended"]
+  return finish(run_jobs(todo, total), total)
+
+
+def finish(rows: Sequence[Sequence[str]], total: Tally) -> int:
+  """Prints the table, the failures and the closing line; the exit status."""
   if rows:
     report.say("\n" + report.table(
         ("base", "side", "files", "passed", "of them red", "skipped", "failed"),
@@ -117,7 +142,7 @@ def _tool_tests(names: Sequence[str]) -> Tally:
   return total
 
 
-def _jobs(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
+def jobs(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
           python_version: str | None) -> list[Job]:
   """Every test file of the base's patches, on both sides."""
   mine = patches.for_base(series, base)
@@ -149,7 +174,7 @@ def _files(series: Sequence[patches.Patch], names: Sequence[str],
   return found
 
 
-def _run_jobs(jobs: Sequence[Job], total: Tally) -> list[list[str]]:
+def run_jobs(todo: Sequence[Job], total: Tally) -> list[list[str]]:
   sums: dict[tuple[str, str], list[int]] = {}
   order = [base.version for base in bases.all_bases()]
 
@@ -162,10 +187,10 @@ def _run_jobs(jobs: Sequence[Job], total: Tally) -> list[list[str]]:
     return job, judge(label, outcomes, job.reds), time.monotonic() - began
 
   with concurrent.futures.ThreadPoolExecutor(workers()) as pool:
-    futures = [pool.submit(one, job) for job in jobs]
+    futures = [pool.submit(one, job) for job in todo]
     for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
       job, tally, took = future.result()
-      report.say(f"[{i}/{len(jobs)}] {job.base.version} {job.side} {job.file}: "
+      report.say(f"[{i}/{len(todo)}] {job.base.version} {job.side} {job.file}: "
                  f"{tally.passed} passed, {len(tally.failures)} failed "
                  f"({took:.0f} s)")
       total.add(tally)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 import contextlib
 import dataclasses
 import os
@@ -10,7 +10,8 @@ import pathlib
 import shutil
 import subprocess
 
-from mend import bases, cache, edits, patches, splice, syntax
+from mend import (bases, cache, checkout as checkouts, edits, patches, splice,
+                  syntax)
 from mend.bases import Base
 from mend.edit import Edit
 from mend.errors import MendError
@@ -50,7 +51,8 @@ def write(path: pathlib.Path, text: str) -> None:
 
 def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
            root: pathlib.Path = bases.ROOT,
-           checkout: pathlib.Path | None = None) -> Result:
+           checkout: pathlib.Path | None = None,
+           only: Container[str] | None = None) -> Result:
   """Works out every edited and added file; writes nothing.
 
   Args:
@@ -58,8 +60,9 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     base: the release that `source` is.
     source: its pristine tree (a folder with `jax/` in it).
     root: where the patches' modules lie.
-    checkout: a git checkout of the same release, for the text files that a
-      source distribution lacks (Bazel files, the CHANGELOG).
+    checkout: a git checkout of the same release, for what a source
+      distribution lacks (tests, Bazel files, the CHANGELOG).
+    only: make the edits of these files and no others.
 
   Raises:
     MendError: an edit's place is missing or not unique, two edits overlap, or
@@ -67,25 +70,35 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   """
   mine = patches.for_base(series, base)
   by_file: dict[str, list[Edit]] = {}
-  for patch in mine:
-    for edit in patch.edits_for(base):
-      place = source if edit.python else checkout or source
-      if (place / edit.file).is_file() or not edit.optional:
-        by_file.setdefault(edit.file, []).append(edit)
+  for edit in (e for p in mine for e in p.edits_for(base)):
+    place = source if edit.python else checkout or source
+    if only is not None and edit.file not in only:
+      continue
+    if (place / edit.file).is_file() or not edit.optional:
+      by_file.setdefault(edit.file, []).append(edit)
   edited = {file: _edit_file(source if todo[0].python else checkout or source,
                              file, todo, base)
             for file, todo in by_file.items()}
-  added = {}
+  added = _modules(mine, base, source, root)
+  if checkout is not None:
+    edited.update(checkouts.edited(mine, checkout, edited))
+    added.update({t: read(root / t) for t in checkouts.tests(mine)})
+  added[MANIFEST] = manifest(base, mine)
+  count = sum(len(todo) for todo in by_file.values())
+  return Result(base, edited, added, tuple(p.id for p in mine), count)
+
+
+def _modules(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+             root: pathlib.Path) -> dict[str, str]:
+  found = {}
   for patch in mine:
     for module in patch.modules:
       if (source / module).exists():
         raise MendError(
             f"patch {patch.id}: {module} already exists in jax {base.version}.",
             "rename the module, or limit the patch's `bases`")
-      added[module] = read(root / module)
-  added[MANIFEST] = manifest(base, mine)
-  count = sum(len(todo) for todo in by_file.values())
-  return Result(base, edited, added, tuple(p.id for p in mine), count)
+      found[module] = read(root / module)
+  return found
 
 
 def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
@@ -191,14 +204,9 @@ def _tag_version(folder: pathlib.Path, base: Base) -> None:
   write(folder / "setup.cfg", f"[egg_info]\ntag_build = {tag}\ntag_date = 0\n")
 
 
-def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,
-               python: str) -> None:
-  """Writes the edits onto an existing, unmodified tree.
-
-  Raises:
-    MendError: the tree is already mended, or a file that is to be edited is
-      not the base's own.
-  """
+def require_pristine(result: Result, pristine: pathlib.Path,
+                     target: pathlib.Path) -> None:
+  """Refuses a tree that is mended, or whose files are not the base's own."""
   if not (target / "jax" / "version.py").is_file():
     raise MendError(f"{target} is no jax source tree: it has no "
                     "jax/version.py.",
@@ -207,7 +215,6 @@ def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,
     raise MendError(
         f"{target} is already mended: it has {MANIFEST}.",
         "start from an unmodified tree (git stash -u, git checkout)")
-  require_writable(target)
   other = [name for name in result.edited
            if not (target / name).is_file()
            or (pristine / name).is_file()
@@ -219,6 +226,18 @@ def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,
         f"{', '.join(other)} differs from the release's.",
         f"check out the tag jax-v{result.base.version}, or name the base that "
         "the tree is: --base=V")
+
+
+def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,
+               python: str) -> None:
+  """Writes the edits onto an existing, unmodified tree.
+
+  Raises:
+    MendError: the tree is already mended, or a file that is to be edited is
+      not the base's own.
+  """
+  require_pristine(result, pristine, target)
+  require_writable(target)
   with cache.whole(target / ".mend-staged") as staged:
     for name, text in result.files.items():
       write(staged / name, text)

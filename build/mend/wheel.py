@@ -24,13 +24,15 @@ def build_tree(folder: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
     shutil.copytree(folder, copy)
     for egg_info in copy.glob("*.egg-info"):
       shutil.rmtree(egg_info)
+    for path in copy.rglob("*"):  # modes go into the wheel
+      path.chmod(0o755 if path.is_dir() else 0o644)
     out = pathlib.Path(scratch) / "out"
     process.run(
         [sys.executable, "-m", "build", "--wheel", "--no-isolation",
          "--skip-dependency-check", "--outdir", out, copy],
         cwd=pathlib.Path(scratch),
         env={**process.same_packages(), "SOURCE_DATE_EPOCH": _EPOCH,
-             "JAX_RELEASE": "", "JAX_NIGHTLY": ""},
+             "JAX_RELEASE": "", "JAX_NIGHTLY": ""}, umask=0o022,
         what="Building the wheel", next_step="report it with this output")
     (made,) = out.glob("*.whl")
     target.mkdir(parents=True, exist_ok=True)

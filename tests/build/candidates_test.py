@@ -1,0 +1,165 @@
+"""The series against a jax that is no base: states, verdicts, the document."""
+
+from conftest import GREET, PATCH, write
+from mend import bases, candidates, drift, outlook, patches, pytest_run, tree
+from mend.errors import MendError
+from mend.outlook import Row
+from mend.pytest_run import Outcome
+import pytest
+
+
+@pytest.fixture
+def candidate(project, upstream, base):
+  """A later release; the base before it has been reviewed."""
+  series = patches.load(project)
+  drift.record(drift.states(series, base, upstream, project), project)
+  write(upstream / "jax" / "version.py", '_version = "1.1"\n')
+  return candidates.find(str(upstream))
+
+
+def states(project, candidate):
+  found = candidates.states(patches.load(project), candidate, project)
+  return [s.state for s in found]
+
+
+def test_the_version_is_read_from_a_tree(candidate, tmp_path):
+  assert (candidate.base.version, candidate.released) == ("1.1", False)
+  with pytest.raises(MendError, match="no version in jax/version.py"):
+    candidates.find(str(tmp_path))
+  with pytest.raises(MendError, match="no version and no folder"):
+    candidates.find("newest")
+  write(candidate.source / tree.MANIFEST, "")
+  with pytest.raises(MendError, match="already mended"):
+    candidates.find(str(candidate.source))
+
+
+def test_a_definition_that_some_base_has_is_exact(project, candidate):
+  assert states(project, candidate) == ["exact", "exact"]
+
+
+def test_drifted_gone_and_already_there(project, candidate):
+  path = candidate.source / "jax" / "_src" / "greet.py"
+  write(path, GREET.replace("oi ", "oy "))
+  assert states(project, candidate) == ["exact", "drifted"]
+  write(path, GREET.replace('out = "oi " + name',
+                            "return polite.greeting(name)"))
+  assert states(project, candidate) == ["exact", "already there"]
+  write(path, GREET.replace("def greet(", "def salute("))
+  assert states(project, candidate) == ["exact", "gone"]
+
+
+def test_the_edits_of_the_base_that_fits_better_are_tried(
+    project, candidate, monkeypatch):
+  around = [bases.Base(v, "0" * 64, ">=3.10", ())
+            for v in ("1.0", "2.0", "3.0")]
+  monkeypatch.setattr(bases, "all_bases", lambda: tuple(around))
+  monkeypatch.setattr(bases, "ROOT", project)
+  assert [b.version for b in candidates.neighbours("0.9")] == ["1.0"]
+  assert [b.version for b in candidates.neighbours("1.1")] == ["1.0", "2.0"]
+  assert [b.version for b in candidates.neighbours("2.0")] == ["2.0"]
+  assert [b.version for b in candidates.neighbours("3.1")] == ["3.0"]
+  write(project / "patches" / "greeting.toml", PATCH.replace(
+      'in = "Greeter.greet"', 'in = "Greeter.greet"\nbases = ">=2.0"') + """
+[[edit]]
+file = "jax/_src/greet.py"
+op = "decorate"
+in = "Greeter.gone"
+code = "@polite.person"
+bases = "<2.0"
+""")
+  ((patch, version),) = candidates.adapted(
+      patches.load(project), candidate, project)
+  assert version == "2.0"
+  assert [e.op for e in patch.edits] == ["add_import", "replace_body"]
+
+
+def test_only_patches_whose_edits_are_found_apply(project, candidate):
+  series = patches.load(project)
+  found = candidates.states(series, candidate, project)
+  assert candidates.applicable(series, candidate.base, found) == list(series)
+  write(candidate.source / "jax" / "_src" / "greet.py",
+        GREET.replace("def greet(", "def salute("))
+  found = candidates.states(series, candidate, project)
+  assert not candidates.applicable(series, candidate.base, found)
+
+
+def test_what_a_release_asks_for(tmp_path):
+  write(tmp_path / "PKG-INFO", """
+      Metadata-Version: 2.1
+      Name: jax
+      Requires-Python: >=3.11
+      Requires-Dist: jaxlib<=1.1,>=1.0
+      Requires-Dist: numpy>=2
+      Requires-Dist: jaxlib==1.0; extra == "ci"
+
+      Words.
+      """)
+  assert candidates.requirements(tmp_path) == (">=3.11", ("jaxlib<=1.1,>=1.0",))
+  write(tmp_path / "PKG-INFO", "Name: jax\nRequires-Python: >=3.10\n")
+  write(tmp_path / "jax.egg-info" / "requires.txt",
+        "jaxlib==1.0\nnumpy\n\n[ci]\njaxlib==0.9\n")
+  assert candidates.requirements(tmp_path) == (">=3.10", ("jaxlib==1.0",))
+
+
+@pytest.mark.parametrize("row,verdict", [
+    (Row("p", {"exact": 2}, (3, 3), (5, 0)), "works"),
+    (Row("p", {"exact": 1, "drifted": 2}, (3, 3), (5, 0)),
+     "works; review 2 drifted"),
+    (Row("p", {"exact": 2}, (0, 3), (5, 0)), "upstream has it: retire"),
+    (Row("p", {"gone": 1}, (0, 3)), "upstream has it: retire"),
+    (Row("p", {"gone": 1}, (3, 3)), "port 1 edit"),
+    (Row("p", {"gone": 2}), "port 2 edits"),
+    (Row("p", {"already there": 1}), "partly there: look"),
+    (Row("p", {"exact": 2}), "run its tests"),
+    (Row("p", {"exact": 2}, (1, 3)), "port what it needs"),
+    (Row("p", {"exact": 2}, (1, 3), (4, 1)), "1 tests to look at"),
+    (Row("p", {}, (0, 0), (0, 0)), "no test ran")])
+def test_the_verdict(row, verdict):
+  assert row.verdict == verdict
+  assert row.cells()[-1] == verdict
+
+
+def test_regressions_that_still_fail_are_counted(project, base):
+  (patch,) = patches.load(project)
+  outcomes = {"tests/greeting_test.py": {
+      "GreetingTest.test_polite": Outcome("failed"),
+      "GreetingTest.test_other": Outcome("failed")}}
+  assert outlook._red(patch, base, outcomes) == (1, 1)
+  outcomes = {"tests/greeting_test.py": {
+      "GreetingTest.test_polite": Outcome("passed")}}
+  assert outlook._red(patch, base, outcomes) == (0, 1)
+  outcomes = {"tests/greeting_test.py": {
+      pytest_run.COLLECTING: Outcome("failed")}}
+  assert outlook._red(patch, base, outcomes) == (1, 1)
+
+
+def test_the_exit_status_and_the_document(project, candidate, base,
+                                          monkeypatch, capsys):
+  document = write(project / outlook.DOCUMENT, """
+      # Words
+      <!-- candidates: written by build.py docs -->
+      ## jax 1.10
+
+      kept
+
+      ## jax 1.1
+
+      old
+      <!-- end candidates -->
+      """)
+  series = patches.load(project)
+  monkeypatch.setattr(outlook.bases, "ROOT", project)
+  monkeypatch.setattr(outlook.patches, "load", lambda: series)
+  monkeypatch.setattr(
+      outlook.candidates, "states",
+      lambda s, c, _=None, states=candidates.states: states(s, c, project))
+  monkeypatch.setattr(outlook.bases, "all_bases", lambda: (base,))
+  assert outlook.check([str(candidate.source)], True, True) == 0
+  text = document.read_text(encoding="utf-8")
+  assert text.count("## jax 1.1\n") == 1 and "old" not in text
+  assert text.index("## jax 1.1\n") < text.index("## jax 1.10\n\nkept")
+  assert "| greeting | 1.0 | 2 exact | not run" in " ".join(text.split())
+  write(candidate.source / "jax" / "_src" / "greet.py",
+        GREET.replace("def greet(", "def salute("))
+  assert outlook.check([str(candidate.source)], True, False) == 1
+  assert "GONE: patch greeting" in capsys.readouterr().out

@@ -1,0 +1,98 @@
+"""CONTRIBUTING.md's worked example, step by step."""
+
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+from conftest import GREET, ROOT, write
+from mend import (docs, drift, export, patches, pytest_run, reproduce, testing,
+                  tree, upkeep)
+import pytest
+
+PART = '''
+  def part(self, name):
+    """Parts."""
+    return "bye"
+'''
+NAME = "polite-parting"
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def examples():
+  """The files that the page shows, by name."""
+  found = re.findall(
+      r"<!-- example: (\S+) -->\n( *)```\w+\n(.*?)\n *```", PAGE, re.DOTALL)
+  return {name: textwrap.dedent(body) + "\n" for name, _, body in found}
+
+
+@pytest.fixture
+def contributed(project, upstream):
+  """The project after steps 1 to 5."""
+  write(upstream / "jax" / "_src" / "greet.py", GREET + PART)
+  written = upkeep.new(NAME, "toy#2", ">=1.0", project)
+  shown = examples()
+  assert set(shown) == set(written) - {"patches/series"}
+  for name, text in shown.items():
+    write(project / name, text)
+  return project
+
+
+def test_the_page_shows_each_command_as_it_is():
+  from mend import cli
+  parser = cli._parser()
+  lines = re.findall(r"python3 build/build\.py ([^`#\n]+)", PAGE.replace(
+      "\\\n", " ").replace("retire polite-parting\n   ", "retire x"))
+  assert len(lines) > 10
+  for line in lines:
+    arguments = line.strip().rstrip(".").replace("'", "").split()
+    assert parser.parse_args(arguments).function
+
+
+def test_the_example_is_recorded_red_green_and_exported(
+    contributed, upstream, base, tmp_path):
+  series = patches.select(patches.load(contributed), [NAME])
+  drift.record(drift.states(series, base, upstream, contributed), contributed)
+  assert {s.state for s in drift.states(
+      series, base, upstream, contributed)} == {"exact"}
+  result = tree.mended(series, base, upstream, contributed)
+  tree.write_copy(result, upstream, tmp_path / "mended", sys.executable)
+
+  def outcomes(folder):
+    return pytest_run.run_file(
+        sys.executable, contributed / series[0].tests[0], limit=60.0,
+        env={"PYTHONPATH": f"{folder}:{ROOT / 'build' / 'probes'}"})
+
+  red = testing.judge_pristine("example", outcomes(upstream), series[0].red)
+  assert (red.passed, red.red, red.failures) == (2, 1, [])
+  green = testing.judge_mended("example", outcomes(tmp_path / "mended"),
+                               series[0].red)
+  assert (green.passed, green.failures) == (2, [])
+  assert "* Bug fixes:" in docs.changelog(series)
+  names = export.export(series, base, upstream, tmp_path / "out", None,
+                        contributed)
+  assert names[0] == "0001-greet-Say-goodbye-to-the-person.patch"
+
+
+def test_the_reproduction_shows_the_defect(contributed, upstream, base,
+                                           tmp_path):
+  series = patches.select(patches.load(contributed), [NAME])
+  (item,) = reproduce.collect(series, contributed)
+  assert (item.report, item.line) == ("toy#2", "part() names the person")
+  result = tree.mended(series, base, upstream, contributed)
+  tree.write_copy(result, upstream, tmp_path / "mended", sys.executable)
+  code = ("import runpy; print(runpy.run_path('reproductions/"
+          "polite_parting.py')['polite_parting']())")
+  for folder, good in ((upstream, False), (tmp_path / "mended", True)):
+    done = subprocess.run([sys.executable, "-c", code], cwd=contributed,
+                          env={"PYTHONPATH": str(folder)}, text=True,
+                          capture_output=True, check=False)
+    assert (done.returncode == 0) == good
+    assert ("Goodbye, Ada" if good else "bye") in done.stdout + done.stderr
+
+
+def test_the_example_retires(contributed):
+  upkeep.retire(NAME, "0.1", contributed)
+  assert NAME not in [p.id for p in patches.load(contributed)]
+  shutil.rmtree(contributed)

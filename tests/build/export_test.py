@@ -1,0 +1,298 @@
+"""Export: `git am` of the series gives what `apply --tree` gives."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from conftest import PATCH, write
+from mend import checkout, export, patches, starlark, tree
+from mend.errors import MendError
+import pytest
+
+SECOND = """
+id = "fork"
+title = "[mend] Say which fork this is"
+why = "A bug report must say so."
+bases = ">=1.0"
+issues = []
+upstream = { status = "fork-only", pr = "", landed_in = "" }
+modules = []
+tests = ["tests/fork_test.py"]
+changelog = "New features: it says so."
+
+[[edit]]
+file = "jax/_src/greet.py"
+op = "append"
+code = "FORK = True"
+"""
+BUILD = """
+load("//jaxlib:jax.bzl", "pytype_library")
+
+pytype_library(
+    name = "jax",
+    srcs = [
+        "_src/zebra.py",
+    ] + glob(["lax/**/*.py"]),
+)
+
+pytype_library(
+    name = "greet",
+    srcs = ["_src/greet.py"],
+)
+"""
+TESTS_BUILD = """
+load("//jaxlib:jax.bzl", "jax_multiplatform_test", "py_deps")
+
+jax_multiplatform_test(
+    name = "old_test",
+    srcs = ["old_test.py"],
+)
+"""
+LOG = """
+# Change log
+
+## toy 1.0
+
+* New features
+  * It greets.
+"""
+
+
+def git(folder, *arguments):
+  return export.Git(folder).run(*arguments)
+
+
+def snapshot(folder):
+  return {str(p.relative_to(folder)): p.read_bytes()
+          for p in sorted(folder.rglob("*"))
+          if p.is_file() and ".git" not in p.relative_to(folder).parts}
+
+
+@pytest.fixture
+def series(project):
+  write(project / "patches" / "series", "fork\ngreeting\n")
+  write(project / "patches" / "fork.toml", SECOND)
+  write(project / "tests" / "fork_test.py", "FORK = 1\n")
+  write(project / "tests" / "greeting_test.py", "GREETING = 1\n")
+  return patches.load(project)
+
+
+@pytest.fixture
+def clone(upstream, tmp_path):
+  """A git checkout of the invented base, with what a release leaves out."""
+  folder = tmp_path / "clone"
+  shutil.copytree(upstream, folder)
+  write(folder / "jax" / "BUILD", BUILD)
+  write(folder / "tests" / "BUILD", TESTS_BUILD)
+  write(folder / "CHANGELOG.md", LOG)
+  git(folder, "init", "--quiet")
+  git(folder, "add", "--all")
+  git(folder, "commit", "--quiet", "--message=upstream")
+  return folder
+
+
+def exported(series, base, upstream, target, clone, project):
+  return export.export(series, base, upstream, target, clone, project)
+
+
+def am(clone, folder):
+  git(clone, "am", "--quiet", "--keep-non-patch",
+      *(str(p) for p in sorted(folder.glob("*.patch"))))
+
+
+@pytest.mark.parametrize("names", [("fork", "greeting"), ("greeting",)])
+def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
+                                       project, tmp_path):
+  chosen = patches.select(series, names)
+  other = tmp_path / "other"
+  shutil.copytree(clone, other)
+  exported(chosen, base, upstream, tmp_path / "out", clone, project)
+  am(other, tmp_path / "out")
+  result = tree.mended(chosen, base, upstream, project, clone)
+  tree.write_onto(result, upstream, clone, sys.executable)
+  assert snapshot(other) == snapshot(clone)
+  assert "tests/greeting_test.py" in snapshot(other)
+  assert not git(other, "status", "--porcelain")
+
+
+def test_without_a_checkout_it_fits_the_source_distribution(
+    series, base, upstream, project, tmp_path):
+  other = tmp_path / "other"
+  shutil.copytree(upstream, other)
+  git(other, "init", "--quiet")
+  git(other, "add", "--all")
+  git(other, "commit", "--quiet", "--message=upstream")
+  exported(series, base, upstream, tmp_path / "out", None, project)
+  am(other, tmp_path / "out")
+  target = tmp_path / "target"
+  shutil.copytree(upstream, target)
+  result = tree.mended(series, base, upstream, project, target)
+  tree.write_onto(result, upstream, target, sys.executable)
+  assert snapshot(other) == snapshot(target)
+
+
+def test_one_commit_for_each_patch_and_the_fork_last(
+    series, base, upstream, clone, project, tmp_path):
+  out = tmp_path / "out"
+  names = exported(series, base, upstream, out, clone, project)
+  assert names == ["0001-greet-Say-hello-politely.patch",
+                   "0002-mend-Say-which-fork-this-is.patch"]
+  first = (out / names[0]).read_text(encoding="utf-8")
+  assert tree.MANIFEST not in first and tree.MANIFEST in (
+      out / names[1]).read_text(encoding="utf-8")
+  for file in ("CHANGELOG.md", "jax/BUILD", "tests/BUILD",
+               "tests/greeting_test.py", "jax/_src/polite.py"):
+    assert f"diff --git a/{file} b/{file}" in first
+  assert "vouch" not in first and "be able to answer" in (
+      out / export.README).read_text(encoding="utf-8")
+
+
+def test_the_message(series):
+  assert export.message(series[1]) == (
+      "[greet] Say hello politely\n\nA user sees a rude greeting.\n\n"
+      "Regression test: tests/greeting_test.py\n\nSee toy#1\n")
+  text = PATCH.replace("toy#1", "jax#28193")
+  assert "Fixes #28193" in export.message(
+      patches.load_patch(_with(text), "greeting"))
+
+
+def _with(text):
+  import tempfile
+  root = pathlib.Path(tempfile.mkdtemp())
+  for file in ("jax/_src/polite.py", "tests/greeting_test.py",
+               "reproductions/greeting.py"):
+    write(root / file, "")
+  write(root / "patches" / "greeting.toml", text)
+  return root
+
+
+def test_the_users_git_settings_change_nothing(
+    series, base, upstream, clone, project, tmp_path, monkeypatch):
+  exported(series, base, upstream, tmp_path / "a", clone, project)
+  home = tmp_path / "home"
+  write(home / ".gitconfig", """
+      [user]
+        name = Somebody
+      [diff]
+        noprefix = true
+        algorithm = histogram
+        context = 9
+        mnemonicPrefix = true
+      [format]
+        signature = hello
+        numbered = true
+        subjectPrefix = RFC
+        attach = true
+        thread = deep
+        signoff = true
+      [core]
+        autocrlf = true
+      [commit]
+        gpgsign = true
+      """)
+  monkeypatch.setenv("HOME", str(home))
+  monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
+  monkeypatch.setenv("GIT_DIR", "/nowhere")
+  monkeypatch.setenv("LANG", "de_DE.UTF-8")
+  exported(series, base, upstream, tmp_path / "b", clone, project)
+  assert snapshot(tmp_path / "a") == snapshot(tmp_path / "b")
+
+
+def test_a_checkout_must_be_clean_and_the_bases(
+    series, base, upstream, clone, project, tmp_path):
+  greet = clone / "jax" / "_src" / "greet.py"
+  greet.write_text(greet.read_text(encoding="utf-8") + "# mine\n",
+                   encoding="utf-8")
+  with pytest.raises(MendError, match="changed files.*greet"):
+    exported(series, base, upstream, tmp_path / "out", clone, project)
+  git(clone, "commit", "--quiet", "--all", "--message=mine")
+  with pytest.raises(MendError, match="not an unmodified jax 1.0"):
+    exported(series, base, upstream, tmp_path / "out", clone, project)
+  with pytest.raises(MendError, match="no git checkout"):
+    exported(series, base, upstream, tmp_path / "out", upstream, project)
+  with pytest.raises(MendError, match="no jax source tree"):
+    exported(series, base, upstream, tmp_path / "out", tmp_path, project)
+  assert not (tmp_path / "out").exists()
+
+
+def test_the_output_folder_must_be_empty(series, base, upstream, project,
+                                         tmp_path):
+  write(tmp_path / "out" / "mine.txt", "keep")
+  with pytest.raises(MendError, match="not empty"):
+    exported(series, base, upstream, tmp_path / "out", None, project)
+  assert (tmp_path / "out" / "mine.txt").exists()
+
+
+def test_nothing_to_export(base, upstream, project, tmp_path):
+  with pytest.raises(MendError, match="No patch of the series is for jax 1.0"):
+    exported((), base, upstream, tmp_path / "out", None, project)
+
+
+def test_the_change_log():
+  once = checkout.add_bullet(LOG.lstrip(), "Bug fixes: " + "long " * 30)
+  assert once.index("## Unreleased") < once.index("## toy 1.0")
+  assert max(len(line) for line in once.splitlines()) <= 80
+  twice = checkout.add_bullet(once, "Bug fixes: a second one.")
+  assert twice.count("Bug fixes") == 1
+  assert twice.index("long") < twice.index("a second one")
+  third = checkout.add_bullet(twice, "Changes: a third one.")
+  assert third.index("second") < third.index("* Changes\n  * a third one.")
+  assert third.endswith(LOG[LOG.index("## toy"):])
+  old = "## Unreleased\n\n* Bug Fixes:\n  * One.\n\n* Changes\n  * Two.\n\n## 1"
+  assert checkout.add_bullet(old, "Bug fixes: Three.") == (
+      "## Unreleased\n\n* Bug Fixes:\n  * One.\n  * Three.\n\n"
+      "* Changes\n  * Two.\n\n## 1")
+
+
+def test_bazel_targets_get_the_new_files(series, base, upstream, clone,
+                                         project):
+  result = tree.mended(series, base, upstream, project, clone)
+  found = {t.name: t for t in starlark.targets(result.files["jax/BUILD"])}
+  assert found["greet"].holds("_src/polite.py")
+  assert not found["jax"].holds("_src/polite.py")
+  assert sum(t.holds("_src/polite.py") for t in found.values()) == 1
+  assert "_src/zebra.py" in result.files["jax/BUILD"]
+  names = [t.name for t in starlark.targets(result.files["tests/BUILD"])]
+  assert names == ["old_test", "fork_test", "greeting_test"]
+
+
+@pytest.mark.parametrize("before,after", [
+    ('a(name = "t", srcs = ["b.py"])',
+     'a(name = "t", srcs = [\n    "a.py",\n    "b.py",\n])'),
+    ('a(\n    name = "t",\n    srcs = [\n        "b.py",\n    ],\n)',
+     'a(\n    name = "t",\n    srcs = [\n        "a.py",\n        "b.py",\n'
+     '    ],\n)'),
+    ('a(name = "t", srcs = glob(["x/*"]))',
+     'a(name = "t", srcs = glob(["x/*"]) + ["a.py"])'),
+    ('a(name = "t", srcs = glob(["*.py"]))',
+     'a(name = "t", srcs = glob(["*.py"]))'),
+    ('# é\na(name = "t", srcs = glob(["é/**/*.py"]) + [])',
+     '# é\na(name = "t", srcs = glob(["é/**/*.py"]) + [\n    "a.py",\n])'),
+])
+def test_adding_a_source(before, after):
+  assert starlark.add_source(before, "t", "a.py") == after
+  assert starlark.add_source(after, "t", "a.py") == after
+
+
+def test_no_such_target():
+  with pytest.raises(ValueError, match="no target 'u'"):
+    starlark.add_source('a(name = "t", srcs = ["b.py"])', "u", "a.py")
+
+
+@pytest.mark.parametrize("pattern,file,found", [
+    ("lax/**/*.py", "lax/a.py", True), ("lax/**/*.py", "lax/b/a.py", True),
+    ("*.py", "lax/a.py", False), ("lax/*.py", "laxxa.py", False),
+    ("a.py", "a.py", True), ("lax/**", "lax/b/a.txt", True)])
+def test_a_glob(pattern, file, found):
+  assert bool(starlark.glob(pattern).fullmatch(file)) == found
+
+
+def test_no_git(monkeypatch, tmp_path):
+  monkeypatch.setattr(subprocess, "run", _missing)
+  with pytest.raises(MendError, match="no git on PATH"):
+    export.Git(tmp_path).run("status")
+
+
+def _missing(*_, **__):
+  raise FileNotFoundError

@@ -1,0 +1,140 @@
+"""Starting, retiring and adding: what `new`, `retire`, `add_base` write."""
+
+import subprocess
+import sys
+
+from conftest import PATCH, write
+from mend import bases, candidates, patches, upkeep
+from mend.errors import MendError
+import pytest
+
+
+def bases_of(monkeypatch, *versions):
+  found = tuple(bases.Base(v, "0" * 64, ">=3.10", ()) for v in versions)
+  monkeypatch.setattr(bases, "all_bases", lambda: found)
+
+
+def test_a_new_patch_loads_and_its_test_fails(project):
+  files = upkeep.new("loop-carry", "jax#28193", ">=1.0", project)
+  assert "tests/loop_carry_test.py" in files
+  patch = patches.load(project)[-1]
+  assert (patch.id, patch.issues, patch.bases) == (
+      "loop-carry", ("jax#28193",), ">=1.0")
+  assert patch.red[0].tests == ("LoopCarryTest.test_regression",)
+  for file in files:
+    if file.endswith(".py"):
+      source = (project / file).read_text(encoding="utf-8")
+      compile(source, file, "exec")
+      assert "Licensed under the Apache License" in source
+  code = "import runpy; runpy.run_path('reproductions/loop_carry.py')"
+  code += "['loop_carry']()"
+  done = subprocess.run([sys.executable, "-c", code], cwd=project,
+                        capture_output=True, text=True, check=False)
+  assert "write the reproduction" in done.stderr
+  assert (project / "patches" / "series").read_text().endswith(
+      "the only one\nloop-carry\n")
+
+
+@pytest.mark.parametrize("name", ["Loop", "loop_carry", "-loop", "a--b", ""])
+def test_a_bad_name(name, project):
+  with pytest.raises(MendError, match="no name for a patch"):
+    upkeep.new(name, "jax#1", ">=1.0", project)
+
+
+def test_what_exists_is_not_overwritten(project):
+  before = (project / "patches" / "greeting.toml").read_bytes()
+  with pytest.raises(MendError, match="greeting.toml.* already exists"):
+    upkeep.new("greeting", "jax#1", ">=1.0", project)
+  assert (project / "patches" / "greeting.toml").read_bytes() == before
+  with pytest.raises(MendError, match="no version specifier"):
+    upkeep.new("other", "jax#1", "newest", project)
+  assert not (project / "tests" / "other_test.py").exists()
+
+
+def test_retiring_moves_the_patch_and_its_files(project, monkeypatch):
+  bases_of(monkeypatch, "2.0")
+  write(project / "patches" / "fingerprints" / "greeting.json", "{}")
+  done = upkeep.retire("greeting", "2.0", project)
+  assert "removed patches/greeting.toml" in done
+  assert not list((project / "jax" / "_src").glob("polite.py"))
+  assert not list((project / "patches" / "fingerprints").iterdir())
+  assert patches.load(project) == ()
+  (entry,) = bases.read_toml(project / upkeep.RETIRED)["retired"]
+  assert entry["id"] == "greeting" and entry["landed_in"] == "2.0"
+  assert entry["issues"] == ["toy#1"]
+
+
+def test_retiring_keeps_what_other_patches_name(project, monkeypatch):
+  bases_of(monkeypatch, "2.0")
+  write(project / "patches" / "series", "greeting\nother\n")
+  write(project / "patches" / "other.toml",
+        PATCH.replace('id = "greeting"', 'id = "other"'))
+  upkeep.retire("greeting", "2.0", project)
+  assert [p.id for p in patches.load(project)] == ["other"]
+  upkeep.retire("other", "2.0", project)
+  assert len(bases.read_toml(project / upkeep.RETIRED)["retired"]) == 2
+  assert not (project / "tests" / "greeting_test.py").exists()
+
+
+def test_an_older_base_keeps_the_patch(project, monkeypatch):
+  bases_of(monkeypatch, "1.0", "2.0")
+  (said,) = upkeep.retire("greeting", "2.0", project)
+  assert "stays for 1.0" in said
+  (patch,) = patches.load(project)
+  assert patch.bases == ">=1.0,<2.0"
+  assert patch.upstream == {"status": "merged", "pr": "", "landed_in": "2.0"}
+  upkeep.retire("greeting", "2.0", project)
+  assert patches.load(project)[0].bases == ">=1.0,<2.0"
+
+
+def test_what_cannot_retire(project, monkeypatch):
+  bases_of(monkeypatch, "2.0")
+  with pytest.raises(MendError, match="no patch 'unknown'.*greeting"):
+    upkeep.retire("unknown", "2.0", project)
+  with pytest.raises(MendError, match="no version"):
+    upkeep.retire("greeting", "soon", project)
+  write(project / "patches" / "series", "greeting\nother\n")
+  text = PATCH.replace('id = "greeting"',
+                       'id = "other"\ndepends = ["greeting"]')
+  write(project / "patches" / "other.toml", text)
+  with pytest.raises(MendError, match="needed by other"):
+    upkeep.retire("greeting", "2.0", project)
+  assert (project / "patches" / "greeting.toml").exists()
+
+
+def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):
+  bases_of(monkeypatch, "1.0")
+  near = bases.Base("1.0", "0" * 64, ">=3.10,<3.14",
+                    ("jaxlib==1.0", "numpy==2.0"))
+  monkeypatch.setattr(bases, "BASES_FILE", write(
+      tmp_path / "bases.toml", "release = 1\n"))
+  monkeypatch.setattr(candidates, "nearest", lambda v: near)
+  monkeypatch.setattr(candidates, "release", lambda v: bases.Base(
+      v, "f" * 64, ">=3.11", ("jaxlib<=1.1,>=1.0", "numpy==2.0")))
+  monkeypatch.setattr(upkeep.interpreters, "for_base", lambda b: "python")
+  monkeypatch.setattr(upkeep.envs, "dependencies", lambda *a: tmp_path)
+  asked = []
+  monkeypatch.setattr(upkeep, "_pins", lambda env, names: asked.extend(names)
+                      or [f"{n}==1.1" for n in names])
+  upkeep.add_base("1.1")
+  (entry,) = bases.read_toml(tmp_path / "bases.toml")["base"]
+  assert asked == ["jaxlib", "numpy"]
+  assert entry == {"version": "1.1", "sha256": "f" * 64,
+                   "python": ">=3.11,<3.14",
+                   "requirements": ["jaxlib==1.1", "numpy==1.1"]}
+  with pytest.raises(MendError, match="a base already"):
+    upkeep.add_base("1.0")
+
+
+def test_a_patch_with_what_it_needs(project):
+  texts = {"a": [], "b": ["a"], "c": [], "d": ["b"]}
+  write(project / "patches" / "series", "\n".join(texts) + "\n")
+  for name, needs in texts.items():
+    write(project / "patches" / f"{name}.toml", PATCH.replace(
+        'id = "greeting"', f'id = "{name}"\ndepends = {needs}'.replace(
+            "'", '"')))
+  series = patches.load(project)
+  ids = [p.id for p in patches.with_needed(series, "d")]
+  assert ids == ["a", "b", "d"]
+  with pytest.raises(MendError, match="patch d depends on b.*\n.*--patches=b"):
+    patches.select(series, ["d"])
