@@ -14,22 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 RETIRED = "patches/retired.toml"
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-_HEADER = """\
-# Copyright 2026 The Mend Authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     https://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-
-"""
+_HEADED = "jax/_src/mend_info.py"  # new files take their header from it
 _PATCH = """\
 id = "{name}"
 title = "[area] Say what the commit does"
@@ -73,6 +58,12 @@ def {stem}():
 '''
 
 
+def _header() -> str:
+  """The licence header that our own files open with, up to the blank line."""
+  text = tree.read(bases.ROOT / _HEADED)
+  return text[:text.index("\n\n")] + "\n\n"
+
+
 def new(name: str, issue: str, spec: str,
         root: pathlib.Path = bases.ROOT) -> list[str]:
   """Starts a patch: its file, and a module, test and reproduction to fill in.
@@ -90,13 +81,13 @@ def new(name: str, issue: str, spec: str,
                     '--bases=">=0.6,<0.12"') from e
   words = {"name": name, "stem": name.replace("-", "_"), "issue": issue,
            "camel": "".join(w.capitalize() for w in name.split("-"))}
-  stem = words["stem"]
+  stem, header = words["stem"], _header()
   files = {
       f"patches/{name}.toml": _PATCH.format(
           **{**words, "issue": json.dumps(issue), "spec": json.dumps(spec)}),
-      f"jax/_src/{stem}.py": _HEADER + _MODULE,
-      f"tests/{stem}_test.py": _HEADER + _TEST.format(**words),
-      f"reproductions/{stem}.py": _HEADER + _REPRODUCTION.format(**words)}
+      f"jax/_src/{stem}.py": header + _MODULE,
+      f"tests/{stem}_test.py": header + _TEST.format(**words),
+      f"reproductions/{stem}.py": header + _REPRODUCTION.format(**words)}
   there = [f for f in files if (root / f).exists()]
   if there:
     raise MendError(f"{', '.join(there)} already exists.",

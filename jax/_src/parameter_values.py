@@ -153,8 +153,8 @@ def _check_avals(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
   if errors:
     raise TypeError(
         f"{_api(pmap)}: the arguments don't have the types that the function "
-        "was lowered for:" + _listed(errors) + "\nConvert the arguments, or lower "
-        "the function again for them.")
+        "was lowered for:" + _listed(errors) + "\nConvert the arguments, or "
+        "lower the function again for them.")
   if not symbolic:
     return {}
   return _solve(pmap, flat, tree)
