@@ -1,0 +1,74 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Branches in a shard_map whose outputs, or whose index, vary.
+
+Output j of ``cond``, ``switch`` and ``platform_dependent`` varies over the
+union of what it does in each branch and of what the index varies over. (An
+output that is the same operand in every branch isn't an output of the
+primitive, so it keeps its own type.)
+
+Where the index varies, whatever a branch reads is cast before the branch. The
+cast's transpose is a sum over devices, so inside the branch, devices that take
+another one would never join it (jax#40823). What is left to cast inside has no
+cotangent.
+"""
+from __future__ import annotations
+
+from functools import partial
+
+from jax._src import core
+from jax._src import varying_flow as flow
+from jax._src import varying_retype as retype
+from jax._src import varying_types as vt
+from jax._src.varying_types import Axes
+
+
+def _reads(jaxpr: core.Jaxpr) -> list[bool]:
+  """Which inputs an equation uses or an output returns."""
+  used = {v for eqn in jaxpr.eqns for v in eqn.invars if type(v) is core.Var}
+  used.update(v for v in jaxpr.outvars if type(v) is core.Var)
+  return [v in used for v in jaxpr.invars]
+
+
+def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
+  index, *ops = ins
+  branches = site.regions(*site.eqn.params['branches'])
+  if index:
+    flow.diverges(site, index)
+    reads = map(any, zip(*(_reads(b.jaxpr) for b in branches)))
+    ops = [a | index if r and isinstance(v.aval, core.ShapedArray) else a
+           for a, r, v in zip(ops, reads, site.eqn.invars[1:])]
+  outs = zip(*(b.run(ops) for b in branches))
+  typed = (isinstance(v.aval, core.ShapedArray)
+           for v in branches[0].jaxpr.outvars)
+  site.operands = [index, *ops]
+  site.outs = [flow.union(o) | index if t else flow.union(o)
+               for o, t in zip(outs, typed)]
+
+
+def cond_params(site: flow.Site) -> dict:
+  branches = site.eqn.params['branches']
+  return dict(branches=tuple(
+      vt.reclose(b, retype.rebuild(region, site.outs))
+      for b, region in zip(branches, site.kids)))
+
+
+flow.rules['cond'] = cond_rule
+retype.builders['cond'] = (
+    lambda b, site: retype.copy(b, site, **cond_params(site)))
+
+
+def bind_cond(prim: core.Primitive):
+  """What binds a conditional at the least types that hold for it."""
+  return partial(flow.bind, prim, cond_params)

@@ -1,0 +1,324 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Which axes each value of a traced jaxpr varies over, given its inputs'.
+
+An abstract interpretation on sets of axis names alone: no operation is traced
+and no user code runs. Inputs can only be raised above the types at which the
+jaxpr was traced, so an equation none of whose operands was raised keeps its
+traced types and costs one look-up per operand. Loops are solved as least
+fixpoints, nested ones included.
+
+Rule of an ordinary equation: what its operands vary over beyond what they did
+when it was traced, its outputs do too. That is exact for elementwise operations
+and for collectives (``psum`` over 'x' of a value raised to {x, y} gives {y}).
+Loops, branches, calls and nested shard_maps have rules of their own.
+
+Every place in the nest of jaxprs has one ``Region``, which keeps its last
+solution. Solutions grow monotonically, so a region that is visited again goes
+on from there rather than from the bottom; that is what makes the whole linear:
+a region is entered once more than its parent at most, plus once for each time
+that one of its own carries grew. ``visits`` counts the equations evaluated.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+import operator
+
+from jax._src import core
+from jax._src import source_info_util
+from jax._src import varying_refs
+from jax._src import varying_types as vt
+from jax._src.varying_types import Axes, NO_AXES
+
+visits = 0  # equations evaluated since the module was imported, for tests
+
+
+class Region:
+  """One jaxpr at one place: its raised variables and its sub-regions."""
+
+  __slots__ = ('jaxpr', 'ins', 'outs', 'raised', 'sites')
+
+  def __init__(self, jaxpr: core.Jaxpr):
+    self.jaxpr = jaxpr
+    self.ins: list[Axes] | None = None
+    self.outs: list[Axes] = []
+    self.raised: dict[core.Var, Axes] = {}
+    self.sites: dict[int, Site] = {}
+
+  def read(self, atom) -> Axes:
+    if type(atom) is not core.Literal and atom in self.raised:
+      return self.raised[atom]
+    return vt.varying(atom.aval)
+
+  def run(self, ins: Sequence[Axes]) -> list[Axes]:
+    """The outputs' axes when the inputs vary over ``ins``."""
+    ins = list(ins)
+    if ins == self.ins:
+      return self.outs
+    global visits
+    self.ins, raised = ins, self.raised
+    for v, axes in zip(self.jaxpr.invars, ins):
+      if axes != vt.varying(v.aval):
+        raised[v] = axes
+    if raised:
+      for eqn in self.jaxpr.eqns:
+        if any(type(v) is not core.Literal and v in raised
+               for v in eqn.invars):
+          visits += 1
+          site = self.sites.get(id(eqn))
+          if site is None:
+            site = self.sites[id(eqn)] = Site(eqn)
+          for v, axes in zip(eqn.outvars, site.run(map(self.read, eqn.invars))):
+            if axes != vt.varying(v.aval):
+              raised[v] = axes
+    self.outs = [self.read(v) for v in self.jaxpr.outvars]
+    return self.outs
+
+
+class Site:
+  """One equation in a region: its last solution.
+
+  Attributes:
+    eqn: the equation as it was traced.
+    ins: what its operands vary over.
+    operands: what its operands must be cast to before they are passed on.
+    outs: what its outputs vary over.
+    kids: the regions of the jaxprs in its parameters.
+    predicate: what the choice of branch, or of another trip, varies over.
+    opaque: whether it holds jaxprs, or traced types, that no rule knows.
+  """
+
+  __slots__ = ('eqn', 'ins', 'operands', 'outs', 'kids', 'rule', 'predicate',
+               'opaque')
+
+  def __init__(self, eqn: core.JaxprEqn):
+    self.eqn = eqn
+    self.ins: list[Axes] | None = None
+    self.operands: list[Axes] = []
+    self.outs: list[Axes] = []
+    self.kids: list[Region] = []
+    self.predicate = NO_AXES
+    self.opaque = False
+    self.rule = rules.get(eqn.primitive.name, unknown)
+
+  def run(self, ins) -> list[Axes]:
+    ins = list(ins)
+    if ins != self.ins:
+      self.ins = ins
+      self.rule(self, ins)
+    return self.outs
+
+  def regions(self, *jaxprs) -> list[Region]:
+    if not self.kids:
+      self.kids = [Region(vt.open_jaxpr(j)) for j in jaxprs]
+    return self.kids
+
+
+# Called with every solved site whose predicate varies.
+on_divergence: list[Callable[[Site], None]] = []
+
+
+def diverges(site: Site, axes: Axes) -> None:
+  """Notes that devices along ``axes`` part ways at this site."""
+  site.predicate |= axes
+
+
+def check_divergence(sites: Iterable[Site]) -> None:
+  """Checks the solved sites, and those inside, where devices part ways."""
+  for site in sites:
+    if site.predicate:
+      varying_refs.check_predicate(site)
+      for check in on_divergence:
+        check(site)
+    for region in site.kids:
+      check_divergence(region.sites.values())
+
+
+def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
+         carries: bool = False, **params):
+  """Binds a loop or branch at the least types that hold for it.
+
+  Args:
+    prim: the primitive.
+    typed_params: gives the parameters that hold jaxprs, from the solved site.
+    *args: its operands, which are cast here, outside of the loop or branch.
+    carries: whether its operands are carries, whose promotion can be refused.
+    **params: its parameters as traced.
+
+  Returns:
+    What the primitive returns.
+
+  Raises:
+    TypeError: if a promotion is needed that the configuration refuses.
+  """
+  if not vt.checking():
+    return prim.bind(*args, **params)
+  avals = [vt.typeof(x) for x in args]
+  eqn = core.new_jaxpr_eqn([vt.new_var(a) for a in avals], [], prim, params,
+                           core.no_effects, source_info_util.current())
+  site = Site(eqn)
+  site.run(map(vt.varying, avals))
+  if carries and site.operands != site.ins:
+    if not vt.promoting():
+      raise TypeError(_refusal(site))
+    new = union(to - now for now, to in zip(site.ins, site.operands))
+    if _differentiates(site, new) or _opaque(site):
+      raise PromoteAndRetrace(zip(args, site.operands), new)
+  check_divergence([site])
+  args = [vt.cast(x, a) for x, a in zip(args, site.operands)]
+  return prim.bind(*args, **{**params, **typed_params(site)})
+
+
+class PromoteAndRetrace(Exception):
+  """The loop must be traced again, with operands that are promoted first.
+
+  Differentiating with respect to a replicated value sums the gradient over
+  devices, and with respect to a varying one doesn't. Where a loop's body has
+  done so, and a carry turns out to vary, the sum is in the traced jaxpr, and
+  isn't in what the user's function means at the carry's type.
+  """
+
+  def __init__(self, promoted, axes: Axes):
+    super().__init__('lax.scan or lax.while_loop: the initial value must vary '
+                     f'over {vt.ordered(axes)}; cast it with jax.lax.pcast')
+    self.promoted = list(promoted)
+    self.axes = axes
+
+  def cast(self, leaves: list) -> list:
+    """The leaves of the initial value, promoted where they are operands."""
+    out = [vt.cast(leaf, union(a for x, a in self.promoted if x is leaf))
+           for leaf in leaves]
+    if all(map(operator.is_, out, leaves)):
+      # What was bound isn't what was given, such as a weak type's conversion.
+      out = [vt.cast(leaf, self.axes) for leaf in leaves]
+    if all(map(operator.is_, out, leaves)):
+      raise TypeError(str(self)) from self
+    return out
+
+
+def _opaque(site: Site) -> bool:
+  """Whether there is an equation inside that can't be re-typed."""
+  return any(s.opaque or _opaque(s) for region in site.kids
+             for s in region.sites.values())
+
+
+def _differentiates(site: Site, axes: Axes) -> bool:
+  """Whether a derivative inside is summed over one of the axes."""
+  return any(
+      eqn.primitive.name == 'psum_invariant'
+      and not axes.isdisjoint(eqn.params['axes'])
+      and 'transpose' in str(eqn.source_info.name_stack)
+      for region in site.kids for eqn in equations(region.jaxpr))
+
+
+def equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
+  """The equations of the jaxpr and of those inside it."""
+  for eqn in jaxpr.eqns:
+    yield eqn
+    for sub in core.jaxprs_in_params(eqn.params):
+      yield from equations(vt.open_jaxpr(sub))
+
+
+def _refusal(site: Site) -> str:
+  wanted = [f'  * operand {n}, of type {v.aval.str_short()}, along '
+            f'{vt.ordered(to - now)}' for n, (v, now, to) in enumerate(zip(
+                site.eqn.invars, site.ins, site.operands)) if to != now]
+  return (f'lax.{site.eqn.primitive.name}: these operands must vary over more '
+          'mesh axes than they do, because what the loop or branch makes of '
+          f'them does (its predicate varies over {vt.ordered(site.predicate)}):'
+          '\n' + '\n'.join(wanted) + '\nCast them with jax.lax.pcast(..., '
+          "to='varying') (jax.lax.pvary on older releases), or set the option "
+          'jax_shard_map_promote_carries to True to have that done.')
+
+
+def union(sets) -> Axes:
+  return NO_AXES.union(*sets)
+
+
+def ordinary(site: Site, ins: list[Axes]) -> None:
+  """Operands are made alike if they were; new axes reach every output."""
+  traced = [vt.varying(v.aval) for v in site.eqn.invars]
+  new = union(ins) - union(traced)
+  joined = union(ins)
+  alike = all(t == traced[0] for t in traced)
+  site.operands = [
+      joined if alike and isinstance(v.aval, core.ShapedArray) else i
+      for v, i in zip(site.eqn.invars, ins)]
+  site.outs = [vt.varying(v.aval) | new for v in site.eqn.outvars]
+
+
+# Their jaxprs combine two elements, and have no varying axes in their types.
+_REDUCERS = ('reduce', 'scatter', 'select_and', 'argm', 'sort', 'cum')
+
+
+def unknown(site: Site, ins: list[Axes]) -> None:
+  """An ordinary equation, unless there are types in its parameters."""
+  ordinary(site, ins)
+  name, params = site.eqn.primitive.name, site.eqn.params
+  site.opaque = (name == 'call_hi_primitive' or
+                 not name.startswith(_REDUCERS)
+                 and next(core.jaxprs_in_params(params), None) is not None)
+
+
+def each(site: Site, ins: list[Axes]) -> None:
+  """Output k depends on operand k only: casts, reductions over devices."""
+  eqn = site.eqn
+  site.operands = ins
+  site.outs = [vt.varying(o.aval) | (i - vt.varying(v.aval))
+               for o, v, i in zip(eqn.outvars, eqn.invars, ins)]
+
+
+def call(site: Site, ins: list[Axes]) -> None:
+  """An equation that calls the one jaxpr in its parameters."""
+  region, = site.regions(site.eqn.params[callee(site.eqn.params)])
+  site.operands, site.outs = ins, region.run(ins)
+
+
+def callee(params) -> str:
+  """The parameter that holds the jaxpr that a call equation calls."""
+  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr') if p in params)
+
+
+def shard_map(site: Site, ins: list[Axes]) -> None:
+  """Inside, an operand varies over its spec's axes as well."""
+  eqn = site.eqn
+  region, = site.regions(eqn.params['jaxpr'])
+  if not eqn.params.get('check_vma', eqn.params.get('check_rep')):
+    return ordinary(site, ins)
+  inner = [vt.varying(b.aval) | (i - vt.varying(v.aval)) for b, v, i in
+           zip(region.jaxpr.invars, eqn.invars, ins)]
+  site.operands = ins
+  site.outs = [
+      vt.varying(o.aval) | (r - vt.varying(w.aval)) for o, w, r in
+      zip(eqn.outvars, region.jaxpr.outvars, region.run(inner))]
+
+
+def write(site: Site, ins: list[Axes]) -> None:
+  """What is written to a ref must not vary over more axes than the ref."""
+  ordinary(site, ins)
+  varying_refs.check_write(site.eqn, ins[0], union(ins[1:]))
+
+
+rules: dict[str, Callable[[Site, list[Axes]], None]] = {
+    'shard_map': shard_map,
+    'linear_solve': ordinary,  # its functions are typed as they are applied
+    **dict.fromkeys(
+        ('jit', 'pjit', 'closed_call', 'core_call', 'eval_jaxpr', 'checkpoint',
+         'remat', 'remat2', 'custom_jvp_call', 'custom_vjp_call',
+         'custom_vjp_call_jaxpr'), call),
+    **dict.fromkeys(
+        ('pvary', 'psum_invariant', 'psum', 'pmax', 'pmin',
+         'optimization_barrier', 'copy', 'device_put'), each),
+    **dict.fromkeys(('swap', 'addupdate'), write),
+}

@@ -1,0 +1,140 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Loops in a shard_map whose carries become varying, or whose bounds vary.
+
+``while_loop``: the least sets C with C_i containing V(init_i), V(output i of
+the body, given C) and, for every carry that the body may change, V(predicate,
+given C): devices that leave a loop at different trips leave with different
+values. A carry that the body returns untouched doesn't take the predicate's
+axes. ``scan``: the same without a predicate. The initial values are cast to C
+outside the loop, and the jaxprs are re-typed, once.
+"""
+from __future__ import annotations
+
+from functools import partial, wraps
+
+from jax._src import core
+from jax._src import tree_util
+from jax._src import varying_branches  # its rules, for branches in loops
+from jax._src import varying_flow as flow
+from jax._src import varying_retype as retype
+from jax._src import varying_types as vt
+from jax._src.util import split_list
+from jax._src.varying_types import Axes
+
+
+def _grow(carry: list[Axes], new, jaxpr: core.Jaxpr, start: int) -> list[Axes]:
+  """The carry's sets joined with ``new``; only arrays have varying axes."""
+  return [c | n if isinstance(v.aval, core.ShapedArray) else c
+          for c, n, v in zip(carry, new, jaxpr.invars[start:])]
+
+
+def while_rule(site: flow.Site, ins: list[Axes]) -> None:
+  params = site.eqn.params
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  cond, body = site.regions(params['cond_jaxpr'], params['body_jaxpr'])
+  cond_consts, body_consts, carry = split_list(ins, [nc, nb])
+  invars = body.jaxpr.invars[nb:]
+  changed = [v is not out for v, out in zip(invars, body.jaxpr.outvars)]
+  if site.operands:
+    carry = _grow(carry, site.operands[nc + nb:], body.jaxpr, nb)
+  while True:
+    pred, = cond.run(cond_consts + carry)
+    outs = [o | pred if c else o
+            for o, c in zip(body.run(body_consts + carry), changed)]
+    grown = _grow(carry, outs, body.jaxpr, nb)
+    if grown == carry:
+      break
+    carry = grown
+  if pred:
+    flow.diverges(site, pred)
+  site.operands, site.outs = cond_consts + body_consts + carry, carry
+
+
+def scan_counts(params) -> tuple[int, int]:
+  """The numbers of constants and of carries of a scan."""
+  if 'num_consts' in params:
+    return params['num_consts'], params['num_carry']
+  consts, carry, _ = params['ft_in'].unpack()
+  return len(consts), len(carry)
+
+
+def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
+  params = site.eqn.params
+  nc, nk = scan_counts(params)
+  body, = site.regions(params['jaxpr'])
+  consts, carry, xs = split_list(ins, [nc, nk])
+  if site.operands:
+    carry = _grow(carry, site.operands[nc:nc + nk], body.jaxpr, nc)
+  while True:
+    outs, ys = split_list(body.run(consts + carry + xs), [nk])
+    grown = _grow(carry, outs, body.jaxpr, nc)
+    if grown == carry:
+      break
+    carry = grown
+  site.operands, site.outs = consts + carry + xs, carry + ys
+
+
+def while_params(site: flow.Site) -> dict:
+  cond, body = site.kids
+  params = site.eqn.params
+  return dict(
+      cond_jaxpr=vt.reclose(params['cond_jaxpr'], retype.rebuild(cond)),
+      body_jaxpr=vt.reclose(params['body_jaxpr'],
+                            retype.rebuild(body, site.outs)))
+
+
+def scan_params(site: flow.Site) -> dict:
+  body, = site.kids
+  return dict(jaxpr=vt.reclose(site.eqn.params['jaxpr'],
+                               retype.rebuild(body, site.outs)))
+
+
+del varying_branches
+flow.rules.update({'while': while_rule, 'scan': scan_rule})
+retype.builders.update({
+    'while': lambda b, site: retype.copy(b, site, **while_params(site)),
+    'scan': lambda b, site: retype.copy(b, site, **scan_params(site))})
+
+
+def bind_while(prim: core.Primitive):
+  """What binds a while loop at the least types that hold for it."""
+  return partial(flow.bind, prim, while_params, carries=True)
+
+
+def bind_scan(prim: core.Primitive):
+  """What binds a scan at the least types that hold for it."""
+  return partial(flow.bind, prim, scan_params, carries=True)
+
+
+def _retracing(loop, init: int, name: str):
+  """``loop``, traced again where its carry must be promoted beforehand."""
+  @wraps(loop)
+  def traced(*args, **kwargs):
+    while True:
+      try:
+        return loop(*args, **kwargs)
+      except flow.PromoteAndRetrace as e:
+        value = kwargs[name] if name in kwargs else args[init]
+        leaves, tree = tree_util.tree_flatten(value)
+        value = tree_util.tree_unflatten(tree, e.cast(leaves))
+        if name in kwargs:
+          kwargs[name] = value
+        else:
+          args = (*args[:init], value, *args[init + 1:])
+  return traced
+
+
+retracing_scan = partial(_retracing, init=1, name='init')
+retracing_while = partial(_retracing, init=2, name='init_val')

@@ -1,0 +1,211 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Builds a traced jaxpr again at the types that ``varying_flow`` found.
+
+One pass over each jaxpr, with no tracing: an equation none of whose operands
+changed type is kept as it is, another is copied with new variables, casts are
+put on operands that must vary over more axes, and casts that have nothing left
+to do are dropped. The result is what tracing the program with those casts
+written out by hand gives.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import weakref
+
+from jax._src import core
+from jax._src import linear_util as lu
+from jax._src import source_info_util
+from jax._src import varying_flow as flow
+from jax._src import varying_types as vt
+from jax._src.varying_types import Axes
+
+# Calls of one jaxpr at the same types must share one jaxpr, so that it is
+# lowered once.
+_built: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
+            ) -> core.Jaxpr:
+  """The region's jaxpr at its solution.
+
+  Args:
+    region: a solved region.
+    outs: what the outputs must vary over, if more than they do.
+
+  Returns:
+    The jaxpr itself if nothing changed, else a new one.
+  """
+  jaxpr = region.jaxpr
+  outs = region.outs if outs is None else outs
+  if (not region.raised and
+      all(vt.varying(v.aval) == a for v, a in zip(jaxpr.outvars, outs))):
+    return jaxpr
+  known = _built.setdefault(jaxpr, {})
+  key = (tuple(region.ins or ()), tuple(outs))
+  if key not in known:
+    known[key] = _Builder(region).build(outs)
+  return known[key]
+
+
+class _Builder:
+  """The state of one jaxpr's re-typing."""
+
+  def __init__(self, region: flow.Region):
+    self.region = region
+    self.eqns: list[core.JaxprEqn] = []
+    self.new: dict[core.Var, core.Var] = {}
+    self.casts: dict = {}
+    # For casts of results that no equation precedes.
+    eqns = region.jaxpr.eqns
+    self.source = (eqns[0].source_info if eqns else
+                   source_info_util.new_source_info())
+    self.ctx = eqns[0].ctx if eqns else None
+
+  def build(self, outs: Sequence[Axes]) -> core.Jaxpr:
+    jaxpr, region = self.region.jaxpr, self.region
+    invars = [self.define(v) for v in jaxpr.invars]
+    for eqn in jaxpr.eqns:
+      site = region.sites.get(id(eqn))
+      if site is None:
+        # A cast that has been dropped leaves its operand in its place.
+        if any(type(v) is core.Var and v in self.new for v in eqn.invars):
+          eqn = eqn.replace(invars=[self.read(v) for v in eqn.invars])
+        self.eqns.append(eqn)
+      else:
+        self.source, self.ctx = eqn.source_info, eqn.ctx
+        builders.get(eqn.primitive.name, copy)(self, site)
+    outvars = [self.cast(v, a) for v, a in zip(jaxpr.outvars, outs)]
+    return jaxpr.replace(invars=invars, eqns=self.eqns, outvars=outvars,
+                         debug_info=jaxpr.debug_info)
+
+  def define(self, v: core.Var) -> core.Var:
+    """The variable that is bound in place of ``v``."""
+    if v in self.region.raised:
+      aval = vt.with_varying(v.aval, self.region.raised[v])
+      self.new[v] = (core.DropVar(aval) if isinstance(v, core.DropVar)
+                     else vt.new_var(aval))
+      return self.new[v]
+    return v
+
+  def read(self, atom):
+    return atom if type(atom) is core.Literal else self.new.get(atom, atom)
+
+  def cast(self, atom, axes: Axes):
+    """The atom, or an atom that holds it cast to vary along ``axes``."""
+    x = self.read(atom)
+    missing = axes - vt.varying(x.aval)
+    if not missing or not isinstance(x.aval, core.ShapedArray):
+      return x
+    key = (x, axes) if type(x) is not core.Literal else (id(x), axes)
+    if key not in self.casts:
+      out = vt.new_var(vt.with_varying(x.aval, vt.varying(x.aval) | axes))
+      self.emit([x], [out], core.pvary_p, vt.cast_params(missing))
+      self.casts[key] = out
+    return self.casts[key]
+
+  def emit(self, invars, outvars, primitive, params, effects=core.no_effects):
+    self.eqns.append(core.new_jaxpr_eqn(
+        invars, outvars, primitive, params, effects, self.source, self.ctx))
+
+
+def copy(b: _Builder, site: flow.Site, **params) -> None:
+  """Copies an equation at its new types, with ``params`` replaced."""
+  eqn = site.eqn
+  invars = [b.cast(v, a) for v, a in zip(eqn.invars, site.operands)]
+  outvars = [b.define(v) for v in eqn.outvars]
+  b.emit(invars, outvars, eqn.primitive, {**eqn.params, **params}, eqn.effects)
+
+
+def _cast(b: _Builder, site: flow.Site) -> None:
+  for v, out in zip(site.eqn.invars, site.eqn.outvars):
+    axes = b.region.raised.get(out, vt.varying(out.aval))
+    b.new[out] = b.cast(v, axes)
+
+
+def call_params(site: flow.Site) -> dict:
+  """The parameters of a call, re-typed with the jaxpr that it calls."""
+  params, (region,) = site.eqn.params, site.kids
+  name = flow.callee(params)
+  return {name: vt.reclose(params[name], rebuild(region))}
+
+
+def _call(b: _Builder, site: flow.Site) -> None:
+  copy(b, site, **call_params(site))
+
+
+def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, list]:
+  """A jaxpr that is about to be evaluated, at the arguments' types.
+
+  What is traced for later, such as the functions of a linear solve, a converted
+  closure or a derivative rule, can be applied to values that vary over more
+  axes than those it was traced with.
+
+  Args:
+    jaxpr: what is evaluated.
+    args: on what.
+
+  Returns:
+    Both as they are unless an argument varies over more axes than the jaxpr's
+    input, or else the jaxpr re-typed and the arguments cast to its inputs.
+  """
+  args = list(args)
+  if vt.checking():
+    binders = [vt.varying(v.aval) for v in jaxpr.invars]
+    first = len(binders) - len(args)  # captured values may come before
+    binders, captured = binders[first:], binders[:first]
+    axes = [vt.varying(vt.typeof(x)) for x in args]
+    if not all(a <= b for a, b in zip(axes, binders)):
+      joined = [a | b for a, b in zip(axes, binders)]
+      region = flow.Region(jaxpr)
+      region.run(captured + joined)
+      flow.check_divergence(region.sites.values())
+      jaxpr = rebuild(region)
+      args = [vt.cast(x, a) for x, a in zip(args, joined)]
+  return jaxpr, args
+
+
+core.at_types = at_types
+
+
+def _custom_vjp(b: _Builder, site: flow.Site) -> None:
+  """The forward rule is typed when it's evaluated; the backward is checked."""
+  bwd, primals = site.eqn.params['bwd'], site.operands
+  primals = primals[site.eqn.params['num_consts']:]
+
+  def bwd_at_new_types(*args):
+    vt.cotangents.axes = primals
+    return bwd.call_wrapped(*args)
+
+  copy(b, site, **call_params(site), bwd=lu.wrap_init(
+      bwd_at_new_types, debug_info=bwd.debug_info))
+
+
+def _shard_map(b: _Builder, site: flow.Site) -> None:
+  if site.kids:
+    copy(b, site, jaxpr=vt.reclose(site.eqn.params['jaxpr'],
+                                   rebuild(site.kids[0])))
+  else:
+    copy(b, site)
+
+
+builders: dict[str, Callable[[_Builder, flow.Site], None]] = {
+    'pvary': _cast,
+    'shard_map': _shard_map,
+    'custom_vjp_call': _custom_vjp,
+    'custom_vjp_call_jaxpr': _custom_vjp,
+    **dict.fromkeys(
+        ('jit', 'pjit', 'closed_call', 'core_call', 'eval_jaxpr', 'checkpoint',
+         'remat', 'remat2', 'custom_jvp_call'), _call),
+}

@@ -1,0 +1,209 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reading and changing the varying axes in a type, on every base release.
+
+A value's type in a ``shard_map`` with the check on holds V(x), the set of
+manual mesh axes along which x may differ between devices. 0.6.0 spells it
+``aval.vma``, later releases ``aval.mat.varying``. Everything that depends on
+the spelling is here; the modules that compute with these sets import it.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+import threading
+from typing import Any
+
+from jax._src import config
+from jax._src import core
+from jax._src import mesh as mesh_lib
+
+Axes = frozenset
+NO_AXES: Axes = frozenset()
+
+
+def trace_option(name: str, default: bool, text: str):
+  """Defines a configuration option that is part of every tracing cache's key.
+
+  Args:
+    name: the option's name.
+    default: its value unless set.
+    text: what it does.
+
+  Returns:
+    The option, whose ``value`` is the current setting.
+  """
+  if hasattr(config, 'extra_trace_states'):  # 0.6.0, by an edit to config.py
+    option = config.bool_state(name, default, text, include_in_jit_key=True)
+    config.extra_trace_states.append(option)
+    return option
+  return config.bool_state(name, default, text, include_in_jit_key=True,
+                           include_in_trace_context=True)
+
+
+promote_carries = trace_option(
+    'jax_shard_map_promote_carries', True,
+    'Inside shard_map with the check on, let loop carries and branch outputs '
+    'that start replicated become varying where the program makes them so. '
+    'False restores the refusal of such programs, so that every promotion '
+    'must be written out with pcast or pvary.')
+
+_LATER = hasattr(core.ShapedArray, 'mat')
+
+
+typeof = getattr(core, 'typeof', None) or core.get_aval
+
+
+def checking() -> bool:
+  """Whether types hold varying axes in the current trace."""
+  if hasattr(config, '_check_vma'):
+    return config._check_vma.value
+  return config.varying_axes_in_types.value and config._check_rep.value
+
+
+def promoting() -> bool:
+  """Whether types may be promoted without an annotation."""
+  auto = getattr(config, 'auto_pcast', None)
+  return (promote_carries.value and checking()
+          and (auto is None or auto.value))
+
+
+def is_ref(aval) -> bool:
+  return hasattr(aval, 'inner_aval')
+
+
+def varying(aval) -> Axes:
+  """The axes along which a value of this type may differ."""
+  if is_ref(aval):
+    aval = aval.inner_aval
+  if not isinstance(aval, core.ShapedArray):
+    return NO_AXES
+  return aval.mat.varying if _LATER else aval.vma
+
+
+def with_varying(aval, axes: Axes):
+  """The same type, varying along exactly ``axes``."""
+  if varying(aval) == axes:
+    return aval
+  if is_ref(aval):
+    return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
+  if not isinstance(aval, core.ShapedArray):
+    return aval
+  if _LATER:
+    # A literal's mesh is empty, and a captured value's can be an outer one.
+    if not axes <= frozenset(aval.sharding.mesh.manual_axes):
+      mesh = mesh_lib.get_abstract_mesh()
+      aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
+    return aval.update(manual_axis_type=aval.mat.update(varying=axes))
+  return aval.update(vma=axes)
+
+
+def _summed(aval) -> Axes:
+  """Axes over which a value is typed as (un)reduced, which can't vary."""
+  if not _LATER or not isinstance(aval, core.ShapedArray):
+    return NO_AXES
+  return aval.mat.unreduced | aval.mat.reduced
+
+
+def promotable(aval, axes: Axes) -> bool:
+  """Whether a value of this type can be cast to vary along ``axes`` too."""
+  return (isinstance(aval, core.ShapedArray) and varying(aval) <= axes
+          and not _summed(aval) & axes)
+
+
+def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> list[Any]:
+  """Gives each output the varying axes of its input where casts can mend it.
+
+  Upstream compares the types of a loop's carry, or of two branches' outputs,
+  and refuses a difference. What differs in varying axes alone is promoted
+  later, so that comparison shouldn't see it (and the weak-type promotion, that
+  would trace the body once more, shouldn't either).
+
+  Args:
+    in_avals: the types that are expected.
+    out_avals: the types to compare with them.
+
+  Returns:
+    ``out_avals``, with the axes of ``in_avals`` where promotion applies.
+  """
+  if len(in_avals) != len(out_avals) or not promoting():
+    return list(out_avals)
+  return [with_varying(b, varying(a))
+          if (varying(a) != varying(b)
+              and promotable(a, varying(a) | varying(b))
+              and promotable(b, varying(a) | varying(b))) else b
+          for a, b in zip(in_avals, out_avals)]
+
+
+def agreeing_tree(in_avals, out_avals):
+  """``agree`` for the trees of types that later releases work with."""
+  return out_avals.update(agree(list(in_avals), list(out_avals)))
+
+
+def ordered(axes: Axes) -> tuple:
+  """The axes in the mesh's order, which is that of upstream's own casts."""
+  names = mesh_lib.get_abstract_mesh().axis_names
+  return (tuple(a for a in names if a in axes)
+          + tuple(sorted((a for a in axes if a not in names), key=str)))
+
+
+def cast(x, axes: Axes):
+  """Promotes the value ``x`` to vary along ``axes`` as well as its own."""
+  missing = axes - varying(typeof(x))
+  return core.pvary(x, ordered(missing)) if missing else x
+
+
+def cast_params(axes: Axes) -> dict[str, Any]:
+  """The parameters of the cast primitive for a promotion along ``axes``."""
+  params: dict[str, Any] = dict(axes=ordered(axes))
+  if core.pvary_p.multiple_results:  # 0.6.0
+    params['axis_index_groups'] = None
+  return params
+
+
+def new_var(aval) -> core.Var:
+  if _TAKES_SUFFIX:
+    return core.Var('', aval)
+  return core.Var(aval)
+
+
+_TAKES_SUFFIX = 'suffix' in core.Var.__init__.__code__.co_varnames
+
+
+def open_jaxpr(jaxpr) -> core.Jaxpr:
+  """The jaxpr itself, of a closed or an open one."""
+  return jaxpr.jaxpr if hasattr(jaxpr, 'jaxpr') else jaxpr
+
+
+def reclose(like, jaxpr: core.Jaxpr):
+  """Closes ``jaxpr`` over the constants of ``like`` if ``like`` is closed."""
+  inner = open_jaxpr(like)
+  if inner is jaxpr:
+    return like
+  return jaxpr if inner is like else like.replace(jaxpr=jaxpr)
+
+
+class _Cotangents(threading.local):
+  """What a custom_vjp's primal inputs vary over, while its bwd starts."""
+  axes: Sequence[Axes] | None = None
+
+
+cotangents = _Cotangents()
+
+
+def bwd_in_avals(in_avals):
+  """The types that the results of a backward rule are checked against."""
+  axes, cotangents.axes = cotangents.axes, None
+  if axes is None or len(axes) != len(in_avals):
+    return in_avals
+  return [with_varying(a, x) for a, x in zip(in_avals, axes)]
