@@ -1,0 +1,62 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Collectives that only some of their devices reach."""
+
+import numpy as np
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+REPORT = "jax#40823"
+
+
+def _sharded(f, out_specs, in_specs=None, shape=(2,), names=("x",)):
+  shard_map = getattr(jax, "shard_map", None)
+  if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+  devices = np.array(jax.devices()[:np.prod(shape)]).reshape(shape)
+  return shard_map(f, mesh=Mesh(devices, names),
+                   in_specs=P("x") if in_specs is None else in_specs,
+                   out_specs=out_specs)
+
+
+def _refused(f, *args):
+  """The error that tracing f raises, or None."""
+  try:
+    jax.make_jaxpr(f)(*args)
+  except Exception as e:  # pylint: disable=broad-except
+    return e
+
+
+def psum_in_cond():
+  """a psum in a branch that some devices don't take is refused"""
+  f = lambda x: lax.cond(x[0] > 2, lambda: lax.psum(x, "x"), lambda: x)
+  error = _refused(_sharded(f, P("x")), jnp.array([1., 3.]))
+  # The branches' types differ as well, so upstream may refuse for that.
+  assert error is not None and "psum" in str(error), (
+      f"not refused for the psum: {error}")
+  return "refused, naming psum"
+
+
+def pmax_in_while():
+  """a pmax in a loop that devices leave at different trips is refused"""
+  f = lambda x: lax.while_loop(
+      lambda c: c[0] < x[0], lambda c: c + 0. * x + lax.pmax(c, "x"), x)
+  error = _refused(_sharded(f, P("x")), jnp.array([1., 3.]))
+  assert error is not None, "traced without a word"
+  assert "pmax" in str(error), error
+  return "refused, naming pmax"
