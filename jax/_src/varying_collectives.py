@@ -1,0 +1,39 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reductions over several mesh axes of a value that varies over some of them.
+
+``psum``, ``pmax`` and ``pmin`` cast what they reduce to vary along the axes
+that they reduce over. From 0.7 a check before that cast wants the value to
+vary over all of the axes, or over none.
+"""
+from __future__ import annotations
+
+_REDUCTIONS = frozenset(['jax.lax.psum', 'jax.lax.pmax', 'jax.lax.pmin'])
+
+
+def joined_state(states: set[str], name: str) -> set[str]:
+  """The state to treat a value as that is in ``states`` along several axes.
+
+  Args:
+    states: of 'varying', 'invarying', 'reduced' and 'unreduced', those that
+      the value is in along one of the axes at least.
+    name: the public name of the function that reduces over the axes.
+
+  Returns:
+    ``{'varying'}`` if a cast of the rest of the axes leads there, or
+    ``states``.
+  """
+  if states == {'varying', 'invarying'} and name in _REDUCTIONS:
+    return {'varying'}
+  return states

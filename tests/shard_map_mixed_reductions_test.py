@@ -1,0 +1,91 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reductions over several axes of what varies over some of them."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+
+class ShardMapMixedReductionsTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    if len(jax.devices()) < 6:
+      self.skipTest('needs six devices')
+    self.x = jnp.array([1., 2., 3., 4.])
+    self.mesh = Mesh(np.array(jax.devices()[:6]).reshape(2, 3), ('x', 'y'))
+
+  def check(self, f, how, want):
+    run = shard_map(f, mesh=self.mesh, in_specs=P('x'), out_specs=P())
+    got = (jax.jit(run) if how == 'jit' else run)(self.x)
+    self.assertAllClose(got, want, check_dtypes=False)
+
+  @parameterized.parameters('jit', 'eager')
+  def test_psum(self, how):
+    # Each of the three devices along y adds its own copy.
+    want = 3. * self.x.reshape(2, 2).sum(0)
+    self.check(lambda x: lax.psum(x, ('x', 'y')), how, want)
+
+  @parameterized.parameters('jit', 'eager')
+  def test_pmax(self, how):
+    want = self.x.reshape(2, 2).max(0)
+    self.check(lambda x: lax.pmax(x, ('y', 'x')), how, want)
+
+  @parameterized.parameters('jit', 'eager')
+  def test_pmin(self, how):
+    want = self.x.reshape(2, 2).min(0)
+    self.check(lambda x: lax.pmin(x, ('x', 'y')), how, want)
+
+  def test_psum_of_a_tree(self):
+    f = lambda x: lax.psum((x, {'z': x * 2.}), ('x', 'y'))[1]['z']
+    self.check(f, 'jit', 6. * self.x.reshape(2, 2).sum(0))
+
+  def test_psum_gradient(self):
+    run = shard_map(lambda x: lax.psum(jnp.sin(x).sum(), ('x', 'y')),
+                    mesh=self.mesh, in_specs=P('x'), out_specs=P())
+    self.assertAllClose(jax.jit(jax.grad(run))(self.x), 3. * jnp.cos(self.x))
+
+  def test_guard_pmean(self):
+    self.check(lambda x: lax.pmean(x, 'x'), 'jit',
+               self.x.reshape(2, 2).mean(0))
+
+  def test_guard_casts_stay_strict(self):
+    # Only reductions join; a cast to varying from both states stays refused.
+    if not hasattr(lax, 'pcast'):
+      self.skipTest('no pcast')
+    f = lambda x: lax.pcast(x, ('x', 'y'), to='varying')
+    run = shard_map(f, mesh=self.mesh, in_specs=P('x'),
+                    out_specs=P(('x', 'y')))
+    with self.assertRaisesRegex(ValueError, 'corresponds to one of'):
+      jax.jit(run)(self.x)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
