@@ -1,0 +1,238 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gives tangents and cotangents the varying axes of the values they belong to.
+
+Inside ``shard_map`` with the check on, a value's type says along which mesh
+axes it may differ between devices. A tangent or cotangent has the type of its
+primal value, axes included, so ``jnp.ones(())`` or ``1.0`` is not the right
+type for a loss that varies (jax#28193). Using a replicated value where a
+varying one is expected is always right, so it is cast (``pvary``, nothing at
+run time). The reverse is a mistake that only the caller can resolve, by a sum
+over devices or by letting the output vary, so it is refused, naming both.
+
+Shape and dtype are left to the checks of the caller, which run afterwards.
+
+Limits: only arrays are cast; mutable references, tokens and values with
+unreduced or reduced axes are left alone. Outside ``shard_map``, and with the
+check off, no type has varying axes and everything is returned as it came.
+Cost: one type look-up for each leaf.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import core
+from jax._src import dtypes
+from jax._src import mesh as mesh_lib
+from jax._src import tree_util
+from jax._src.ad_util import Zero
+
+# 0.6.0 keeps the axes in `aval.vma`; later releases in `aval.mat.varying`,
+# next to unreduced and reduced axes. 0.6.0 has no `pcast`.
+_HAS_VMA = hasattr(core.ShapedArray, 'vma')
+_typeof = getattr(core, 'typeof', None) or core.get_aval  # by age
+
+
+def varying_axes(aval: Any) -> frozenset:
+  """Returns the mesh axes along which a value of type `aval` may vary."""
+  if not isinstance(aval, core.ShapedArray):
+    return frozenset()
+  return aval.vma if _HAS_VMA else aval.mat.varying
+
+
+def with_varying_axes(aval: Any, axes: frozenset) -> Any:
+  """Returns the array type `aval`, varying along exactly `axes`."""
+  if _HAS_VMA:
+    return aval.update(vma=axes)
+  return aval.update(manual_axis_type=aval.mat.update(varying=axes))
+
+
+def _other_axes(aval: Any) -> Any:
+  return () if _HAS_VMA else (aval.mat.unreduced, aval.mat.reduced)
+
+
+def cotangent_type(aval: Any) -> Any:
+  """Returns the type of a cotangent of a value of type `aval`."""
+  make = getattr(aval, 'to_ct_aval', None) or aval.to_tangent_aval
+  return make()
+
+
+def array_type(x: Any) -> Any:
+  """Returns the type of `x` if it is an array or a number, otherwise None."""
+  if isinstance(x, Zero):
+    return None
+  try:
+    aval = _typeof(x)
+  except TypeError:
+    return None
+  return aval if isinstance(aval, core.ShapedArray) else None
+
+
+def comparable(a: Any, b: Any) -> bool:
+  """Says whether two array types differ at most in dtype and varying axes."""
+  return (isinstance(a, core.ShapedArray) and isinstance(b, core.ShapedArray)
+          and core.definitely_equal_shape(a.shape, b.shape)
+          and _other_axes(a) == _other_axes(b))
+
+
+def in_mesh_order(axes: frozenset) -> tuple:
+  """Sorts axis names as the mesh does, so that programs are reproducible."""
+  names = mesh_lib.get_abstract_mesh().axis_names
+  if axes <= frozenset(names):
+    return tuple(n for n in names if n in axes)
+  return tuple(sorted(axes, key=str))
+
+
+def promote(x: Any, axes: frozenset) -> Any:
+  """Casts the array `x` so that it varies along `axes` too."""
+  missing = axes - varying_axes(_typeof(x))
+  return core.pvary(x, in_mesh_order(missing)) if missing else x
+
+
+def axes_text(axes: frozenset) -> str:
+  """Formats axes for a message: "mesh axis 'x'", "mesh axes 'x' and 'y'"."""
+  names = [repr(a) for a in in_mesh_order(axes)]
+  if len(names) == 1:
+    return f'mesh axis {names[0]}'
+  return f"mesh axes {', '.join(names[:-1])} and {names[-1]}"
+
+
+def cast_text(what: str, axes: frozenset) -> str:
+  """Formats the call that makes `what` vary along `axes` on this release."""
+  names = in_mesh_order(axes)
+  if _HAS_VMA:
+    return f'`jax.lax.pvary({what}, {names})`'
+  return f"`jax.lax.pcast({what}, {names}, to='varying')`"
+
+
+def _path(tree: Any, i: int) -> str:
+  if tree is None:
+    return ''
+  leaves = tree_util.tree_unflatten(tree, range(tree.num_leaves))
+  return tree_util.keystr(tree_util.tree_flatten_with_path(leaves)[0][i][0])
+
+
+def match_cotangents(
+    api_name: str, error: type[Exception], cts: Sequence[Any],
+    avals: Sequence[Any], tree: Any = None) -> tuple[list[Any], list[Any]]:
+  """Gives each cotangent the varying axes of the output that it belongs to.
+
+  Args:
+    api_name: the public function whose result was called, for messages.
+    error: the class of the error for a cotangent that varies too much.
+    cts: the cotangents, flat.
+    avals: the types of the outputs that they belong to.
+    tree: the tree structure of the outputs, for messages.
+
+  Returns:
+    The cotangents, cast where they lacked axes, and the types to check them
+    against: `avals`, without varying axes where the cotangent is a float0
+    array, for which no cast exists and no device could differ.
+
+  Raises:
+    error: if a cotangent varies along an axis along which its output does not.
+  """
+  new_cts, new_avals = list(cts), list(avals)
+  for i, (ct, aval) in enumerate(zip(cts, avals)):
+    expected = varying_axes(aval)
+    got_type = array_type(ct)
+    if got_type is None or not comparable(got_type, cotangent_type(aval)):
+      continue
+    got = varying_axes(got_type)
+    if got == expected:
+      continue
+    if got_type.dtype == dtypes.float0:
+      new_avals[i] = with_varying_axes(aval, got)
+    elif got < expected:
+      new_cts[i] = promote(ct, expected)
+    else:
+      extra = got - expected
+      raise error(
+          f'{api_name}: unexpected JAX type for the cotangent'
+          f'{_path(tree, i)}: got {got_type.str_short()}, but expected'
+          f' {cotangent_type(aval).str_short()}, the type of the corresponding'
+          f' output. The cotangent varies over {axes_text(extra)} and the'
+          ' output does not. To add up what the devices have, apply'
+          f' `jax.lax.psum(ct, {in_mesh_order(extra)})` to the cotangent; to'
+          ' let each device have its own, apply'
+          f" {cast_text('out', extra)} to the output of the function.")
+  return new_cts, new_avals
+
+
+def match_tangents(api_name: str, tangents: Sequence[Any],
+                   avals: Sequence[Any]) -> list[Any]:
+  """Gives each tangent the varying axes of the primal that it belongs to.
+
+  Args:
+    api_name: the public function whose result was called, for messages.
+    tangents: the tangents, flat.
+    avals: the types of the primal values that they belong to.
+
+  Returns:
+    The tangents, cast where they lacked axes.
+
+  Raises:
+    ValueError: if a tangent varies along an axis along which its primal value,
+      which is known and fixed by now, does not.
+  """
+  out = list(tangents)
+  for i, (t, aval) in enumerate(zip(tangents, avals)):
+    got_type = array_type(t)
+    if got_type is None or not comparable(got_type, aval.to_tangent_aval()):
+      continue
+    extra = varying_axes(got_type) - varying_axes(aval)
+    if extra:
+      raise ValueError(
+          f'{api_name}: linearized function called on tangent values'
+          ' inconsistent with the original primal values: tangent number'
+          f' {i} has type {got_type.str_short()}, but'
+          f' {aval.to_tangent_aval().str_short()} was expected. It varies over'
+          f' {axes_text(extra)} and the primal value does not. Apply'
+          f" {cast_text('x', extra)} to the primal value given to {api_name}.")
+    if got_type.dtype != dtypes.float0:
+      out[i] = promote(t, varying_axes(aval))
+  return out
+
+
+def match_pairs(primals: Sequence[Any],
+                tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+  """Gives each primal and its tangent the union of their varying axes.
+
+  The rules of forward-mode differentiation rely on equal types. The pair comes
+  from one call to ``jax.jvp``, so the primal can still be cast.
+
+  Args:
+    primals: the values at which to differentiate, flat.
+    tangents: the direction, flat; float0 where the primal is not inexact.
+
+  Returns:
+    The primals and the tangents, cast where they lacked axes.
+  """
+  new_primals, new_tangents = list(primals), list(tangents)
+  for i, (p, t) in enumerate(zip(primals, tangents)):
+    p_type, t_type = array_type(p), array_type(t)
+    if p_type is None or t_type is None or t_type.dtype == dtypes.float0:
+      continue
+    if not comparable(p_type, t_type):
+      continue
+    axes = varying_axes(p_type) | varying_axes(t_type)
+    new_primals[i], new_tangents[i] = promote(p, axes), promote(t, axes)
+  return new_primals, new_tangents
+
+
+def match_trees(primals: Any, tangents: Any) -> tuple[Any, Any]:
+  """`match_pairs` for the flat trees that JAX has from 0.10 on."""
+  new_primals, new_tangents = match_pairs(primals, tangents)
+  return primals.update(new_primals), tangents.update(new_tangents)

@@ -1,0 +1,91 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gradients and derivatives inside shard_map (jax#28193)."""
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+REPORT = "jax#28193"
+
+
+def _run(f, *args, specs=None):
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  specs = specs or (P("x"),) * len(args)
+  return jax.jit(shard_map(
+      f, mesh=mesh, in_specs=specs, out_specs=P("x")))(*args)
+
+
+def _same(got, want):
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  return f"{np.asarray(got)[:3]}, as without shard_map"
+
+
+
+def value_and_grad():
+  """value_and_grad works inside shard_map"""
+  x = jnp.arange(1., 9.)
+  f = lambda x: jax.value_and_grad(lambda x: jnp.sum(x ** 2))(x)[1]
+  return _same(_run(f, x), 2 * x)
+
+
+def hessian():
+  """hessian works inside shard_map"""
+  x = jnp.arange(1., 5.)
+  f = lambda x: jax.hessian(lambda x: jnp.sum(x ** 3))(x)[0]
+  return _same(_run(f, x), 6 * x)
+
+
+def vjp():
+  """the function that vjp returns takes 1.0 or jnp.ones(())"""
+  x = jnp.arange(1., 9.)
+  def f(x):
+    _, pull = jax.vjp(lambda x: jnp.sum(x ** 2), x)
+    return pull(1.0)[0] + pull(jnp.ones(()))[0]
+  return _same(_run(f, x), 4 * x)
+
+
+def linear_transpose():
+  """linear_transpose takes a cotangent that does not vary"""
+  x = jnp.arange(1., 9.)
+  f = lambda x: x * jax.linear_transpose(
+      lambda y: 3. * y, x)(jnp.ones(x.shape))[0]
+  return _same(_run(f, x), 3 * x)
+
+
+def linearize():
+  """the function that linearize returns takes a tangent that does not vary"""
+  x = jnp.arange(1., 9.)
+  f = lambda x: jax.linearize(jnp.sin, x)[1](jnp.ones(x.shape))
+  return _same(_run(f, x), np.cos(x))
+
+
+def jvp_of_scan():
+  """jvp of a loop takes a tangent that does not vary"""
+  x = jnp.arange(1., 9.)
+  loop = lambda x: jax.lax.fori_loop(0, 2, lambda i, c: c * c, x)
+  f = lambda x: jax.jvp(loop, (x,), (jnp.ones(x.shape),))[1]
+  return _same(_run(f, x), 4 * x ** 3)
+
+
+def jvp_varying_direction():
+  """jvp takes a direction that varies where the point does not"""
+  v = jnp.arange(1., 9.)
+  f = lambda v: jax.jvp(jax.nn.relu, (jnp.ones(v.shape),), (v,))[1]
+  return _same(_run(f, v), v)

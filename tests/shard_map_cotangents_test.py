@@ -1,0 +1,585 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Differentiation inside shard_map: tangents and cotangents (jax#28193).
+
+Every result is compared with the same function applied to each device's block
+outside of shard_map.
+"""
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import ad_checkpoint
+from jax import lax
+from jax._src import config as jax_config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
+# Eager shard_map compiles each operation, so it runs on one mesh only.
+WHERE = [('1d', True), ('2d', True), ('2d', False)]
+f0 = jax.dtypes.float0
+
+
+def make_mesh(kind):
+  shape, names = MESHES[kind]
+  devices = np.array(jax.devices()[:4]).reshape(shape)
+  return Mesh(devices, names), P(*names)
+
+
+def inputs(dtype=np.float32, n=1):
+  rng = np.random.RandomState(0)
+  out = []
+  for _ in range(n):
+    x = rng.uniform(0.5, 2., (8, 4))
+    if np.issubdtype(dtype, np.complexfloating):
+      x = x + 1j * rng.uniform(0.5, 2., (8, 4))
+    out.append(x.astype(dtype))
+  return out
+
+
+def blockwise(f, kind, *args):
+  """Applies `f` to each device's block without shard_map, on one device."""
+  shape, _ = MESHES[kind]
+  def split(a):
+    blocks = [a]
+    for dim, size in enumerate(shape):
+      blocks = [b for a in blocks for b in np.split(a, size, dim)]
+    return np.stack(blocks)
+  def assemble(a):
+    blocks = list(np.asarray(a))
+    for dim, size in reversed(list(enumerate(shape))):
+      blocks = [np.concatenate(blocks[i:i + size], dim)
+                for i in range(0, len(blocks), size)]
+    return blocks[0]
+  out = jax.jit(jax.vmap(f))(*map(split, args))
+  return jax.tree.map(assemble, out)
+
+
+class Base(jtu.JaxTestCase):
+
+  def check(self, f, where, *args, wide=False):
+    kind, jit = where
+    tol = 1e-12 if wide else 2e-5
+    with jax_config.enable_x64(True if wide else jax.config.jax_enable_x64):
+      mesh, spec = make_mesh(kind)
+      g = shard_map(f, mesh=mesh, in_specs=(spec,) * len(args), out_specs=spec)
+      got = (jax.jit(g) if jit else g)(*args)
+      want = blockwise(f, kind, *args)
+    self.assertEqual(jax.tree.structure(got), jax.tree.structure(want))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+      self.assertEqual(a.dtype, b.dtype)
+      np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+
+
+def loss(x):
+  return jnp.sum(jnp.sin(x) * x ** 2)
+
+
+def tree_loss(p):
+  return jnp.sum(jnp.tanh(p['a']) * p['b'][0]), p['a'] * 2.
+
+
+def fill(x, s):  # a block-shaped array, so that out_specs can name every axis
+  return jnp.zeros(x.shape, x.dtype) + s
+
+
+def value_and_grad(x):
+  v, g = jax.value_and_grad(loss)(x)
+  return fill(x, v), g
+
+
+def has_aux(x):
+  (v, aux), g = jax.value_and_grad(
+      tree_loss, has_aux=True)({'a': x, 'b': [x * 3.]})
+  return fill(x, v), aux, g
+
+
+def argnums(x):
+  return jax.grad(lambda a, b, c: (a * b ** 2 * c).sum(), (0, 2))(x, x + 1., x)
+
+
+def allow_int(x):
+  i = (x * 5.).astype(int)
+  gi, gx = jax.grad(lambda i, x: (i.astype(x.dtype) * x).sum(), (0, 1), allow_int=True)(i, x)
+  assert gi.dtype == f0 and gi.shape == x.shape
+  return gx
+
+
+def hessian(x):
+  return jax.hessian(loss)(x).sum((2, 3))
+
+
+def jacrev(x):
+  return jax.jacrev(lambda x: jnp.cumsum(jnp.exp(x), 0))(x).sum((0, 1))
+
+
+def jacrev_tree(x):
+  out = jax.jacrev(lambda p: tree_loss(p)[0])({'a': x, 'b': [x]})
+  return out['a'], out['b'][0]
+
+
+def jacfwd(x):
+  return jax.jacfwd(lambda x: jnp.cumsum(jnp.exp(x), 0))(x).sum((0, 1))
+
+
+def hvp_forward_over_reverse(x):
+  return jax.jvp(jax.grad(loss), (x,), (jnp.ones(x.shape, x.dtype),))[1]
+
+
+def hvp_reverse_over_forward(x):
+  v = jnp.ones(x.shape, x.dtype)
+  return jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
+
+
+def hvp_reverse_over_reverse(x):
+  v = np.ones(x.shape, x.dtype)
+  return jax.grad(lambda x: jnp.vdot(jax.grad(loss)(x), v))(x)
+
+
+def closure_convert(x):
+  w = x * 2.
+  fun, consts = jax.closure_convert(lambda y: jnp.sum(jnp.sin(y * w)), x)
+  return jax.grad(fun)(x, *consts)
+
+
+def grad_of_jit(x):
+  return jax.grad(jax.jit(loss))(x)
+
+
+def grad_of_vmap(x):
+  return jax.vmap(jax.grad(lambda r: jnp.sum(r ** 3)))(x)
+
+
+POLICIES = {
+    'none': None,
+    'everything_saveable': jax.checkpoint_policies.everything_saveable,
+    'nothing_saveable': jax.checkpoint_policies.nothing_saveable,
+    'dots_saveable': jax.checkpoint_policies.dots_saveable,
+    'dots_with_no_batch_dims':
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    'anything_except_names':
+        jax.checkpoint_policies.save_anything_except_these_names('h'),
+    'any_names_but': jax.checkpoint_policies.save_any_names_but_these('o'),
+    'only_names': jax.checkpoint_policies.save_only_these_names('h'),
+    'from_both': jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_saveable,
+        jax.checkpoint_policies.save_only_these_names('h')),
+    'offload_names': jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=['h'], names_which_can_be_offloaded=[],
+        offload_src='device', offload_dst='pinned_host'),
+}
+
+
+def remat(policy, x):
+  @functools.partial(jax.checkpoint, policy=policy)
+  def f(x):
+    h = ad_checkpoint.checkpoint_name(jnp.sin(x @ x.T), 'h')
+    return jnp.sum(jnp.sin(h))
+  return jax.grad(f)(x)
+
+
+IN_USER_CODE = [value_and_grad, has_aux, argnums, allow_int, hessian, jacrev,
+                jacrev_tree, hvp_reverse_over_reverse, closure_convert,
+                grad_of_jit, grad_of_vmap]
+
+
+class GradTest(Base):
+  """Transformations that make their own cotangent. Refused by 0.6.0."""
+
+  @parameterized.product(f=IN_USER_CODE)
+  def test_transformation(self, f):
+    self.check(f, ('2d', True), *inputs())
+
+  @parameterized.product(
+      f=[value_and_grad, jacrev_tree],
+      where=[('1d', True), ('2d', False)])
+  def test_1d_and_eager(self, f, where):
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_jacfwd(self, where):
+    self.check(jacfwd, where, *inputs())
+
+  @parameterized.product(policy=list(POLICIES))
+  def test_remat(self, policy):
+    f = functools.partial(remat, POLICIES[policy])
+    self.check(f, ('2d', True), *inputs())
+
+  @parameterized.product(f=[value_and_grad, hessian])
+  def test_float64(self, f):
+    self.check(f, ('2d', True), *inputs(np.float64), wide=True)
+
+  @parameterized.product(where=WHERE)
+  def test_holomorphic(self, where):
+    def f(x):
+      return jax.grad(lambda z: jnp.sum(jnp.sin(z) * z), holomorphic=True)(x)
+    self.check(f, where, *inputs(np.complex64))
+
+  @parameterized.product(jit=[False, True])
+  def test_gradient_of_replicated_input_is_summed(self, jit):
+    # What JAX defines: d/dw of the sum over devices of the local losses.
+    x, = inputs()
+    w = np.float32(1.5)
+    def f(x, w):
+      return jax.grad(lambda w: jnp.sum(jnp.sin(x * w)))(w)
+    mesh, spec = make_mesh('2d')
+    g = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())
+    got = (jax.jit(g) if jit else g)(x, w)
+    want = np.sum(np.cos(x * w) * x)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+  def test_gradient_equals_unsharded_emulation(self):
+    # The loss is summed over 'x' by hand; the emulation is vmap over blocks.
+    x, = inputs()
+    w = np.float32(1.5)
+    def f(x, w):
+      def local(w):
+        h = lax.pmean(jnp.sum(x * w), 'x')
+        return jnp.sum(jnp.sin(x * w) * h)
+      return jax.grad(lambda w: lax.psum(local(w), 'x'))(w)
+    mesh, spec = make_mesh('1d')
+    got = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())(x, w)
+    blocks = x.reshape(4, 2, 4)
+    def emulated(w):
+      def local(b):
+        h = lax.pmean(jnp.sum(b * w), 'x')
+        return jnp.sum(jnp.sin(b * w) * h)
+      return jax.vmap(local, axis_name='x')(blocks).sum()
+    np.testing.assert_allclose(got, jax.grad(emulated)(w), rtol=1e-5)
+
+  def test_loss_varies_over_one_of_two_axes(self):
+    x, = inputs()
+    def f(x):
+      return jax.grad(lambda x: lax.psum(jnp.sum(jnp.sin(x)), 'y'))(x)
+    mesh, spec = make_mesh('2d')
+    got = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+    np.testing.assert_allclose(got, np.cos(x), rtol=1e-5)
+
+
+class HessianVectorTest(Base):
+  """The direction does not vary. Refused by every release since 0.6.0."""
+
+  @parameterized.product(
+      f=[hvp_forward_over_reverse, hvp_reverse_over_forward], where=WHERE)
+  def test_hvp(self, f, where):
+    self.check(f, where, *inputs())
+
+
+CTS = {
+    'ones': lambda: jnp.ones(()),
+    'python_float': lambda: 1.0,
+    'numpy_scalar': lambda: np.float32(1.),
+    'numpy_array': lambda: np.ones((), np.float32),
+    'zeros': lambda: jnp.zeros(()),
+    'minus_two': lambda: -2.0,
+}
+
+
+class CotangentTest(Base):
+  """Cotangents that the user makes. Refused by every release since 0.6.0."""
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_scalar(self, where):
+    def f(x):
+      _, pull = jax.vjp(loss, x)
+      return {name: pull(ct())[0] for name, ct in CTS.items()}
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_vector(self, where):
+    def f(x):
+      y, pull = jax.vjp(lambda x: jnp.sin(x) @ jnp.ones((x.shape[1], 3)), x)
+      return pull(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))[0]
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_pytree_partly_unvarying(self, where):
+    def f(x):
+      _, pull = jax.vjp(lambda x: {'a': loss(x), 'b': (x ** 2, x * 3.)}, x)
+      return pull({'a': 1., 'b': (jnp.ones(x.shape), x)})[0]
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_has_aux_and_integer_output(self, where):
+    def f(x):
+      _, pull, aux = jax.vjp(
+          lambda x: ((loss(x), x.astype(int)), x + 1.), x, has_aux=True)
+      return pull((1., np.zeros(x.shape, f0)))[0], aux
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_linear_transpose(self, where):
+    def f(x):
+      t = jax.linear_transpose(lambda x: (3. * x, x.sum(0)), x)
+      return t((jnp.ones(x.shape), np.ones(x.shape[1:], x.dtype)))[0]
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_linearize(self, where):
+    def f(x):
+      return jax.linearize(jnp.sin, x)[1](jnp.ones(x.shape))
+    self.check(f, where, *inputs())
+
+  def test_float64(self):
+    def f(x):
+      return jax.vjp(loss, x)[1](1.)[0]
+    self.check(f, ('2d', True), *inputs(np.float64), wide=True)
+
+  def test_remat_vjp(self):
+    f = lambda x: jax.vjp(jax.checkpoint(loss), x)[1](1.)[0]
+    self.check(f, ('2d', True), *inputs())
+
+  @parameterized.parameters(0, 1)
+  def test_cotangent_with_some_of_the_axes(self, dim):
+    # The cotangent varies over one mesh axis, the output over two.
+    x, = inputs()
+    mesh, spec = make_mesh('2d')
+    part = P('x') if dim == 0 else P(None, 'y')
+    ct = x[:, :1] if dim == 0 else x[:1]
+    def f(x, ct):
+      return jax.vjp(jnp.sin, x)[1](ct * jnp.ones(x.shape))[0]
+    got = shard_map(f, mesh=mesh, in_specs=(spec, part), out_specs=spec)(x, ct)
+    np.testing.assert_allclose(got, np.cos(x) * ct, rtol=1e-5)
+
+
+class ErrorTest(Base):
+  """Mistakes stay mistakes; the message says which axes and what to apply."""
+
+  def run_2d(self, f):
+    x, = inputs()
+    mesh, spec = make_mesh('2d')
+    return shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)(
+        x, np.float32(2.))
+
+  @parameterized.parameters('vjp', 'linear_transpose')
+  def test_cotangent_varies_more(self, api):
+    def f(x, w):
+      if api == 'vjp':
+        pull = jax.vjp(lambda w: [w, {'b': w * 2.}], w)[1]
+      else:
+        pull = jax.linear_transpose(lambda w: [w, {'b': w * 2.}], w)
+      return x + pull([1., {'b': lax.psum(x[0, 0], 'x')}])[0]
+    with self.assertRaisesRegex(
+        (TypeError, ValueError),
+        rf"jax\.{api}: .*cotangent\[1\]\['b'\].*varies over mesh axis 'y'"
+        r".*psum\(ct, \('y',\)\).*pvary|pcast"):
+      self.run_2d(f)
+
+  def test_tangent_of_linearize_varies_more(self):
+    def f(x, w):
+      return x + jax.linearize(jnp.sin, w)[1](x[0, 0])
+    with self.assertRaisesRegex(
+        ValueError, r"jax\.linearize: .*mesh axes 'x' and 'y'.*primal value"):
+      self.run_2d(f)
+
+  @parameterized.parameters('shape', 'dtype')
+  def test_shape_and_dtype_are_still_checked(self, what):
+    ct = jnp.ones((2,)) if what == 'shape' else jnp.ones((), int)
+    def f(x, w):
+      return jax.vjp(loss, x)[1](ct)[0]
+    with self.assertRaisesRegex(ValueError, 'unexpected JAX type'):
+      self.run_2d(f)
+
+
+def _pvary(x, axes):
+  if hasattr(lax, 'pcast'):
+    return lax.pcast(x, axes, to='varying')
+  return lax.pvary(x, axes)
+
+
+slope = jax.custom_jvp(lambda x: jnp.sin(x))
+slope.defjvps(lambda t, ans, x: t * jnp.cos(x))
+
+FUNCTIONS = {
+    'sin': jnp.sin,
+    'jit': jax.jit(lambda x: jnp.sin(x) * x),
+    'remat': jax.checkpoint(lambda x: jnp.sin(x) * x),
+    'custom_jvp': slope,
+    'jit_custom_jvp': jax.jit(slope),
+    'relu_softmax': lambda x: jax.nn.relu(x) + jax.nn.softmax(x, 0) ** 2,
+    'stack': lambda x: jnp.stack([x, x * x])[1],
+    'scatter': lambda x: x.at[0].set(x[1] ** 2),
+    'where': lambda x: jnp.where(x > 1., x * x, 1.),
+    'sort': lambda x: jnp.sort(x, 0) ** 2,
+    'cumulative': lambda x: jnp.cumsum(x, 0) * jnp.cumprod(x, 0),
+    'solve': lambda x: jnp.linalg.solve(
+        jnp.eye(x.shape[0]) * 3. + x @ x.T, x),
+    'scan': lambda x: lax.scan(
+        lambda c, _: (c * jnp.cos(c), c), x, None, length=2)[0],
+    'fori': lambda x: lax.fori_loop(0, 2, lambda i, c: c * c, x),
+    'cond': lambda x: lax.cond(True, jnp.sin, jnp.cos, x),
+    'linear_solve': lambda x: lax.custom_linear_solve(
+        lambda y: 2. * y, x, lambda _, b: b / 2., symmetric=True),
+}
+# What pristine refuses on every base, in each direction.
+FEWER_REFUSED = ['scan', 'fori', 'linear_solve']
+MORE_REFUSED = ['custom_jvp', 'relu_softmax', 'scan', 'fori', 'linear_solve']
+
+
+class JvpTest(Base):
+  """jvp with a tangent that does not have its primal's varying axes."""
+
+  def fewer(self, names, where):
+    def f(x):
+      t = jnp.arange(x.size, dtype=x.dtype).reshape(x.shape)
+      return {n: jax.jvp(FUNCTIONS[n], (x,), (t,)) for n in names}
+    self.check(f, where, *inputs())
+
+  def more(self, names, where):
+    def f(x):
+      p = 1. + jnp.arange(x.size, dtype=x.dtype).reshape(x.shape) / x.size
+      out = {n: jax.jvp(FUNCTIONS[n], (p,), (x,)) for n in names}
+      return jax.tree.map(lambda y: y + 0. * x, out)
+    self.check(f, where, *inputs())
+
+  @parameterized.product(kind=list(MESHES))
+  def test_tangent_varies_less(self, kind):
+    names = [n for n in FUNCTIONS if n not in FEWER_REFUSED]
+    self.fewer(names, (kind, True))
+
+  @parameterized.product(name=FEWER_REFUSED)
+  def test_tangent_varies_less_refused(self, name):
+    self.fewer([name], ('2d', True))
+
+  @parameterized.product(kind=list(MESHES))
+  def test_tangent_varies_more(self, kind):
+    names = [n for n in FUNCTIONS if n not in MORE_REFUSED]
+    self.more(names, (kind, True))
+
+  @parameterized.product(name=MORE_REFUSED)
+  def test_tangent_varies_more_refused(self, name):
+    self.more([name], ('2d', True))
+
+  def test_eager(self):
+    self.fewer(['linear_solve'], ('2d', False))
+    self.more(['custom_jvp'], ('2d', False))
+
+  @parameterized.product(
+      collective=['psum', 'pmean', 'all_gather', 'ppermute', 'all_to_all',
+                  'psum_scatter'])
+  def test_collective(self, collective):
+    ring = [(i, (i + 1) % 4) for i in range(4)]
+    g = {'psum': lambda x: lax.psum(x, 'x'),
+         'pmean': lambda x: lax.pmean(x, 'x'),
+         'all_gather': lambda x: lax.all_gather(x, 'x'),
+         'ppermute': lambda x: lax.ppermute(x, 'x', ring),
+         'all_to_all': lambda x: lax.all_to_all(x, 'x', 0, 0, tiled=True),
+         'psum_scatter': lambda x: lax.psum_scatter(x, 'x', tiled=True),
+         }[collective]
+    x = np.random.RandomState(0).rand(16, 4).astype(np.float32)
+    t = np.random.RandomState(1).rand(4, 4).astype(np.float32)
+    mesh, spec = make_mesh('1d')
+    def f(x, t):
+      y = jax.jvp(g, (x,), (t,))[1]
+      return y.sum()[None] + 0. * x[:1, 0]
+    h = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)
+    got = jax.jit(h)(x, t)
+    blocks = np.broadcast_to(t, (4, 4, 4))
+    want = jax.vmap(lambda t: g(t).sum(), axis_name='x')(blocks)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_python_scalars(self, where):
+    def f(x):
+      s = x[0, 0]
+      a = jax.jvp(jnp.sin, (s,), (1.,))[1]
+      b = jax.jvp(lambda y: x * y, (2.,), (1.,))[1]
+      c = jax.jvp(jnp.sin, (2.,), (s,))[1]
+      d = jax.jvp(jax.jit(jnp.sin), (s,), (1.,))[1]
+      return fill(x, a + c + d) + b
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_integer_argument(self, where):
+    def f(x):
+      i = (x * 5.).astype(int)
+      return jax.jvp(lambda x, i: x * i.astype(x.dtype), (x, i),
+                     (jnp.ones(x.shape), np.zeros(x.shape, f0)))[1]
+    self.check(f, where, *inputs())
+
+
+# grad of jvp. 0.10.2 and later refuse most of these while transposing; 0.6.0
+# refuses all, at the cotangent.
+GRAD_OF_JVP = ['remat', 'relu_softmax', 'stack', 'sort', 'scan',
+               'linear_solve', 'where']
+
+
+class GradOfJvpTest(Base):
+
+  @parameterized.parameters(
+      *((n, w) for n in GRAD_OF_JVP for w in ('primal', 'tangent')
+        if (n, w) != ('linear_solve', 'primal')))
+  def test_unvarying_factor(self, name, which):
+    x, = inputs()
+    mesh, spec = make_mesh('2d')
+    def directional(s, x, reduce):
+      t = jnp.ones(x.shape)
+      p, t = (x * s, t) if which == 'primal' else (x, t * s)
+      return reduce(jnp.sum(jax.jvp(FUNCTIONS[name], (p,), (t,))[1] * x))
+    def f(x):
+      total = lambda v: lax.psum(v, ('x', 'y'))
+      return jax.grad(lambda s: directional(s, x, total))(jnp.float32(1.1))
+    got = jax.jit(shard_map(f, mesh=mesh, in_specs=spec, out_specs=P()))(x)
+    blocks = [b for r in np.split(x, 2, 0) for b in np.split(r, 2, 1)]
+    want = sum(jax.grad(lambda s, b=b: directional(s, b, lambda v: v))(
+        jnp.float32(1.1)) for b in blocks)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+class IdentityTest(Base):
+  """What pristine accepts keeps its program, and needs no run-time casts."""
+
+  def test_outside_shard_map(self):
+    x, = inputs()
+    text = str(jax.make_jaxpr(lambda x: jax.vjp(loss, x)[1](1.)[0])(x))
+    self.assertNotIn('pvary', text)
+    self.assertNotIn('pcast', text)
+
+  def test_matching_jvp_has_no_cast(self):
+    x, = inputs()
+    mesh, spec = make_mesh('2d')
+    f = shard_map(lambda x: jax.jvp(jnp.sin, (x,), (x,))[1], mesh=mesh,
+                  in_specs=spec, out_specs=spec)
+    text = str(jax.make_jaxpr(f)(x))
+    self.assertNotIn('pvary', text)
+    self.assertNotIn('pcast', text)
+
+  def test_check_off(self):
+    x, = inputs()
+    mesh, spec = make_mesh('2d')
+    f = lambda x: jax.vjp(loss, x)[1](1.)[0]
+    try:
+      g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec,
+                    check_vma=False)
+    except TypeError:
+      g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec,
+                    check_rep=False)
+    np.testing.assert_allclose(g(x), jax.grad(loss)(x), rtol=1e-5)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
