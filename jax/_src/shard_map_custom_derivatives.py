@@ -1,0 +1,146 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gives what custom derivative rules return the varying axes it must have.
+
+Inside ``shard_map`` with the check on, types carry varying axes. A rule of
+``custom_jvp`` or ``custom_vjp`` is written as plain mathematics and often
+returns a value that does not vary where one that does is expected, such as a
+constant slope; JAX cannot know that the author meant "the same on every
+device", although nothing else makes sense. Three casts make such rules work:
+
+* ``custom_jvp``: each primal output and its tangent get the union of their
+  axes, and those that the decorated function itself gives that output.
+* ``custom_vjp`` forward: primal outputs get the axes that the decorated
+  function gives them.
+* ``custom_vjp`` backward: a cotangent with fewer axes than its input is cast.
+  One with more is summed over them, as JAX does for a plain function, where
+  the input is cast at its first use and the transpose of the cast is the sum.
+
+Before, 0.6.0 accepted a backward rule's cotangent with too many axes and used
+each device's part as if it were the sum.
+
+Limits: leaves whose shape differs are left to JAX's own checks. Cost: a type
+look-up for each leaf; no operation at run time except the sum.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax._src import core
+from jax._src import dtypes
+from jax._src import linear_util as lu
+from jax._src import shard_map_cotangents as smc
+from jax._src.ad_util import SymbolicZero
+
+
+def _type(x: Any) -> Any:
+  """The type of an array or symbolic zero that a rule returned, or None."""
+  aval = x.aval if type(x) is SymbolicZero else smc.array_type(x)
+  if not isinstance(aval, core.ShapedArray) or aval.dtype == dtypes.float0:
+    return None
+  return aval
+
+
+def _promote(x: Any, axes: frozenset) -> Any:
+  if type(x) is SymbolicZero:
+    return SymbolicZero(smc.with_varying_axes(x.aval, axes))
+  return smc.promote(x, axes)
+
+
+def _declared(maybe_out_type: Callable[[], Any], n: int) -> Sequence[Any]:
+  """The output types of the decorated function, Nones if it did not run."""
+  try:
+    avals = maybe_out_type()[1]
+  except lu.StoreException:
+    return [None] * n
+  return avals if len(avals) == n else [None] * n
+
+
+def match_jvp_outputs(
+    primals: Sequence[Any], tangents: Sequence[Any],
+    maybe_out_type: Callable[[], Any]) -> tuple[list[Any], list[Any]]:
+  """Gives a JVP rule's primal outputs and their tangents the same axes.
+
+  Args:
+    primals: the first half of the rule's result, flat.
+    tangents: the second half, flat; symbolic zeros are allowed.
+    maybe_out_type: returns the tree and types of the decorated function's
+      result, or raises `StoreException` if the function did not run.
+
+  Returns:
+    The primals and the tangents, cast where they lacked axes.
+  """
+  if len(primals) != len(tangents):
+    return list(primals), list(tangents)  # refused next, with its own message
+  new_primals, new_tangents = list(primals), list(tangents)
+  declared = _declared(maybe_out_type, len(primals))
+  for i, (p, t, d) in enumerate(zip(primals, tangents, declared)):
+    p_type, t_type = _type(p), _type(t)
+    if p_type is None:
+      continue
+    axes = smc.varying_axes(p_type)
+    if smc.comparable(p_type, d):
+      axes |= smc.varying_axes(d)
+    if smc.comparable(p_type, t_type):
+      axes |= smc.varying_axes(t_type)
+      new_tangents[i] = _promote(t, axes)
+    new_primals[i] = _promote(p, axes)
+  return new_primals, new_tangents
+
+
+def match_fwd_outputs(primals: Sequence[Any],
+                      maybe_out_type: Callable[[], Any]) -> list[Any]:
+  """Gives a VJP forward rule's primal outputs the decorated function's axes.
+
+  Args:
+    primals: the first half of the rule's result, flat.
+    maybe_out_type: as in `match_jvp_outputs`.
+
+  Returns:
+    The primals, cast where they lacked axes.
+  """
+  return [
+      _promote(p, smc.varying_axes(d)) if smc.comparable(_type(p), d) else p
+      for p, d in zip(primals, _declared(maybe_out_type, len(primals)))]
+
+
+def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+  """Gives a VJP backward rule's cotangents the axes of their inputs.
+
+  Args:
+    avals: the types of the inputs, flat.
+    cts: what the rule returned for them, flat. What is not an array, such as
+      the stand-in for None, is returned as it came.
+
+  Returns:
+    The cotangents, cast where they lacked axes and summed over those that the
+    input does not vary along.
+  """
+  from jax._src.lax import parallel  # imports custom derivatives itself
+
+  out = list(cts)
+  for i, (aval, ct) in enumerate(zip(avals, cts)):
+    ct_type = _type(ct)
+    if not smc.comparable(ct_type, smc.cotangent_type(aval)):
+      continue
+    expected = smc.varying_axes(aval)
+    extra = smc.varying_axes(ct_type) - expected
+    if type(ct) is SymbolicZero:
+      out[i] = _promote(ct, expected)
+    else:
+      if extra:
+        ct = parallel.psum(ct, smc.in_mesh_order(extra))
+      out[i] = _promote(ct, expected)
+  return out

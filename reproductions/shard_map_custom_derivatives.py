@@ -1,0 +1,73 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Custom derivative rules inside shard_map (jax#28193)."""
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+REPORT = "jax#28193"
+
+
+def _run(f, *args, specs=None):
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  specs = specs or (P("x"),) * len(args)
+  return jax.jit(shard_map(
+      f, mesh=mesh, in_specs=specs, out_specs=P("x")))(*args)
+
+
+def _same(got, want):
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  return f"{np.asarray(got)[:3]}, as without shard_map"
+
+
+
+def custom_jvp_constant_slope():
+  """a custom_jvp rule may return a constant slope"""
+  @jax.custom_jvp
+  def f(x):
+    return x * 1.
+  f.defjvp(lambda p, t: (f(*p), jnp.ones(p[0].shape)))
+  x = jnp.arange(1., 9.)
+  return _same(_run(lambda x: x * jax.jvp(f, (x,), (x,))[1], x), x)
+
+
+def custom_vjp_constant_cotangent():
+  """a custom_vjp backward rule may return a constant"""
+  @jax.custom_vjp
+  def f(x):
+    return jnp.sum(x ** 2)
+  f.defvjp(lambda x: (f(x), x.shape), lambda s, g: (jnp.ones(s),))
+  x = jnp.arange(1., 9.)
+  return _same(_run(lambda x: x * jax.vjp(f, x)[1](x[0])[0], x), x)
+
+
+def custom_vjp_replicated_parameter():
+  """a custom_vjp gradient of a replicated parameter is summed"""
+  @jax.custom_vjp
+  def f(x, w):
+    return jnp.sum(x * w)
+  f.defvjp(lambda x, w: (f(x, w), (x, w)),
+           lambda r, g: (None, jnp.sum(g * r[0])))
+  x = jnp.arange(1., 9.)
+  def g(x, w):
+    y, pull = jax.vjp(lambda w: f(x, w), w)
+    return x * 0. + pull(y * 0. + 1.)[0]
+  return _same(_run(g, x, jnp.float32(2.), specs=(P("x"), P())),
+               np.full(8, 36.))

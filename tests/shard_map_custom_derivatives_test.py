@@ -1,0 +1,220 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What custom derivative rules return inside shard_map (jax#28193).
+
+Results are compared with the same rules applied to each device's block, or,
+for a replicated parameter, with the sum of the devices' gradients.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+X = np.random.RandomState(0).uniform(0.5, 2., (8, 4)).astype(np.float32)
+WHERE = [('1d', True), ('2d', True), ('2d', False)]
+MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
+
+
+def run(f, where, w=None):
+  """Applies `f` to the blocks of X, and to a replicated `w`."""
+  kind, jit = where
+  shape, names = MESHES[kind]
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), names)
+  specs, args = (P(*names),), (X,)
+  if w is not None:
+    specs, args = specs + (P(),), args + (w,)
+  g = shard_map(f, mesh=mesh, in_specs=specs, out_specs=P(*names))
+  return (jax.jit(g) if jit else g)(*args)
+
+
+def own_cotangent(y):  # varies as y does, which every base accepts
+  return y * 0. + 1.
+
+
+def gradient(f, x):
+  y, pull = jax.vjp(f, x)
+  return pull(own_cotangent(y))[0]
+
+
+def constant_slope():
+  f = jax.custom_jvp(lambda x: x * 2.)
+  f.defjvp(lambda p, t: (f(*p), jnp.full(p[0].shape, 2.)))
+  return f
+
+
+def numpy_slope():
+  f = jax.custom_jvp(lambda x: x * 2.)
+  f.defjvp(lambda p, t: (f(*p), np.full(p[0].shape, 2., np.float32)))
+  return f
+
+
+def constant_primal():
+  f = jax.custom_jvp(lambda x: x ** 2)
+  f.defjvp(lambda p, t: (jnp.full(p[0].shape, 4.), 2. * p[0] * t[0]))
+  return f
+
+
+class CustomJvpTest(jtu.JaxTestCase):
+
+  @parameterized.product(make=[constant_slope, numpy_slope], where=WHERE)
+  def test_unvarying_tangent(self, make, where):
+    f = make()
+    got = run(lambda x: x * jax.jvp(f, (x,), (x,))[1], where)
+    np.testing.assert_allclose(got, 2. * X, rtol=1e-6)
+
+  @parameterized.product(where=WHERE)
+  def test_defjvps_unvarying(self, where):
+    f = jax.custom_jvp(lambda x, y: x + 3. * y)
+    f.defjvps(lambda t, ans, x, y: jnp.ones(x.shape),
+              lambda t, ans, x, y: jnp.full(x.shape, 3.))
+    got = run(lambda x: x * jax.jvp(f, (x, x), (x, x))[1], where)
+    np.testing.assert_allclose(got, 4. * X, rtol=1e-6)
+
+  @parameterized.product(where=WHERE)
+  def test_unvarying_primal(self, where):
+    f = constant_primal()
+    got = run(lambda x: x * 0. + jax.jvp(f, (x,), (x,))[0], where)
+    np.testing.assert_allclose(got, np.full(X.shape, 4.), rtol=1e-6)
+
+  @parameterized.product(where=WHERE)
+  def test_unvarying_primal_under_grad(self, where):
+    f = constant_primal()
+    got = run(lambda x: gradient(lambda x: jnp.sum(f(x) * x), x), where)
+    np.testing.assert_allclose(got, 4. + 2. * X ** 2, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_tree_with_symbolic_zeros(self, where):
+    f = jax.custom_jvp(lambda p: {'a': p['a'] * 2., 'b': p['b'] + 1.})
+    def rule(p, t):
+      zero = t[0]['b']
+      tangents = {'a': jnp.full(p[0]['a'].shape, 2.), 'b': zero}
+      return f(*p), tangents
+    f.defjvp(rule, symbolic_zeros=True)
+    def g(x):
+      y, t = jax.jvp(lambda x: f({'a': x, 'b': x * 0. + 2.})['a'], (x,), (x,))
+      y, t = jax.jvp(lambda x: f({'a': x, 'b': jnp.ones(x.shape)})['a'],
+                     (x,), (x,))
+      return x * t
+    np.testing.assert_allclose(run(g, where), 2. * X, rtol=1e-6)
+
+  def test_matching_rule_is_unchanged(self):
+    f = jax.custom_jvp(lambda x: jnp.sin(x))
+    f.defjvps(lambda t, ans, x: t * jnp.cos(x))
+    got = run(lambda x: gradient(lambda x: jnp.sum(f(x)), x), ('2d', True))
+    np.testing.assert_allclose(got, np.cos(X), rtol=1e-5)
+
+  def test_shape_mismatch_is_still_refused(self):
+    f = jax.custom_jvp(lambda x: x * 2.)
+    f.defjvp(lambda p, t: (f(*p), jnp.ones((3,))))
+    with self.assertRaisesRegex(TypeError, 'Custom JVP rule must produce'):
+      run(lambda x: jax.jvp(f, (x,), (x,))[1], ('2d', True))
+
+
+def constant_cotangent():
+  f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
+  f.defvjp(lambda x: (f(x), x), lambda x, g: (jnp.ones(x.shape),))
+  return f
+
+
+def numpy_cotangent():
+  f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
+  f.defvjp(lambda x: (f(x), x),
+           lambda x, g: (np.ones(x.shape, np.float32),))
+  return f
+
+
+class CustomVjpTest(jtu.JaxTestCase):
+
+  @parameterized.product(make=[constant_cotangent, numpy_cotangent],
+                         where=WHERE)
+  def test_unvarying_cotangent(self, make, where):
+    f = make()
+    got = run(lambda x: x * gradient(f, x), where)
+    np.testing.assert_allclose(got, X, rtol=1e-6)
+
+  @parameterized.product(where=WHERE)
+  def test_replicated_parameter_is_summed(self, where):
+    f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
+    f.defvjp(lambda x, w: (f(x, w), (x, w)),
+             lambda r, g: (None, jnp.sum(g * r[0])))
+    def g(x, w):
+      return x * gradient(lambda w: f(x, w), w)
+    got = run(g, where, np.float32(2.))
+    np.testing.assert_allclose(got, X * X.sum(), rtol=1e-5)
+
+  @parameterized.product(jit=[False, True])
+  def test_summed_gradient_is_replicated(self, jit):
+    # As jax.grad of the plain function: out_specs=P() is accepted.
+    f = jax.custom_vjp(lambda x, w: jnp.sum(jnp.sin(x * w)))
+    f.defvjp(lambda x, w: (f(x, w), (x, w)),
+             lambda r, g: (None, jnp.sum(g * jnp.cos(r[0] * r[1]) * r[0])))
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+    g = shard_map(lambda x, w: gradient(lambda w: f(x, w), w), mesh=mesh,
+                  in_specs=(P('x', 'y'), P()), out_specs=P())
+    got = (jax.jit(g) if jit else g)(X, np.float32(1.5))
+    np.testing.assert_allclose(got, np.sum(np.cos(X * 1.5) * X), rtol=1e-5)
+
+  def test_summed_over_the_missing_axis_only(self):
+    # w varies along 'x' and the cotangent along both.
+    f = jax.custom_vjp(lambda x, w: jnp.sum(x * w, 1))
+    f.defvjp(lambda x, w: (f(x, w), (x, w)),
+             lambda r, g: (None, jnp.sum(r[0], 1, keepdims=True)))
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+    w = X[:, :1]
+    g = jax.jit(shard_map(
+        lambda x, w: gradient(lambda w: f(x, w), w), mesh=mesh,
+        in_specs=(P('x', 'y'), P('x')), out_specs=P('x')))
+    np.testing.assert_allclose(g(X, w), X.sum(1, keepdims=True), rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_unvarying_forward_result_of_staged_function(self, where):
+    f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
+    f.defvjp(lambda x: (jnp.float32(3.), x), lambda x, g: (g * x,))
+    def g(x):
+      y, pull = jax.vjp(jax.jit(f), x)
+      return y + pull(own_cotangent(jnp.sum(x)))[0]
+    np.testing.assert_allclose(run(g, where), 3. + X, rtol=1e-6)
+
+  def test_user_may_sum_himself(self):
+    f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
+    f.defvjp(lambda x, w: (f(x, w), (x, w)),
+             lambda r, g: (None,
+                           lax.psum(jnp.sum(g * r[0]), ('x', 'y'))))
+    def g(x, w):
+      return x * gradient(lambda w: f(x, w), w)
+    got = run(g, ('2d', True), np.float32(2.))
+    np.testing.assert_allclose(got, X * X.sum(), rtol=1e-5)
+
+  def test_shape_mismatch_is_still_refused(self):
+    f = jax.custom_vjp(lambda x: jnp.sum(x))
+    f.defvjp(lambda x: (f(x), None), lambda r, g: (jnp.ones((3,)),))
+    with self.assertRaisesRegex(ValueError, 'Custom VJP bwd rule'):
+      run(lambda x: gradient(f, x), ('2d', True))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
