@@ -1,0 +1,31 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Types stated in the program (asked for in jax#28193)."""
+import jax
+import jax.numpy as jnp
+
+REPORT = "jax#28193"
+
+
+def check_shapes():
+  """jax.debug.check_shapes states shapes, dtypes and varying axes"""
+  check = getattr(jax.debug, "check_shapes", None)
+  assert check is not None, "jax.debug has no check_shapes"
+  x = check(jnp.ones((4, 8)), "f32[4,_]")
+  try:
+    check({"w": x}, {"w": "f32[8,4]"})
+  except TypeError as e:
+    assert "tree['w']" in str(e), e
+    return str(e).splitlines()[1].strip()
+  raise AssertionError("a wrong shape was accepted")
