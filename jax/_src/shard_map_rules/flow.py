@@ -1,0 +1,194 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the replication type of each output of a jaxpr depends on.
+
+The varying axes of a value are a union, so the type of a jaxpr's output is
+
+    V(out) = made  |  union over the inputs i of (V(i) less what a reduction
+                      over devices removed on the way)
+
+and each mesh axis can be treated by itself: along one axis an output varies
+if the jaxpr makes it vary (``axis_index``), or if one of a set of inputs
+does. A ``Flow`` holds, per axis, that set as the bits of an integer: bit 0
+for "made here", bit i + 1 for input i. ``summarize`` computes the flows of a
+jaxpr's outputs in one pass and remembers them by jaxpr. A loop's fixpoint
+then iterates on the summary of its body and never on the body, so typing
+visits each equation of a program once, whatever the depth of nesting and the
+number of iterations (jax#27664).
+
+The same rules, called with flows that say "varies" or "does not" (bit 0 set
+or clear), type a primitive whose operands' types are known; ``check_rule``
+makes check rules of shard_map out of them in that way.
+
+Limits: where the type rule of a primitive is known only through shard_map's
+table of check rules (a primitive of a library, say), its outputs are taken to
+vary with every operand, and along the axes along which the rule makes them
+vary when no operand does.
+Cost: a bitwise operation on integers of as many bits as the jaxpr has inputs
+for each operand of each equation, per mesh axis.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any, NamedTuple
+
+from jax._src import core
+from jax._src import util
+from jax.experimental import shard_map as sm
+
+MADE = 1  # bit 0 of a mask: varies whatever the inputs do
+
+
+class Flow(NamedTuple):
+  """The dependence of one value's type.
+
+  Attributes:
+    masks: per mesh axis, the bits of the inputs it varies with.
+    source: index of the input that the value is an untouched copy of, or
+      None.
+  """
+  masks: tuple[int, ...]
+  source: int | None = None
+
+
+# primitive -> rule(axes, ins, **params), which returns a list of flows, or a
+# single one that stands for all outputs
+flow_rules: dict[core.Primitive, Callable[..., Any]] = {}
+
+
+def register(*primitives):
+  """Decorator that enters a flow rule for the given primitives."""
+  def add(rule):
+    for p in primitives:
+      flow_rules[p] = rule
+    return rule
+  return add
+
+
+def constant(axes) -> Flow:
+  return Flow((0,) * len(axes))
+
+
+def made(axes, names) -> Flow:
+  """The flow of a value that varies along `names` by itself."""
+  return Flow(tuple(MADE if a in names else 0 for a in axes))
+
+
+def union(axes, flows: Sequence[Flow]) -> Flow:
+  masks = [0] * len(axes)
+  for f in flows:
+    masks = [m | n for m, n in zip(masks, f.masks)]
+  return Flow(tuple(masks))
+
+
+def without(axes, flow: Flow, names) -> Flow:
+  """The flow of a value that a reduction over `names` made replicated."""
+  return Flow(tuple(0 if a in names else m for a, m in zip(axes, flow.masks)))
+
+
+def infer(axes, prim, ins: Sequence[Flow], params, num_outs: int):
+  """Returns the flows of the outputs of one equation."""
+  rule = flow_rules.get(prim)
+  outs = rule(axes, ins, **params) if rule else _by_check_rule(
+      axes, prim, ins, params)
+  return [outs] * num_outs if isinstance(outs, Flow) else outs
+
+
+def _by_check_rule(axes, prim, ins, params) -> Flow:
+  rule = sm._check_rules.get(prim)
+  if rule is None:
+    sm._rule_missing(prim)
+  if isinstance(rule, functools.partial) and rule.func is sm._standard_check:
+    return union(axes, ins)
+  # A rule that someone else registered: ask it what varies out of nothing.
+  everywhere = set(axes)
+  reps = rule(_Axes(axes), *[everywhere] * len(ins), **params)
+  reps = reps if isinstance(reps, (list, tuple)) else [reps]
+  kept = everywhere.intersection(*[r for r in reps if r is not None])
+  return union(axes, [*ins, made(axes, everywhere - kept)])
+
+
+class _Axes:
+  """Stands for the mesh in a check rule, most of which read nothing else."""
+
+  def __init__(self, axes):
+    self.axis_names = axes
+    self.shape = dict.fromkeys(axes, 1)
+
+
+@util.weakref_lru_cache
+def summarize(jaxpr: core.Jaxpr, axes: tuple[Any, ...]) -> list[Flow]:
+  """Returns the flows of the outputs of `jaxpr` over the mesh axes `axes`."""
+  none = constant(axes)
+  env = {v: Flow((2 << i,) * len(axes), i) for i, v in enumerate(jaxpr.invars)}
+  read = lambda x: env.get(x, none) if isinstance(x, core.Var) else none
+  for e in jaxpr.eqns:
+    outs = infer(axes, e.primitive, [read(x) for x in e.invars], e.params,
+                 len(e.outvars))
+    env.update(util.safe_zip(e.outvars, outs))
+  return [read(x) for x in jaxpr.outvars]
+
+
+def apply(summary: Sequence[Flow], ins: Sequence[Flow]) -> list[Flow]:
+  """Returns the output flows of a summarized jaxpr on operands `ins`."""
+  return [Flow(tuple(_gather(m, ins, k) for k, m in enumerate(out.masks)),
+               None if out.source is None else ins[out.source].source)
+          for out in summary]
+
+
+def _gather(mask: int, ins: Sequence[Flow], k: int) -> int:
+  acc, mask = mask & MADE, mask >> 1
+  while mask:
+    low = mask & -mask
+    acc |= ins[low.bit_length() - 1].masks[k]
+    mask ^= low
+  return acc
+
+
+def call(axes, jaxpr: core.Jaxpr, ins: Sequence[Flow]) -> list[Flow]:
+  return apply(summarize(jaxpr, axes), ins)
+
+
+# Between the types of shard_map, sets of axes along which a value is
+# replicated (None for a constant), and flows.
+
+def from_reps(mesh, reps) -> list[Flow]:
+  axes = mesh.axis_names
+  return [Flow(tuple(MADE if r is not None and a not in r else 0 for a in axes),
+               i) for i, r in enumerate(reps)]
+
+
+def to_rep(mesh, flow: Flow) -> set[Any]:
+  return {a for a, m in zip(mesh.axis_names, flow.masks) if not m}
+
+
+def varying(mesh, rep) -> set[Any]:
+  return set() if rep is None else set(mesh.axis_names) - rep
+
+
+def check_rule(prim):
+  """Returns the check rule of shard_map that a flow rule amounts to."""
+  def rule(mesh, *in_rep, **params):
+    outs = flow_rules[prim](mesh.axis_names, from_reps(mesh, in_rep), **params)
+    if isinstance(outs, Flow):
+      return to_rep(mesh, outs)
+    return [to_rep(mesh, f) for f in outs]
+  return rule
+
+
+def promote(mesh, x, src, dst):
+  """Casts `x`, replicated along `src`, to be replicated along `dst` only."""
+  axes = tuple(n for n in mesh.axis_names if n in src and n not in dst)
+  return sm.pbroadcast(x, axes) if axes else x
