@@ -1,0 +1,63 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""cond in shard_map with check_rep=True."""
+import unittest
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27664"
+
+
+def _shard_map(f, in_specs, out_specs):
+  if jax.__version_info__ >= (0, 6):
+    raise unittest.SkipTest("check_rep's rules are of the 0.5 line")
+  from jax.experimental.shard_map import shard_map
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('i',))
+  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+P = jax.sharding.PartitionSpec
+
+
+def gradient_under_a_varying_predicate():
+  """the backward pass of a branch that some devices take has no sum in it"""
+  f = _shard_map(
+      lambda x, w: lax.cond(x[0] > 1, lambda: x * w, lambda: jnp.sin(x * w)),
+      (P('i'), P()), P('i'))
+  grad = jax.grad(lambda w: f(jnp.arange(4.), w).sum())
+  # Only the text: where the sum is inside, running it may hang.
+  try:
+    lines = str(jax.make_jaxpr(grad)(2.)).split('\n')
+  except Exception as e:  # the check raises no narrower class
+    raise AssertionError(str(e)[:70]) from None
+  at = [l.index('branches=') for l in lines if 'branches=' in l]
+  sums = [l for l in lines if 'psum' in l]
+  inside = [l for l in sums if len(l) - len(l.lstrip()) > min(at)]
+  assert not inside, f"inside of the branches: {inside[0].strip()}"
+  return f"outside of the branches: {sums[0].strip()}"
+
+
+def divergent_collective():
+  """a collective in a branch that some devices take is refused"""
+  f = _shard_map(
+      lambda x: lax.cond(x[0] > 1, lambda: lax.psum(x, 'i'), lambda: x),
+      P('i'), P('i'))
+  try:
+    jax.make_jaxpr(f)(jnp.arange(4.))
+  except ValueError as e:
+    return str(e)[:60] + "..."
+  raise AssertionError("psum in a branch that one of two devices takes")
