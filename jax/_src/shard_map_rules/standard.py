@@ -1,0 +1,39 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The check rule of a primitive that computes from its operands.
+
+Its outputs are replicated where every operand is. A constant, whose type is
+None, is replicated everywhere and says nothing; a primitive with several
+outputs and constant operands only has as many constant outputs ("'NoneType'
+object is not iterable" in ``jacrev``, ``hessian`` and ``random.orthogonal``).
+
+Operands may have different types. The rewrite casts them to one type, but the
+check also runs on what ``vmap`` and ``jvp`` of a ``shard_map`` made of the
+rewritten program, where a batched ``cond`` is a ``select`` and a new tangent
+is a constant.
+"""
+from __future__ import annotations
+
+
+def check(*in_rep):
+  """Returns the axes along which all of the operands are replicated."""
+  reps = [r for r in in_rep if r is not None]
+  return set.intersection(*reps) if reps else None
+
+
+def per_output(out_rep, num_outs: int) -> list:
+  """Returns one type per output, given the types or one that all share."""
+  if out_rep is None or isinstance(out_rep, set):
+    return [out_rep] * num_outs
+  return out_rep

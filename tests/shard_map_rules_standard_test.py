@@ -1,0 +1,101 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Primitives with constant operands in shard_map with check_rep=True."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax.experimental.shard_map import shard_map
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+
+def smap(in_specs, out_specs):
+  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
+  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
+                             out_specs=out_specs)
+
+
+class ConstantOperandsTest(jtu.JaxTestCase):
+
+  @parameterized.named_parameters(
+      ('_jacrev', lambda x: jax.jacrev(lambda y: jnp.sin(y) * y)(x)),
+      ('_jacfwd', lambda x: jax.jacfwd(lambda y: jnp.sin(y) * y)(x)),
+      ('_hessian', lambda x: jax.hessian(lambda y: jnp.sum(y ** 3))(x)),
+      ('_random_bits', lambda x: x + lax.rng_bit_generator(
+          jnp.arange(4, dtype='uint32'), (2,))[1].astype(x.dtype) / 2. ** 32),
+      ('_split', lambda x: x + lax.split(jnp.arange(4.), (2, 2))[1]),
+      ('_sort_pair', lambda x: x * lax.sort((jnp.arange(2.), jnp.ones(2)))[0]),
+  )
+  def test_same_as_on_one_device(self, f):
+    g = smap(P('i'), P('i'))(f)
+    x = np.linspace(.5, 2., 4, dtype=np.float32)
+    want = np.concatenate([f(jnp.array(p)) for p in np.split(x, 2)])
+    for transform in (lambda h: h, jax.jit):
+      self.assertAllClose(transform(g)(x), want, rtol=1e-5, atol=1e-6,
+                          check_dtypes=False)
+
+  def test_orthogonal_of_a_constant_key(self):
+    f = smap(P('i'), P('i'))(
+        lambda x: jax.random.orthogonal(jax.random.key(1), 2) @ x)
+    x = np.arange(4., dtype=np.float32)
+    want = jax.random.orthogonal(jax.random.key(1), 2)
+    self.assertAllClose(f(x), np.concatenate([want @ x[:2], want @ x[2:]]),
+                        rtol=1e-5, check_dtypes=False)
+
+
+class VmapTest(jtu.JaxTestCase):
+
+  def test_vmap_of_a_cond_with_a_batched_predicate(self):
+    # It becomes a select between a replicated and a varying value.
+    f = smap((P('i'), P(), P()), P('i'))(
+        lambda x, w, p: lax.cond(p, lambda: x * w, lambda: x))
+    x, w = np.ones((2, 4), np.float32), np.array([2., 3.], np.float32)
+    got = jax.jit(jax.vmap(f))(x, w, np.array([True, False]))
+    self.assertAllClose(got, np.array([[2.] * 4, [1.] * 4]), check_dtypes=False)
+
+
+class GuardTest(jtu.JaxTestCase):
+
+  def test_random_orthogonal(self):
+    @smap((P('i'), P()), (P('i'), P()))
+    def f(x, key):
+      q = jax.random.orthogonal(key, 2)
+      return q @ x, q
+    x, key = np.arange(4., dtype=np.float32), jax.random.key(0)
+    y, q = f(x, key)
+    want = jax.random.orthogonal(key, 2)
+    self.assertAllClose(q, want, rtol=1e-5, check_dtypes=False)
+    self.assertAllClose(y, np.concatenate([want @ x[:2], want @ x[2:]]),
+                        rtol=1e-5, check_dtypes=False)
+
+  def test_varying_is_not_replicated(self):
+    f = smap((P('i'), P()), P())(lambda x, w: x[0] * w)
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      jax.jit(f)(np.ones(2), 1.)
+
+  def test_constant_is_replicated(self):
+    f = smap(P('i'), P())(lambda x: jnp.arange(3))
+    self.assertArraysEqual(jax.jit(f)(np.ones(2)), np.arange(3))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
