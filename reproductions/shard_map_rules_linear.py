@@ -1,0 +1,52 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Linear solves in shard_map with check_rep=True."""
+import unittest
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27664"
+
+
+def _shard_map(f, in_specs, out_specs):
+  if jax.__version_info__ >= (0, 6):
+    raise unittest.SkipTest("check_rep's rules are of the 0.5 line")
+  from jax.experimental.shard_map import shard_map
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('i',))
+  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+P = jax.sharding.PartitionSpec
+
+
+def distributed_linear_solve():
+  """the solution of a solve whose matvec is a psum is replicated"""
+  def body(a, b):
+    columns = lax.axis_index('i') * 2 + jnp.arange(2)
+    matvec = lambda x: lax.psum(a @ x[columns], 'i')
+    def solve(matvec, b):  # Richardson's iteration
+      return lax.scan(lambda x, _: (x + .3 * (b - matvec(x)), None), b, None,
+                      length=50)[0]
+    return lax.custom_linear_solve(matvec, b, solve)
+  a = jnp.diag(jnp.arange(1., 5.))
+  f = _shard_map(body, (P(None, 'i'), P()), P())
+  try:
+    x = jax.jit(f)(a, jnp.ones(4))
+  except (ValueError, TypeError) as e:
+    raise AssertionError(str(e)[:60]) from None
+  assert np.allclose(x, 1 / np.arange(1., 5.), atol=1e-4), str(x)
+  return "x replicated"
