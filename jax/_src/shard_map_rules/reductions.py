@@ -1,0 +1,61 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Rewrites of psum, pmin and pmax: positional axes, and groups.
+
+``vmap`` with an axis name turns a reduction over its axis into one over an
+array axis, given as an integer, which has no place in a type: it is done
+first, as an ordinary reduction.
+
+Within ``axis_index_groups`` the result is the same in each group only, and so
+varies along the axis. The transpose of such a psum is a psum over the same
+groups.
+"""
+from __future__ import annotations
+
+import functools
+
+from jax._src.lax import lax
+from jax._src.lax import parallel
+from jax._src.shard_map_rules import collectives
+from jax._src.shard_map_rules import divergence
+from jax._src.shard_map_rules import flow
+from jax.experimental import shard_map as sm
+
+
+def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
+             axis_index_groups):
+  axes = collectives.names(axes)
+  positional = tuple(a for a in axes if isinstance(a, int))
+  named = tuple(a for a in axes if not isinstance(a, int))
+  if positional:
+    args = [positional_reduce(x, positional) for x in args]
+  if not named:
+    return args, list(in_rep)
+  args = [flow.promote(mesh, x, r, r - set(named))
+          for x, r in zip(args, in_rep)]
+  grouped = axis_index_groups is not None
+  outs = (prim if grouped else named_prim).bind(
+      *args, axes=named, axis_index_groups=axis_index_groups)
+  return outs, [r - set(named) if grouped else r | set(named) for r in in_rep]
+
+
+for _p, _reduce, _named in (
+    (parallel.psum_p, lax.reduce_sum, sm.psum2_p),
+    (parallel.pmin_p, lax.reduce_min, parallel.pmin_p),
+    (parallel.pmax_p, lax.reduce_max, parallel.pmax_p)):
+  sm._rewrite_rules[_p] = functools.partial(_rewrite, _p, _reduce, _named)
+  divergence.guard(_p, 'axes')
+sm._check_rules[parallel.psum_p] = flow.check_rule(parallel.psum_p)
+for _p in (parallel.pmin_p, parallel.pmax_p):
+  sm._check_rules[_p] = flow.check_rule(_p)

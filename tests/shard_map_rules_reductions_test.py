@@ -1,0 +1,107 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""psum, pmin, pmax over groups and vmapped axes, with check_rep=True."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax.experimental.shard_map import shard_map
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+
+def smap(in_specs, out_specs):
+  mesh = Mesh(np.array(jax.devices()[:4]), ('i',))
+  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
+                             out_specs=out_specs)
+
+
+GROUPS = [[0, 1], [2, 3]]
+X = np.array([1., 2., 3., 5.], np.float32)
+
+
+class GroupsTest(jtu.JaxTestCase):
+
+  @parameterized.named_parameters(('_eager', lambda f: f), ('_jit', jax.jit))
+  def test_psum(self, transform):
+    f = smap((P('i'), P()), P('i'))(
+        lambda x, w: x * lax.psum(x * w, 'i', axis_index_groups=GROUPS))
+    x, w = X, np.float32(2.)
+    sums = np.array([3., 3., 8., 8.])
+    self.assertAllClose(transform(f)(x, w), x * sums * 2, check_dtypes=False)
+    dx, dw = transform(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(x, w)
+    self.assertAllClose(dx, sums * 4, check_dtypes=False)
+    self.assertAllClose(dw, (x * sums).sum(), check_dtypes=False)
+
+  def test_psum_of_a_replicated_value(self):
+    f = smap(P(), P('i'))(
+        lambda w: lax.psum(w, 'i', axis_index_groups=GROUPS)[None])
+    self.assertAllClose(jax.jit(f)(3.), np.full(4, 6.), check_dtypes=False)
+    grad = jax.jit(jax.grad(lambda w: f(w).sum()))(3.)
+    self.assertAllClose(grad, 8., check_dtypes=False)
+
+  @parameterized.named_parameters(('_psum', lax.psum), ('_pmax', lax.pmax),
+                                  ('_pmin', lax.pmin))
+  def test_result_varies(self, reduce):
+    f = smap(P('i'), P())(
+        lambda x: reduce(x[0], 'i', axis_index_groups=GROUPS))
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      jax.jit(f)(X)
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      f(X)
+
+
+class VmappedAxisTest(jtu.JaxTestCase):
+
+  def test_psum_over_a_vmapped_and_a_mesh_axis(self):
+    f = smap((P('i'), P()), P('i'))(lambda x, w: jax.vmap(
+        lambda r: r * lax.psum(r * w, ('v', 'i')), axis_name='v')(x))
+    x, w = np.arange(8., dtype=np.float32), np.float32(2.)
+    self.assertAllClose(jax.jit(f)(x, w), x * 56, check_dtypes=False)
+    dx, dw = jax.jit(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(x, w)
+    self.assertAllClose(dx, np.full(8, 112.), check_dtypes=False)
+    self.assertAllClose(dw, 28. * 28, check_dtypes=False)
+
+
+class GuardTest(jtu.JaxTestCase):
+
+  def test_pmax_with_groups(self):
+    f = smap(P('i'), P('i'))(
+        lambda x: lax.pmax(x, 'i', axis_index_groups=GROUPS))
+    self.assertAllClose(jax.jit(f)(X), np.array([2., 2., 5., 5.]),
+                        check_dtypes=False)
+
+  @parameterized.named_parameters(
+      ('_psum', lax.psum, 11.), ('_pmax', lax.pmax, 5.),
+      ('_pmin', lax.pmin, 1.))
+  def test_without_groups_the_result_is_replicated(self, reduce, want):
+    f = smap(P('i'), P())(lambda x: reduce(x[0], 'i'))
+    self.assertAllClose(jax.jit(f)(X), want, check_dtypes=False)
+    text = str(jax.make_jaxpr(f)(X))
+    self.assertNotIn('pbroadcast', text)
+
+  def test_pmax_over_a_vmapped_and_a_mesh_axis(self):
+    f = smap(P('i'), P())(lambda x: jax.vmap(
+        lambda r: lax.pmax(r, ('v', 'i')), axis_name='v', out_axes=None)(x))
+    self.assertAllClose(jax.jit(f)(np.arange(8.)), 7., check_dtypes=False)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
