@@ -17,9 +17,10 @@
 
 Each argument is a Python that has that jax, or PYTHON:FOLDER for a Python with
 FOLDER put first on its path (what `build.py apply` writes). The two run in
-turn, in processes of their own. Printed: the processor time to trace and lower, to compile, and of a step, with the ratio mended over pristine, and
-whether the lowered texts are equal. The ratio of a pair of neighbouring runs is
-taken before the median, so that a busy machine disturbs both sides alike.
+turn, in processes of their own. Printed: the processor time to trace and
+lower, to compile, and of a step, with the ratio mended over pristine, and
+whether the lowered texts are equal. The ratio of a pair of neighbouring runs
+is taken before the median, so that a busy machine disturbs both sides alike.
 
 The cotangent varies as the loss does, by hand, because pristine 0.6.0 refuses
 value_and_grad itself.

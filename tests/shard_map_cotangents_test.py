@@ -124,7 +124,8 @@ def argnums(x):
 
 def allow_int(x):
   i = (x * 5.).astype(int)
-  gi, gx = jax.grad(lambda i, x: (i.astype(x.dtype) * x).sum(), (0, 1), allow_int=True)(i, x)
+  gi, gx = jax.grad(lambda i, x: (i.astype(x.dtype) * x).sum(), (0, 1),
+                    allow_int=True)(i, x)
   assert gi.dtype == f0 and gi.shape == x.shape
   return gx
 

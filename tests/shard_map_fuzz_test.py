@@ -38,7 +38,6 @@ import textwrap
 
 from absl.testing import absltest
 import jax
-from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P

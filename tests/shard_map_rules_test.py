@@ -41,7 +41,7 @@ from jax._src.lax import windowed_reductions as src_windows
 from jax.extend.random import threefry_2x32
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import Mesh
 import numpy as np
 
 jax.config.parse_flags_with_absl()

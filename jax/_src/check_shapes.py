@@ -75,7 +75,8 @@ class Type:
   axes: frozenset | None
 
   def __str__(self):
-    axes = '{%s}' % ','.join(sorted(map(str, self.axes))) if self.axes else ''
+    names = ','.join(sorted(map(str, self.axes or ())))
+    axes = f'{{{names}}}' if names else ''
     return f"{self.dtype}[{','.join(map(str, self.shape))}]{axes}"
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 from jax._src import core
 from jax._src import util
 from jax._src.lax.control_flow import conditionals
-from jax._src.shard_map_rules import collectives as _  # noqa: F401
+from jax._src.shard_map_rules import collectives as _collectives  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
 from jax._src.shard_map_rules import retype

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from jax._src import util
 from jax._src.lax.control_flow import loops
-from jax._src.shard_map_rules import collectives as _  # noqa: F401
+from jax._src.shard_map_rules import collectives as _collectives  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
 from jax._src.shard_map_rules import retype
