@@ -168,8 +168,7 @@ def piecewise(w, x, i):
 PROGRAMS = {f.__name__: f for f in [
     ignores_parameter, returns_parameter, one_returns_parameter, constants,
     different_axes, switched, remat_and_jit, scan_in_branch, branch_in_scan,
-    branch_in_branch_in_loop, custom_vjp, custom_jvp, where_batched, platform,
-    piecewise]}
+    branch_in_branch_in_loop, custom_vjp, custom_jvp, where_batched, platform]}
 
 
 # Upstream accepted these; some of their types and gradients were wrong.
@@ -287,6 +286,13 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
         lambda w: run(w, self.x).sum()))), self.w)
     want = jax.grad(lambda w: self.oracle(f, w, self.x).sum())(self.w)
     self.assertAllClose(got, want)
+
+  def test_piecewise(self):
+    if jax.__version_info__ < (0, 7):
+      self.skipTest("0.6.0's reductions don't take it")
+    run = self.per_device(piecewise, '2d')
+    self.assertAllClose(run(self.w, self.x),
+                        self.oracle(piecewise, self.w, self.x))
 
   def test_report(self):
     # jax#40823: the gradient is 5, and was 4.
