@@ -159,8 +159,10 @@ def section(candidate: Candidate, found: Sequence[Row]) -> str:
       sums[state] = sums.get(state, 0) + n
   works = sum(r.verdict.startswith("works") for r in found)
   counts = ", ".join(f"{n} {s}" for s, n in sorted(sums.items()))
+  ran = any(r.red is not None for r in found)
+  said = f"{works} work as they are" if ran else "their tests were not run"
   return (f"## jax {candidate.base.version}\n\n{len(found)} patches are for "
-          f"it; {works} work as they are. Edits: {counts or 'none'}.\n\n"
+          f"it; {said}. Edits: {counts or 'none'}.\n\n"
           + report.table(_HEADER, [r.cells() for r in found]))
 
 
