@@ -91,6 +91,12 @@ def other_axis(x):
   return lax.cond(x[0] > 2, lambda: lax.psum(x, 'y'), lambda: 2. * x)
 
 
+def permuted(x):
+  # A permutation over the other axis still waits for all devices, on CPU.
+  swap = [(0, 1), (1, 0)]
+  return lax.cond(x[0] > 2, lambda: lax.ppermute(2. * x, 'y', swap), lambda: x)
+
+
 def same_predicate(x):
   return lax.cond(lax.pmax(x[0], 'x') > 2, lambda: lax.psum(x, 'x') + x,
                   lambda: x)
@@ -126,6 +132,14 @@ class ShardMapDivergenceTest(jtu.JaxTestCase):
                '.*Make the predicate the same.*jax_allow_divergent_collectives')
     with self.assertRaisesRegex(ValueError, message):
       self.traced(REFUSED[name])
+
+  def test_refuses_permutation_over_another_axis(self):
+    message = ("(?s)ppermute over mesh axis 'y' at .*predicate, at .*varies "
+               "over 'x'")
+    with self.assertRaisesRegex(ValueError, message):
+      jax.make_jaxpr(shard_map(
+          permuted, mesh=self.mesh, in_specs=P(('x', 'y')),
+          out_specs=P(('x', 'y'))))(self.x)
 
   def test_refuses_derivative(self):
     if jax.__version_info__ < (0, 7):

@@ -17,7 +17,9 @@ Where a loop's predicate or a branch's index varies over a mesh axis, devices
 along that axis part ways. A collective over that axis inside then waits for
 devices that never come, or pairs with another one's buffer. It is found by
 walking the jaxprs of such a loop or branch, once per level of nesting, and
-only there: programs whose predicates don't vary pay nothing.
+only there: programs whose predicates don't vary pay nothing. Collectives over
+other axes are fine, except ppermute: XLA's permutation has no groups of its
+own, so on CPU it waits for every device of the mesh.
 
 Not seen: collectives inside a kernel or a foreign call, and those of a
 custom_vjp's backward rule until it is differentiated.
@@ -68,16 +70,20 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
     return
   for jaxpr in jaxprs:
     for eqn in flow.equations(jaxpr):
-      axes = _named_axes(eqn) & predicate
+      named = _named_axes(eqn)
+      everyone = named and eqn.primitive.name == 'ppermute'
+      axes = predicate if everyone else named & predicate
       if axes:
-        raise ValueError(_message(eqn, axes, name, where))
+        over = named if everyone else axes
+        raise ValueError(_message(eqn, axes, over, name, where))
 
 
-def _message(eqn, axes, name, where) -> str:
-  axis = ' and '.join(map(repr, vt.ordered(axes)))
+def _message(eqn, axes, named, name, where) -> str:
+  axis, over = (
+      ' and '.join(map(repr, vt.ordered(names))) for names in (axes, named))
   collective = eqn.primitive.name.removesuffix('_invariant')
   message = (
-      f'{collective} over mesh axis {axis} at '
+      f'{collective} over mesh axis {over} at '
       f'{source_info_util.summarize(eqn.source_info)} is inside a {name} whose '
       f'predicate, at {where}, varies over {axis}. Devices along {axis} may '
       'not reach the collective together, which deadlocks or mixes their '
