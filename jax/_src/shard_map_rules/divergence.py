@@ -35,22 +35,13 @@ import functools
 import threading
 from typing import NamedTuple
 
-from jax._src import config
 from jax._src import core
+from jax._src.divergence_option import allow
 from jax._src import linear_util as lu
 from jax._src import source_info_util
 from jax._src.lax import parallel
 from jax._src.shard_map_rules import collectives
 from jax.experimental import shard_map as sm
-
-
-allow = config.bool_state(
-    name='jax_allow_divergent_collectives', default=False,
-    help=('Inside shard_map with check_rep=True, admit collectives in loops '
-          'and branches whose predicate is typed as varying over the same mesh '
-          'axis. They deadlock or mix values unless the predicate is in fact '
-          'the same on all devices along that axis.'),
-    include_in_jit_key=True)
 
 
 class Region(NamedTuple):

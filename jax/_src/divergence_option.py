@@ -1,0 +1,31 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+"""The option that admits collectives which some devices may not reach.
+
+It is a module of its own because jax itself imports it: an option must be known
+before ``jax.experimental.shard_map``, which uses it, is imported.
+"""
+
+from __future__ import annotations
+
+from jax._src import config
+
+allow = config.bool_state(
+    name='jax_allow_divergent_collectives', default=False,
+    help=('Inside shard_map with check_rep=True, admit collectives in loops '
+          'and branches whose predicate is typed as varying over the same mesh '
+          'axis. They deadlock or mix values unless the predicate is in fact '
+          'the same on all devices along that axis.'),
+    include_in_jit_key=True)
