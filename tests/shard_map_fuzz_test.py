@@ -54,7 +54,13 @@ except ImportError:
 
 PROGRAMS = int(os.environ.get('MEND_FUZZ_PROGRAMS', 8))
 SEED = int(os.environ.get('MEND_FUZZ_SEED', 0))
-CONTROL_FLOW = importlib.util.find_spec('jax._src.varying_flow') is not None
+CONTROL_FLOW = any(
+    importlib.util.find_spec('jax._src.' + name) is not None
+    for name in ('varying_flow', 'shard_map_rules'))
+if jax.__version_info__ < (0, 6):
+  # Its CPU runtime crashes on collectives in nested loops, check on or off.
+  os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + (
+      ' --xla_cpu_use_thunk_runtime=false')
 AXES = ('x', 'y')
 ALL = frozenset(AXES)
 INPUTS = {'a': frozenset('x'), 'b': frozenset('y'), 'c': ALL,
@@ -368,8 +374,10 @@ def sharded(body, out_axes, record):
 
 
 def axes_of(x):
+  if hasattr(x, 'rep'):  # 0.5.3 keeps the axes along which x is the same
+    return ALL - x.rep
   aval = getattr(x, 'aval', None)
-  if aval is None:
+  if aval is None or jax.__version_info__ < (0, 6):
     return frozenset()
   return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
 
