@@ -340,7 +340,7 @@ class RandomProgramTest(jtu.JaxTestCase):
     returned = [bool(rng.randint(2)) and r for r in read]
     nested = rng.randint(2)
     def body(flat):
-      total = sum([jnp.sum(x) for x, r in zip(flat, read) if r], 0.)
+      total = sum((jnp.sum(x) for x, r in zip(flat, read) if r), 0.)
       return total, [x for x, r in zip(flat, returned) if r]
     def f(*args, **kwargs):
       run = jax.jit(body) if nested else body
