@@ -75,13 +75,14 @@ def _state(source: edits.Source, edit: Edit, base: Base,
   except syntax.NotFound as e:
     return State(edit, base.version, "gone", "", str(e))
   now = fingerprint(located.context)
+  if now == reviewed:  # short code may stand there by chance
+    return State(edit, base.version, EXACT, now)
   code = " ".join(edit.code.split())
   if code and code in " ".join(located.context.split()):
     return State(edit, base.version, "already there", now)
   if reviewed is None:
     return State(edit, base.version, "new", now, "not reviewed yet")
-  state = EXACT if now == reviewed else "drifted"
-  return State(edit, base.version, state, now)
+  return State(edit, base.version, "drifted", now)
 
 
 def record(found: Sequence[State], root: pathlib.Path = bases.ROOT) -> int:
