@@ -74,18 +74,3 @@ def linearize():
   x = jnp.arange(1., 9.)
   f = lambda x: jax.linearize(jnp.sin, x)[1](jnp.ones(x.shape))
   return _same(_run(f, x), np.cos(x))
-
-
-def jvp_of_scan():
-  """jvp of a loop takes a tangent that does not vary"""
-  x = jnp.arange(1., 9.)
-  loop = lambda x: jax.lax.fori_loop(0, 2, lambda i, c: c * c, x)
-  f = lambda x: jax.jvp(loop, (x,), (jnp.ones(x.shape),))[1]
-  return _same(_run(f, x), 4 * x ** 3)
-
-
-def jvp_varying_direction():
-  """jvp takes a direction that varies where the point does not"""
-  v = jnp.arange(1., 9.)
-  f = lambda v: jax.jvp(jax.nn.relu, (jnp.ones(v.shape),), (v,))[1]
-  return _same(_run(f, v), v)

@@ -143,19 +143,6 @@ def jacrev_tree(x):
   return out['a'], out['b'][0]
 
 
-def jacfwd(x):
-  return jax.jacfwd(lambda x: jnp.cumsum(jnp.exp(x), 0))(x).sum((0, 1))
-
-
-def hvp_forward_over_reverse(x):
-  return jax.jvp(jax.grad(loss), (x,), (jnp.ones(x.shape, x.dtype),))[1]
-
-
-def hvp_reverse_over_forward(x):
-  v = jnp.ones(x.shape, x.dtype)
-  return jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
-
-
 def hvp_reverse_over_reverse(x):
   v = np.ones(x.shape, x.dtype)
   return jax.grad(lambda x: jnp.vdot(jax.grad(loss)(x), v))(x)
@@ -221,10 +208,6 @@ class GradTest(Base):
   def test_1d_and_eager(self, f, where):
     self.check(f, where, *inputs())
 
-  @parameterized.product(where=WHERE)
-  def test_jacfwd(self, where):
-    self.check(jacfwd, where, *inputs())
-
   @parameterized.product(policy=list(POLICIES))
   def test_remat(self, policy):
     f = functools.partial(remat, POLICIES[policy])
@@ -279,15 +262,6 @@ class GradTest(Base):
     mesh, spec = make_mesh('2d')
     got = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)(x)
     np.testing.assert_allclose(got, np.cos(x), rtol=1e-5)
-
-
-class HessianVectorTest(Base):
-  """The direction does not vary. Refused by every release since 0.6.0."""
-
-  @parameterized.product(
-      f=[hvp_forward_over_reverse, hvp_reverse_over_forward], where=WHERE)
-  def test_hvp(self, f, where):
-    self.check(f, where, *inputs())
 
 
 CTS = {
@@ -406,166 +380,12 @@ class ErrorTest(Base):
       self.run_2d(f)
 
 
-def _pvary(x, axes):
-  if hasattr(lax, 'pcast'):
-    return lax.pcast(x, axes, to='varying')
-  return lax.pvary(x, axes)
-
-
-slope = jax.custom_jvp(lambda x: jnp.sin(x))
-slope.defjvps(lambda t, ans, x: t * jnp.cos(x))
-
-FUNCTIONS = {
-    'sin': jnp.sin,
-    'jit': jax.jit(lambda x: jnp.sin(x) * x),
-    'remat': jax.checkpoint(lambda x: jnp.sin(x) * x),
-    'custom_jvp': slope,
-    'jit_custom_jvp': jax.jit(slope),
-    'relu_softmax': lambda x: jax.nn.relu(x) + jax.nn.softmax(x, 0) ** 2,
-    'stack': lambda x: jnp.stack([x, x * x])[1],
-    'scatter': lambda x: x.at[0].set(x[1] ** 2),
-    'where': lambda x: jnp.where(x > 1., x * x, 1.),
-    'sort': lambda x: jnp.sort(x, 0) ** 2,
-    'cumulative': lambda x: jnp.cumsum(x, 0) * jnp.cumprod(x, 0),
-    'solve': lambda x: jnp.linalg.solve(
-        jnp.eye(x.shape[0]) * 3. + x @ x.T, x),
-    'scan': lambda x: lax.scan(
-        lambda c, _: (c * jnp.cos(c), c), x, None, length=2)[0],
-    'fori': lambda x: lax.fori_loop(0, 2, lambda i, c: c * c, x),
-    'cond': lambda x: lax.cond(True, jnp.sin, jnp.cos, x),
-    'linear_solve': lambda x: lax.custom_linear_solve(
-        lambda y: 2. * y, x, lambda _, b: b / 2., symmetric=True),
-}
-# What pristine refuses on every base, in each direction.
-FEWER_REFUSED = ['scan', 'fori', 'linear_solve']
-MORE_REFUSED = ['custom_jvp', 'relu_softmax', 'scan', 'fori', 'linear_solve']
-
-
-class JvpTest(Base):
-  """jvp with a tangent that does not have its primal's varying axes."""
-
-  def fewer(self, names, where):
-    def f(x):
-      t = jnp.arange(x.size, dtype=x.dtype).reshape(x.shape)
-      return {n: jax.jvp(FUNCTIONS[n], (x,), (t,)) for n in names}
-    self.check(f, where, *inputs())
-
-  def more(self, names, where):
-    def f(x):
-      p = 1. + jnp.arange(x.size, dtype=x.dtype).reshape(x.shape) / x.size
-      out = {n: jax.jvp(FUNCTIONS[n], (p,), (x,)) for n in names}
-      return jax.tree.map(lambda y: y + 0. * x, out)
-    self.check(f, where, *inputs())
-
-  @parameterized.product(kind=list(MESHES))
-  def test_tangent_varies_less(self, kind):
-    names = [n for n in FUNCTIONS if n not in FEWER_REFUSED]
-    self.fewer(names, (kind, True))
-
-  @parameterized.product(name=FEWER_REFUSED)
-  def test_tangent_varies_less_refused(self, name):
-    self.fewer([name], ('2d', True))
-
-  @parameterized.product(kind=list(MESHES))
-  def test_tangent_varies_more(self, kind):
-    names = [n for n in FUNCTIONS if n not in MORE_REFUSED]
-    self.more(names, (kind, True))
-
-  @parameterized.product(name=MORE_REFUSED)
-  def test_tangent_varies_more_refused(self, name):
-    self.more([name], ('2d', True))
-
-  def test_eager(self):
-    self.fewer(['linear_solve'], ('2d', False))
-    self.more(['custom_jvp'], ('2d', False))
-
-  @parameterized.product(
-      collective=['psum', 'pmean', 'all_gather', 'ppermute', 'all_to_all',
-                  'psum_scatter'])
-  def test_collective(self, collective):
-    ring = [(i, (i + 1) % 4) for i in range(4)]
-    g = {'psum': lambda x: lax.psum(x, 'x'),
-         'pmean': lambda x: lax.pmean(x, 'x'),
-         'all_gather': lambda x: lax.all_gather(x, 'x'),
-         'ppermute': lambda x: lax.ppermute(x, 'x', ring),
-         'all_to_all': lambda x: lax.all_to_all(x, 'x', 0, 0, tiled=True),
-         'psum_scatter': lambda x: lax.psum_scatter(x, 'x', tiled=True),
-         }[collective]
-    x = np.random.RandomState(0).rand(16, 4).astype(np.float32)
-    t = np.random.RandomState(1).rand(4, 4).astype(np.float32)
-    mesh, spec = make_mesh('1d')
-    def f(x, t):
-      y = jax.jvp(g, (x,), (t,))[1]
-      return y.sum()[None] + 0. * x[:1, 0]
-    h = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)
-    got = jax.jit(h)(x, t)
-    blocks = np.broadcast_to(t, (4, 4, 4))
-    want = jax.vmap(lambda t: g(t).sum(), axis_name='x')(blocks)
-    np.testing.assert_allclose(got, want, rtol=1e-5)
-
-  @parameterized.product(where=WHERE)
-  def test_python_scalars(self, where):
-    def f(x):
-      s = x[0, 0]
-      a = jax.jvp(jnp.sin, (s,), (1.,))[1]
-      b = jax.jvp(lambda y: x * y, (2.,), (1.,))[1]
-      c = jax.jvp(jnp.sin, (2.,), (s,))[1]
-      d = jax.jvp(jax.jit(jnp.sin), (s,), (1.,))[1]
-      return fill(x, a + c + d) + b
-    self.check(f, where, *inputs())
-
-  @parameterized.product(where=WHERE)
-  def test_integer_argument(self, where):
-    def f(x):
-      i = (x * 5.).astype(int)
-      return jax.jvp(lambda x, i: x * i.astype(x.dtype), (x, i),
-                     (jnp.ones(x.shape), np.zeros(x.shape, f0)))[1]
-    self.check(f, where, *inputs())
-
-
-# grad of jvp. 0.10.2 and later refuse most of these while transposing; 0.6.0
-# refuses all, at the cotangent.
-GRAD_OF_JVP = ['remat', 'relu_softmax', 'stack', 'sort', 'scan',
-               'linear_solve', 'where']
-
-
-class GradOfJvpTest(Base):
-
-  @parameterized.parameters(
-      *((n, w) for n in GRAD_OF_JVP for w in ('primal', 'tangent')
-        if (n, w) != ('linear_solve', 'primal')))
-  def test_unvarying_factor(self, name, which):
-    x, = inputs()
-    mesh, spec = make_mesh('2d')
-    def directional(s, x, reduce):
-      t = jnp.ones(x.shape)
-      p, t = (x * s, t) if which == 'primal' else (x, t * s)
-      return reduce(jnp.sum(jax.jvp(FUNCTIONS[name], (p,), (t,))[1] * x))
-    def f(x):
-      total = lambda v: lax.psum(v, ('x', 'y'))
-      return jax.grad(lambda s: directional(s, x, total))(jnp.float32(1.1))
-    got = jax.jit(shard_map(f, mesh=mesh, in_specs=spec, out_specs=P()))(x)
-    blocks = [b for r in np.split(x, 2, 0) for b in np.split(r, 2, 1)]
-    want = sum(jax.grad(lambda s, b=b: directional(s, b, lambda v: v))(
-        jnp.float32(1.1)) for b in blocks)
-    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
-
-
 class IdentityTest(Base):
   """What pristine accepts keeps its program, and needs no run-time casts."""
 
   def test_outside_shard_map(self):
     x, = inputs()
     text = str(jax.make_jaxpr(lambda x: jax.vjp(loss, x)[1](1.)[0])(x))
-    self.assertNotIn('pvary', text)
-    self.assertNotIn('pcast', text)
-
-  def test_matching_jvp_has_no_cast(self):
-    x, = inputs()
-    mesh, spec = make_mesh('2d')
-    f = shard_map(lambda x: jax.jvp(jnp.sin, (x,), (x,))[1], mesh=mesh,
-                  in_specs=spec, out_specs=spec)
-    text = str(jax.make_jaxpr(f)(x))
     self.assertNotIn('pvary', text)
     self.assertNotIn('pcast', text)
 

@@ -204,35 +204,3 @@ def match_tangents(api_name: str, tangents: Sequence[Any],
     if got_type.dtype != dtypes.float0:
       out[i] = promote(t, varying_axes(aval))
   return out
-
-
-def match_pairs(primals: Sequence[Any],
-                tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-  """Gives each primal and its tangent the union of their varying axes.
-
-  The rules of forward-mode differentiation rely on equal types. The pair comes
-  from one call to ``jax.jvp``, so the primal can still be cast.
-
-  Args:
-    primals: the values at which to differentiate, flat.
-    tangents: the direction, flat; float0 where the primal is not inexact.
-
-  Returns:
-    The primals and the tangents, cast where they lacked axes.
-  """
-  new_primals, new_tangents = list(primals), list(tangents)
-  for i, (p, t) in enumerate(zip(primals, tangents)):
-    p_type, t_type = array_type(p), array_type(t)
-    if p_type is None or t_type is None or t_type.dtype == dtypes.float0:
-      continue
-    if not comparable(p_type, t_type):
-      continue
-    axes = varying_axes(p_type) | varying_axes(t_type)
-    new_primals[i], new_tangents[i] = promote(p, axes), promote(t, axes)
-  return new_primals, new_tangents
-
-
-def match_trees(primals: Any, tangents: Any) -> tuple[Any, Any]:
-  """`match_pairs` for the flat trees that JAX has from 0.10 on."""
-  new_primals, new_tangents = match_pairs(primals, tangents)
-  return primals.update(new_primals), tangents.update(new_tangents)

@@ -1,0 +1,75 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Forward-mode differentiation inside shard_map (jax#28193)."""
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+REPORT = "jax#28193"
+
+
+def _run(f, *args, specs=None):
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  specs = specs or (P("x"),) * len(args)
+  return jax.jit(shard_map(
+      f, mesh=mesh, in_specs=specs, out_specs=P("x")))(*args)
+
+
+def _same(got, want):
+  np.testing.assert_allclose(got, want, rtol=1e-5)
+  return f"{np.asarray(got)[:3]}, as without shard_map"
+
+
+def jvp_of_scan():
+  """jvp of a loop takes a tangent that does not vary"""
+  x = jnp.arange(1., 9.)
+  loop = lambda x: jax.lax.fori_loop(0, 2, lambda i, c: c * c, x)
+  f = lambda x: jax.jvp(loop, (x,), (jnp.ones(x.shape),))[1]
+  return _same(_run(f, x), 4 * x ** 3)
+
+
+def jvp_varying_direction():
+  """jvp takes a direction that varies where the point does not"""
+  v = jnp.arange(1., 9.)
+  f = lambda v: jax.jvp(jax.nn.relu, (jnp.ones(v.shape),), (v,))[1]
+  return _same(_run(f, v), v)
+
+
+def jvp_primal_output():
+  """jvp's primal output is replicated if the primal is, in a custom_jvp too"""
+  w, v = jnp.ones(()), jnp.arange(1., 9.)
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  f = lambda w, v: jax.jvp(jax.nn.silu, (w,), (v[0],))[0]
+  got = jax.jit(shard_map(
+      f, mesh=mesh, in_specs=(P(), P("x")), out_specs=P()))(w, v)
+  return _same(got[None], jax.nn.silu(w)[None])
+
+
+def jvp_tangent_through_jit():
+  """a tangent that varies is not called replicated when it leaves a jit"""
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  f = lambda v: jax.jvp(jnp.sin, (1.,), (v[0],))[1]
+  g = shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P())
+  try:
+    got = jax.jit(g)(jnp.arange(1., 5.))
+  except ValueError as e:
+    assert "replicat" in str(e), e
+    return "refused with out_specs=P()"
+  raise AssertionError(f"accepted, though the devices differ: {got}")
