@@ -47,8 +47,10 @@ from jax._src import dtypes
 from jax._src import linear_util as lu
 from jax._src import varying_types as vt
 from jax._src.interpreters import partial_eval as pe
+import numpy as np
 
 _ZEROS = (ad_util.Zero, ad_util.SymbolicZero)
+_UNVARYING = core.ShapedArray((), np.dtype('float32'))
 
 
 def _axes(x: Any) -> vt.Axes:
@@ -56,9 +58,18 @@ def _axes(x: Any) -> vt.Axes:
 
 
 def _differ(primals: Sequence[Any], tangents: Sequence[Any]) -> bool:
-  """Whether a tangent varies along other axes than its primal."""
-  return any(not isinstance(t, _ZEROS) and _axes(p) != _axes(t)
-             for p, t in zip(primals, tangents))
+  """Whether a tangent varies along other axes than its primal.
+
+  Of each operation that is differentiated, so it takes the shortest way.
+  """
+  for p, t in zip(primals, tangents):
+    if type(t) not in _ZEROS:
+      p = p.aval if isinstance(p, core.Tracer) else _UNVARYING
+      t = t.aval if isinstance(t, core.Tracer) else _UNVARYING
+      if (p is not t and isinstance(p, core.ShapedArray)
+          and vt.axes_of_array(p) != vt.axes_of_array(t)):
+        return True
+  return False
 
 
 # Their jaxprs combine two elements, and have no varying axes in their types.
@@ -113,22 +124,24 @@ def _fitted(apply: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
   return [zeros[i] if i in zeros else next(outs) for i in range(n)]
 
 
-def fit_rule(primitive: core.Primitive, rule: Callable) -> Callable:
+def fit_rule(primitive: core.Primitive, rule: Callable,
+             primals: Sequence[Any], tangents: Sequence[Any]) -> Callable:
   """The forward-mode rule of a primitive, for tangents of any varying axes.
 
   Args:
     primitive: what is differentiated.
     rule: its rule, of primals, tangents and parameters.
+    primals: what the rule will be applied to.
+    tangents: likewise, some of them symbolic zeros.
 
   Returns:
-    A rule of the same arguments and results.
+    The rule itself if each tangent varies as its primal does, else one of the
+    same arguments and results.
   """
-  if not vt.checking():
+  if not _differ(primals, tangents):
     return rule
 
   def fitted(primals, tangents, **params):
-    if not _differ(primals, tangents):
-      return rule(primals, tangents, **params)
     if not _calls(primitive, params):
       try:
         return rule(primals, tangents, **params)

@@ -21,6 +21,7 @@ the spelling is here; the modules that compute with these sets import it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import operator
 import threading
 from typing import Any
 
@@ -82,13 +83,15 @@ def is_ref(aval) -> bool:
   return hasattr(aval, 'inner_aval')
 
 
+# Of an array's type, in the fewest steps.
+axes_of_array = operator.attrgetter('mat.varying' if _LATER else 'vma')
+
+
 def varying(aval) -> Axes:
   """The axes along which a value of this type may differ."""
-  if is_ref(aval):
-    aval = aval.inner_aval
-  if not isinstance(aval, core.ShapedArray):
-    return NO_AXES
-  return aval.mat.varying if _LATER else aval.vma
+  if isinstance(aval, core.ShapedArray):
+    return axes_of_array(aval)
+  return varying(aval.inner_aval) if is_ref(aval) else NO_AXES
 
 
 def with_varying(aval, axes: Axes):
