@@ -9,18 +9,18 @@ its own body is answered as ever.
 import os
 import sys
 
-import jax._src.test_util as jtu
 
-_matches = jtu.test_device_matches
+def pytest_collection_finish(session):
+  # Not sooner: jax must not be imported before pytest captures the output.
+  import jax._src.test_util as jtu
+  matches = jtu.test_device_matches
 
+  def test_device_matches(device_types):
+    asker = sys._getframe(1).f_code
+    if (asker.co_name == "setUp"
+        and os.path.basename(asker.co_filename) == "memories_test.py"):
+      return True
+    return matches(device_types)
 
-def _test_device_matches(device_types):
-  asker = sys._getframe(1).f_code
-  if (asker.co_name == "setUp"
-      and os.path.basename(asker.co_filename) == "memories_test.py"):
-    return True
-  return _matches(device_types)
-
-
-_test_device_matches.__test__ = False
-jtu.test_device_matches = _test_device_matches
+  test_device_matches.__test__ = False
+  jtu.test_device_matches = test_device_matches
