@@ -99,7 +99,9 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   events.unlink(missing_ok=True)
   command = [str(python), "-m", "pytest", "-q", "-p", "pytest_outcomes",
              "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir",
-             str(folder), "-o", "addopts=", "--tb=short", str(path)]
+             str(folder), "-o", "addopts=",
+             "--tb=native",  # pytest's own take up to a second each of jax's
+             str(path)]
   # A folder with its own scratch space: tests of upstream write into the cwd.
   extra = {"PYTHONPATH": str(_PROBES), "MEND_OUTCOMES": str(events),
            "MEND_DONE": str(done), "PYTHONDONTWRITEBYTECODE": "1", **env}

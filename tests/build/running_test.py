@@ -51,7 +51,7 @@ def test_a_file_without_tests_is_a_failure(tmp_path):
 
 
 RED = patches.Red(("T.test_red*",), "AssertionError.*rude")
-RUDE = Outcome("failed", "E   AssertionError: a rude greeting")
+RUDE = Outcome("failed", "AssertionError: a rude greeting")
 
 
 def pristine(outcomes, *reds):
@@ -66,7 +66,7 @@ def test_red_for_the_stated_reason_counts():
 @pytest.mark.parametrize("outcome, words", [
     (Outcome("passed"), "declared red, and is passed"),
     (Outcome("skipped"), "declared red, and is skipped"),
-    (Outcome("failed", "E   ValueError: other"), "for another reason"),
+    (Outcome("failed", "ValueError: other"), "for another reason"),
 ])
 def test_red_that_is_not(outcome, words):
   (failure,) = pristine({"T.test_red": outcome}, RED).failures
@@ -79,13 +79,13 @@ def test_a_failure_that_nobody_declared():
 
 
 def test_a_missing_name_of_ours_does_not_count():
-  text = "E   ModuleNotFoundError: No module named 'jax._src.polite'"
+  text = "ModuleNotFoundError: No module named 'jax._src.polite'"
   red = patches.Red(("*",), "polite")
   (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
   assert "our own names" in failure
   red = patches.Red(("*",), "polite", api_missing=True)
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
-  text = "E   AttributeError: 'function' object has no attribute 'lower'"
+  text = "AttributeError: 'function' object has no attribute 'lower'"
   red = patches.Red(("*",), "AttributeError: 'function'.*'lower'")
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
 
