@@ -35,6 +35,7 @@ from jax._src import core
 from jax._src import custom_partitioning
 from jax._src import test_util as jtu
 from jax._src import varying_primitives
+from jax._src import varying_types
 import jax.experimental
 from jax._src.lax import linalg as src_linalg
 from jax._src.lax import windowed_reductions as src_windows
@@ -322,7 +323,7 @@ def zeros(aval):
 
 
 def axes_of(x):
-  return varying_primitives.axes_of(x.aval)
+  return varying_types.varying(x.aval)
 
 
 def narrower_results(eqn, axes):

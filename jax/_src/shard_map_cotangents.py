@@ -35,32 +35,13 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
-from jax._src import mesh as mesh_lib
 from jax._src import tree_util
+from jax._src import varying_types as vt
 from jax._src.ad_util import Zero
-
-# 0.6.0 keeps the axes in `aval.vma`; later releases in `aval.mat.varying`,
-# next to unreduced and reduced axes. 0.6.0 has no `pcast`.
-_HAS_VMA = hasattr(core.ShapedArray, 'vma')
-_typeof = getattr(core, 'typeof', None) or core.get_aval  # by age
-
-
-def varying_axes(aval: Any) -> frozenset:
-  """Returns the mesh axes along which a value of type `aval` may vary."""
-  if not isinstance(aval, core.ShapedArray):
-    return frozenset()
-  return aval.vma if _HAS_VMA else aval.mat.varying
-
-
-def with_varying_axes(aval: Any, axes: frozenset) -> Any:
-  """Returns the array type `aval`, varying along exactly `axes`."""
-  if _HAS_VMA:
-    return aval.update(vma=axes)
-  return aval.update(manual_axis_type=aval.mat.update(varying=axes))
 
 
 def _other_axes(aval: Any) -> Any:
-  return () if _HAS_VMA else (aval.mat.unreduced, aval.mat.reduced)
+  return (aval.mat.unreduced, aval.mat.reduced) if vt.LATER else ()
 
 
 def cotangent_type(aval: Any) -> Any:
@@ -74,7 +55,7 @@ def array_type(x: Any) -> Any:
   if isinstance(x, Zero):
     return None
   try:
-    aval = _typeof(x)
+    aval = vt.typeof(x)
   except TypeError:
     return None
   return aval if isinstance(aval, core.ShapedArray) else None
@@ -87,23 +68,9 @@ def comparable(a: Any, b: Any) -> bool:
           and _other_axes(a) == _other_axes(b))
 
 
-def in_mesh_order(axes: frozenset) -> tuple:
-  """Sorts axis names as the mesh does, so that programs are reproducible."""
-  names = mesh_lib.get_abstract_mesh().axis_names
-  if axes <= frozenset(names):
-    return tuple(n for n in names if n in axes)
-  return tuple(sorted(axes, key=str))
-
-
-def promote(x: Any, axes: frozenset) -> Any:
-  """Casts the array `x` so that it varies along `axes` too."""
-  missing = axes - varying_axes(_typeof(x))
-  return core.pvary(x, in_mesh_order(missing)) if missing else x
-
-
 def axes_text(axes: frozenset) -> str:
   """Formats axes for a message: "mesh axis 'x'", "mesh axes 'x' and 'y'"."""
-  names = [repr(a) for a in in_mesh_order(axes)]
+  names = [repr(a) for a in vt.ordered(axes)]
   if len(names) == 1:
     return f'mesh axis {names[0]}'
   return f"mesh axes {', '.join(names[:-1])} and {names[-1]}"
@@ -111,10 +78,10 @@ def axes_text(axes: frozenset) -> str:
 
 def cast_text(what: str, axes: frozenset) -> str:
   """Formats the call that makes `what` vary along `axes` on this release."""
-  names = in_mesh_order(axes)
-  if _HAS_VMA:
-    return f'`jax.lax.pvary({what}, {names})`'
-  return f"`jax.lax.pcast({what}, {names}, to='varying')`"
+  names = vt.ordered(axes)
+  if vt.LATER:
+    return f"`jax.lax.pcast({what}, {names}, to='varying')`"
+  return f'`jax.lax.pvary({what}, {names})`'
 
 
 def _path(tree: Any, i: int) -> str:
@@ -146,17 +113,17 @@ def match_cotangents(
   """
   new_cts, new_avals = list(cts), list(avals)
   for i, (ct, aval) in enumerate(zip(cts, avals)):
-    expected = varying_axes(aval)
+    expected = vt.varying(aval)
     got_type = array_type(ct)
     if got_type is None or not comparable(got_type, cotangent_type(aval)):
       continue
-    got = varying_axes(got_type)
+    got = vt.varying(got_type)
     if got == expected:
       continue
     if got_type.dtype == dtypes.float0:
-      new_avals[i] = with_varying_axes(aval, got)
+      new_avals[i] = vt.with_varying(aval, got)
     elif got < expected:
-      new_cts[i] = promote(ct, expected)
+      new_cts[i] = vt.cast(ct, expected)
     else:
       extra = got - expected
       raise error(
@@ -165,7 +132,7 @@ def match_cotangents(
           f' {cotangent_type(aval).str_short()}, the type of the corresponding'
           f' output. The cotangent varies over {axes_text(extra)} and the'
           ' output does not. To add up what the devices have, apply'
-          f' `jax.lax.psum(ct, {in_mesh_order(extra)})` to the cotangent; to'
+          f' `jax.lax.psum(ct, {vt.ordered(extra)})` to the cotangent; to'
           ' let each device have its own, apply'
           f" {cast_text('out', extra)} to the output of the function.")
   return new_cts, new_avals
@@ -192,7 +159,7 @@ def match_tangents(api_name: str, tangents: Sequence[Any],
     got_type = array_type(t)
     if got_type is None or not comparable(got_type, aval.to_tangent_aval()):
       continue
-    extra = varying_axes(got_type) - varying_axes(aval)
+    extra = vt.varying(got_type) - vt.varying(aval)
     if extra:
       raise ValueError(
           f'{api_name}: linearized function called on tangent values'
@@ -202,5 +169,5 @@ def match_tangents(api_name: str, tangents: Sequence[Any],
           f' {axes_text(extra)} and the primal value does not. Apply'
           f" {cast_text('x', extra)} to the primal value given to {api_name}.")
     if got_type.dtype != dtypes.float0:
-      out[i] = promote(t, varying_axes(aval))
+      out[i] = vt.cast(t, vt.varying(aval))
   return out

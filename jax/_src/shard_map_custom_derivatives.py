@@ -42,6 +42,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src import linear_util as lu
 from jax._src import shard_map_cotangents as smc
+from jax._src import varying_types as vt
 from jax._src.ad_util import SymbolicZero
 
 
@@ -55,8 +56,8 @@ def _type(x: Any) -> Any:
 
 def _promote(x: Any, axes: frozenset) -> Any:
   if type(x) is SymbolicZero:
-    return SymbolicZero(smc.with_varying_axes(x.aval, axes))
-  return smc.promote(x, axes)
+    return SymbolicZero(vt.with_varying(x.aval, axes))
+  return vt.cast(x, axes)
 
 
 def _declared(maybe_out_type: Callable[[], Any], n: int) -> Sequence[Any]:
@@ -90,11 +91,11 @@ def match_jvp_outputs(
     p_type, t_type = _type(p), _type(t)
     if p_type is None:
       continue
-    axes = smc.varying_axes(p_type)
+    axes = vt.varying(p_type)
     if smc.comparable(p_type, d):
-      axes |= smc.varying_axes(d)
+      axes |= vt.varying(d)
     if smc.comparable(p_type, t_type):
-      axes |= smc.varying_axes(t_type)
+      axes |= vt.varying(t_type)
       new_tangents[i] = _promote(t, axes)
     new_primals[i] = _promote(p, axes)
   return new_primals, new_tangents
@@ -112,7 +113,7 @@ def match_fwd_outputs(primals: Sequence[Any],
     The primals, cast where they lacked axes.
   """
   return [
-      _promote(p, smc.varying_axes(d)) if smc.comparable(_type(p), d) else p
+      _promote(p, vt.varying(d)) if smc.comparable(_type(p), d) else p
       for p, d in zip(primals, _declared(maybe_out_type, len(primals)))]
 
 
@@ -135,12 +136,12 @@ def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
     ct_type = _type(ct)
     if not smc.comparable(ct_type, smc.cotangent_type(aval)):
       continue
-    expected = smc.varying_axes(aval)
-    extra = smc.varying_axes(ct_type) - expected
+    expected = vt.varying(aval)
+    extra = vt.varying(ct_type) - expected
     if type(ct) is SymbolicZero:
       out[i] = _promote(ct, expected)
     else:
       if extra:
-        ct = parallel.psum(ct, smc.in_mesh_order(extra))
+        ct = parallel.psum(ct, vt.ordered(extra))
       out[i] = _promote(ct, expected)
   return out

@@ -41,52 +41,32 @@ from collections.abc import Sequence
 import functools
 from typing import Any
 
-from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
+from jax._src import varying_types as vt
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
+from jax._src.varying_types import Axes, NO_AXES
 
-Axes = frozenset
-_NO_AXES: Axes = frozenset()
-_HAS_MAT = hasattr(core.ShapedArray, 'mat')  # 0.6.0 has `vma` alone
-_typeof = core.typeof if hasattr(core, 'typeof') else core.get_aval
 _cast = (core.auto_insert_reshard if hasattr(core, 'auto_insert_reshard') else
          core.standard_insert_pvary)
 
 
-def checking() -> bool:
-  """Whether types hold varying axes in the current trace."""
-  if hasattr(config, '_check_vma'):
-    return config._check_vma.value
-  return config.varying_axes_in_types.value and config._check_rep.value
-
-
-def axes_of(aval) -> Axes:
-  """The axes along which a value of this type may differ."""
-  if not isinstance(aval, core.ShapedArray):
-    return _NO_AXES
-  return aval.mat.varying if _HAS_MAT else aval.vma
-
-
 def with_axes(aval, axes: Axes):
   """The same type, varying along exactly ``axes``."""
-  if not isinstance(aval, core.ShapedArray) or axes_of(aval) == axes:
+  if not isinstance(aval, core.ShapedArray) or vt.varying(aval) == axes:
     return aval
-  changes: dict[str, Any] = (
-      dict(manual_axis_type=aval.mat.update(varying=axes)) if _HAS_MAT else
-      dict(vma=axes))
   mesh = mesh_lib.get_abstract_mesh()
   if aval.sharding.mesh.empty and not mesh.empty:
     # A varying type belongs to the mesh that its axes are of.
-    changes['sharding'] = NamedSharding(mesh, aval.sharding.spec)
-  return aval.update(**changes)
+    aval = aval.update(sharding=NamedSharding(mesh, aval.sharding.spec))
+  return vt.with_varying(aval, axes)
 
 
 def union(values: Sequence[Any]) -> Axes:
   """All axes along which any of ``values`` (only tracers can vary) differs."""
-  return _NO_AXES.union(*(axes_of(x.aval) for x in values
+  return NO_AXES.union(*(vt.varying(x.aval) for x in values
                           if isinstance(x, core.Tracer)))
 
 
@@ -101,21 +81,13 @@ def promote(values: Sequence[Any]) -> list[Any]:
     function, which also heeds the base's option against automatic casts.
   """
   values = list(values)
-  if not checking() or not union(values):
+  if not vt.checking() or not union(values):
     return values
   arrays = [i for i, x in enumerate(values)
-            if isinstance(_typeof(x), core.ShapedArray)]
+            if isinstance(vt.typeof(x), core.ShapedArray)]
   for i, x in zip(arrays, _cast(*(values[i] for i in arrays))):
     values[i] = x
   return values
-
-
-def cast(x, axes: Axes):
-  """Casts the array ``x`` to vary along ``axes`` besides its own."""
-  missing = axes - union([x])
-  names = mesh_lib.get_abstract_mesh().axis_names
-  missing = sorted(missing, key=lambda a: names.index(a) if a in names else -1)
-  return core.pvary(x, tuple(missing)) if missing else x
 
 
 joined: set[core.Primitive] = set()  # for the test that looks at all of them
@@ -128,13 +100,13 @@ def primitives_of(namespace: dict[str, Any]) -> list[core.Primitive]:
 
 def _joined(rule):
   def abstract_eval(*avals, **params):
-    if not checking():
+    if not vt.checking():
       return rule(*avals, **params)
-    axes = _NO_AXES.union(*map(axes_of, avals))
-    outs, effects = rule(*(with_axes(a, _NO_AXES) for a in avals), **params)
+    axes = NO_AXES.union(*map(vt.varying, avals))
+    outs, effects = rule(*(with_axes(a, NO_AXES) for a in avals), **params)
     if isinstance(outs, (tuple, list)):
-      return [with_axes(a, axes | axes_of(a)) for a in outs], effects
-    return with_axes(outs, axes | axes_of(outs)), effects
+      return [with_axes(a, axes | vt.varying(a)) for a in outs], effects
+    return with_axes(outs, axes | vt.varying(outs)), effects
   return abstract_eval
 
 
@@ -157,7 +129,7 @@ def bind_after_cast(*prims: core.Primitive) -> None:
   """Makes ``bind`` of each of ``prims`` cast its operands to their union."""
   for prim in prims:
     def bind(*args, prim=prim, bind=prim.bind, **params):
-      return bind(*(promote(args) if checking() else args), **params)
+      return bind(*(promote(args) if vt.checking() else args), **params)
     prim.bind = bind
 
 
@@ -181,7 +153,7 @@ def result_types(name: str, operands: Sequence[Any], declarations,
   Raises:
     ValueError: a result is declared to vary along too few axes.
   """
-  if not checking():
+  if not vt.checking():
     return tuple(avals)
   least = union(operands)
   leaves = tree_util.tree_leaves(
@@ -200,7 +172,7 @@ def result_types(name: str, operands: Sequence[Any], declarations,
   if impure and not operands:
     manual = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
     declared = [manual if axes is None else axes for axes in declared]
-  return tuple(with_axes(a, d or _NO_AXES) for a, d in zip(avals, declared))
+  return tuple(with_axes(a, d or NO_AXES) for a, d in zip(avals, declared))
 
 
 def takes_declarations(name: str):
@@ -231,7 +203,7 @@ def takes_declarations(name: str):
 
       @functools.wraps(undeclared)
       def call(*operands, **attributes):
-        if not checking():
+        if not vt.checking():
           return undeclared(*operands, **attributes)
         result_types(name, operands, results)
         declared = make(target, types(_on_this_mesh), *args, **kwargs)

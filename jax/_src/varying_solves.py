@@ -33,6 +33,7 @@ from typing import Any
 from jax._src import core
 from jax._src import tree_util
 from jax._src import varying_primitives as vp
+from jax._src import varying_types as vt
 
 
 def _leaves(traced) -> list[Any]:
@@ -51,26 +52,26 @@ def widened(start, *functions):
     None if no function returns what varies along more axes than ``start``
     does, else ``start``, every leaf cast to all axes found.
   """
-  if not vp.checking():
+  if not vt.checking():
     return None
   leaves, tree = tree_util.tree_flatten(start)
   own = [vp.union([x]) for x in leaves]
-  found = [vp.axes_of(aval) for f in functions
+  found = [vt.varying(aval) for f in functions
            for aval in _leaves(f)[:len(leaves)]]
   wider = any(axes - mine for f in functions
-              for mine, axes in zip(own, map(vp.axes_of, _leaves(f))))
+              for mine, axes in zip(own, map(vt.varying, _leaves(f))))
   if not wider:
     return None
   everything = frozenset().union(*own, *found)
-  return tree.unflatten([vp.cast(x, everything) for x in leaves])
+  return tree.unflatten([vt.cast(x, everything) for x in leaves])
 
 
 def casts_argument(fun, like):
   """``fun`` of a pytree that is first cast to vary as ``like`` does."""
   def cast_first(x):
     return fun(tree_util.tree_map(
-        lambda a, b: vp.cast(a, vp.union([b])), x, like))
-  return cast_first if vp.checking() else fun
+        lambda a, b: vt.cast(a, vp.union([b])), x, like))
+  return cast_first if vt.checking() else fun
 
 
 def partial_of_linear(fun, consts, x):
@@ -89,16 +90,16 @@ def type_by_solver(solve_p: core.Primitive) -> None:
 
   def abstract_eval(*avals, const_lengths, jaxprs):
     params = dict(const_lengths=const_lengths, jaxprs=jaxprs)
-    if not vp.checking():
+    if not vt.checking():
       return rule(*avals, **params)
     none = frozenset()
     outs, effects = rule(*(vp.with_axes(a, none) for a in avals), **params)
     first = const_lengths.matvec + const_lengths.vecmat
     operands = [*avals[first:first + const_lengths.solve],
                 *avals[sum(const_lengths):]]
-    raised = none.union(*(vp.axes_of(a) - vp.axes_of(t)
+    raised = none.union(*(vt.varying(a) - vt.varying(t)
                           for a, t in zip(operands, jaxprs.solve.in_avals)))
-    return [vp.with_axes(a, vp.axes_of(t) | raised)
+    return [vp.with_axes(a, vt.varying(t) | raised)
             for a, t in zip(outs, jaxprs.solve.out_avals)], effects
 
   solve_p.abstract_eval = abstract_eval

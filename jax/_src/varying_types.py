@@ -59,7 +59,8 @@ promote_carries = trace_option(
     'False restores the refusal of such programs, so that every promotion '
     'must be written out with pcast or pvary.')
 
-_LATER = hasattr(core.ShapedArray, 'mat')
+# 0.6.0 has `aval.vma` and no `lax.pcast`.
+LATER = hasattr(core.ShapedArray, 'mat')
 
 
 typeof = getattr(core, 'typeof', None) or core.get_aval
@@ -84,7 +85,7 @@ def is_ref(aval) -> bool:
 
 
 # Of an array's type, in the fewest steps.
-axes_of_array = operator.attrgetter('mat.varying' if _LATER else 'vma')
+axes_of_array = operator.attrgetter('mat.varying' if LATER else 'vma')
 
 
 def varying(aval) -> Axes:
@@ -102,7 +103,7 @@ def with_varying(aval, axes: Axes):
     return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
   if not isinstance(aval, core.ShapedArray):
     return aval
-  if _LATER:
+  if LATER:
     # A literal's mesh is empty, and a captured value's can be an outer one.
     if not axes <= frozenset(aval.sharding.mesh.manual_axes):
       mesh = mesh_lib.get_abstract_mesh()
@@ -113,7 +114,7 @@ def with_varying(aval, axes: Axes):
 
 def _summed(aval) -> Axes:
   """Axes over which a value is typed as (un)reduced, which can't vary."""
-  if not _LATER or not isinstance(aval, core.ShapedArray):
+  if not LATER or not isinstance(aval, core.ShapedArray):
     return NO_AXES
   return aval.mat.unreduced | aval.mat.reduced
 
