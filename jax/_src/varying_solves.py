@@ -74,6 +74,16 @@ def casts_argument(fun, like):
   return cast_first if vt.checking() else fun
 
 
+def cast_alike(*trees):
+  """Trees of arrays, all cast to vary along what any of them varies along.
+
+  An adaptive step depends on everything, so that a gradient with respect to one
+  of these is summed where the cast is: here, outside of the loop.
+  """
+  leaves, tree = tree_util.tree_flatten(trees)
+  return tree_util.tree_unflatten(tree, vp.promote(leaves))
+
+
 def partial_of_linear(fun, consts, x):
   """``partial(fun, consts, x)``, of an argument cast like ``x`` first."""
   return casts_argument(functools.partial(fun, consts, x), x)

@@ -1,0 +1,66 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What 0.6.0's transposes refuse of their own making.
+
+A transpose makes arrays, and traces functions, from shapes alone; in a
+``shard_map`` with the check on these must vary along what the cotangent varies
+along. And the casts and sums that carry several values at once meet cotangents
+that are symbolically zero, which no primitive takes. Later releases have
+neither defect. Nothing is added at run time but what was there: a cast is
+nothing, and the array that stands for a type is never read.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import core
+from jax._src import varying_types as vt
+from jax._src.ad_util import Zero
+from jax._src.interpreters import ad
+
+
+def like(x: Any, ct: Any):
+  """The array ``x``, cast to vary along what the cotangent varies along."""
+  return vt.cast(x, vt.varying(vt.typeof(ct)))
+
+
+def primal_like(struct: Any, ct: Any):
+  """What stands for the primal of a function that is to be transposed.
+
+  Args:
+    struct: its shape and dtype.
+    ct: the cotangent that the transposed function will be applied to.
+
+  Returns:
+    ``struct``, or an array of its type that varies as the cotangent does.
+  """
+  axes = vt.varying(vt.typeof(ct))
+  if not axes:
+    return struct
+  from jax._src.lax import lax  # imports this module's users itself
+  return vt.cast(lax.full(struct.shape, 0, struct.dtype), axes)
+
+
+def skip_zeros(*prims: core.Primitive) -> None:
+  """Lets transposes of several values take symbolic zeros among cotangents."""
+  for prim in prims:
+    def transpose(cts, *args, rule=ad.primitive_transposes[prim], **params):
+      live = [i for i, ct in enumerate(cts) if type(ct) is not Zero]
+      out = [Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]
+      if live:
+        found = rule([cts[i] for i in live], *(args[i] for i in live), **params)
+        for i, ct in zip(live, found):
+          out[i] = ct
+      return out
+    ad.primitive_transposes[prim] = transpose

@@ -1,0 +1,89 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""odeint inside shard_map: values and gradients."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax.experimental.ode import odeint
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
+WHERE = [('1d', True), ('2d', True), ('1d', False)]
+X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
+W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
+
+
+def run(f, where, *args, shared=None, out=None):
+  """Applies f to each device's row of the arguments, and to what is shared."""
+  kind, jit = where
+  shape, names = MESHES[kind]
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), names)
+  def g(*rows):
+    n = len(args)
+    got = f(*(r[0] for r in rows[:n]), *rows[n:])
+    return got if out else jax.tree.map(lambda y: y[None], got)
+  rest = () if shared is None else (shared,)
+  h = shard_map(g, mesh=mesh, out_specs=out or P(names),
+                in_specs=(P(names),) * len(args) + (P(),) * len(rest))
+  return (jax.jit(h) if jit else h)(*args, *rest)
+
+
+def solve(y, k):
+  t = jnp.linspace(0., 1., 3)
+  return odeint(lambda y, t, k: -k[0] * y + jnp.sin(k[1] * t), y, t, k)
+
+
+class OdeintTest(jtu.JaxTestCase):
+
+  def check(self, f, where, summed):
+    got = run(f, where, X, shared=W, out=P() if summed else None)
+    want = [jax.jit(f)(x, W) for x in X]
+    want = sum(want) if summed else np.stack(want)
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-4)
+
+  @parameterized.product(where=WHERE[:2])
+  def test_gradient_of_shared_argument_is_summed(self, where):
+    self.check(jax.grad(lambda x, w: jnp.sum(solve(x, w) ** 2), 1), where, True)
+
+  @parameterized.product(where=WHERE[:2])
+  def test_gradient_of_shared_start_is_summed(self, where):
+    self.check(jax.grad(lambda x, w: jnp.sum(solve(w, x) ** 2), 1), where, True)
+
+  @parameterized.product(where=WHERE)
+  def test_gradient_of_varying_start(self, where):
+    self.check(jax.grad(lambda x, w: jnp.sum(solve(x, w) ** 2)), where, False)
+
+  def test_gradient_of_captured_value_is_summed(self):
+    def loss(x, w):
+      t = jnp.linspace(0., 1., 3)
+      y = odeint(lambda y, t: -w[0] * y, x, t)
+      return jnp.sum(y * jnp.arange(6.))
+    self.check(jax.grad(loss, 1), ('2d', True), True)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
