@@ -44,17 +44,41 @@ def _reads(jaxpr: core.Jaxpr) -> list[bool]:
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   index, *ops = ins
   branches = site.regions(*site.eqn.params['branches'])
+  refs = any(b.refs for b in branches)
   if index:
     flow.diverges(site, index)
     reads = map(any, zip(*(_reads(b.jaxpr) for b in branches)))
-    ops = [a | index if r and isinstance(v.aval, core.ShapedArray) else a
+    ops = [a | index if r and (isinstance(v.aval, core.ShapedArray)
+                               or refs and vt.is_ref(v.aval)) else a
            for a, r, v in zip(ops, reads, site.eqn.invars[1:])]
+  if refs:
+    ops = _join_refs(site, branches, ops)
   outs = zip(*(b.run(ops) for b in branches))
   typed = (isinstance(v.aval, core.ShapedArray)
            for v in branches[0].jaxpr.outvars)
   site.operands = [index, *ops]
   site.outs = [flow.union(o) | index if t else flow.union(o)
                for o, t in zip(outs, typed)]
+
+
+def _join_refs(site: flow.Site, branches, ops: list[Axes]) -> list[Axes]:
+  """Raises refs among the operands to what any branch writes to them.
+
+  A ref that is only read gets the index's axes too, as an array does, by a copy
+  that is made outside: its cotangent must be summed there.
+  """
+  while True:
+    for b in branches:
+      b.run(ops)
+    entries = zip(*([b.entry(n) for n in range(len(ops))] for b in branches))
+    grown = [flow.union(e) if vt.is_ref(v.aval) else a
+             for a, e, v in zip(ops, entries, site.eqn.invars[1:])]
+    if grown == ops:
+      break
+    ops = grown
+  for n in set().union(*(vt.written(b.jaxpr) for b in branches)):
+    site.writes[n + 1] = ops[n]
+  return ops
 
 
 def cond_params(site: flow.Site) -> dict:

@@ -51,6 +51,9 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = _grow(carry, site.operands[nc + nb:], body.jaxpr, nb)
   while True:
     pred, = cond.run(cond_consts + carry)
+    if pred and body.refs:
+      for n in vt.written(body.jaxpr):
+        body_consts[n] |= pred
     outs = [o | pred if c else o
             for o, c in zip(body.run(body_consts + carry), changed)]
     grown = _grow(carry, outs, body.jaxpr, nb)
@@ -59,6 +62,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = grown
   if pred:
     flow.diverges(site, pred)
+  cond_consts = flow.entered(site, cond, cond_consts + carry)[:nc]
+  body_consts = flow.entered(site, body, body_consts + carry, nc)[:nb]
   site.operands, site.outs = cond_consts + body_consts + carry, carry
 
 
@@ -83,7 +88,8 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     if grown == carry:
       break
     carry = grown
-  site.operands, site.outs = consts + carry + xs, carry + ys
+  site.operands = flow.entered(site, body, consts + carry + xs)
+  site.outs = carry + ys
 
 
 def while_params(site: flow.Site) -> dict:

@@ -67,6 +67,7 @@ class _Builder:
     self.eqns: list[core.JaxprEqn] = []
     self.new: dict[core.Var, core.Var] = {}
     self.casts: dict = {}
+    self.added: set = set()  # effects
     # For casts of results that no equation precedes.
     eqns = region.jaxpr.eqns
     self.source = (eqns[0].source_info if eqns else
@@ -75,6 +76,7 @@ class _Builder:
 
   def build(self, outs: Sequence[Axes]) -> core.Jaxpr:
     jaxpr, region = self.region.jaxpr, self.region
+    constvars = [self.define(v) for v in jaxpr.constvars]  # refs, if anything
     invars = [self.define(v) for v in jaxpr.invars]
     for eqn in jaxpr.eqns:
       site = region.sites.get(id(eqn))
@@ -87,7 +89,10 @@ class _Builder:
         self.source, self.ctx = eqn.source_info, eqn.ctx
         builders.get(eqn.primitive.name, copy)(self, site)
     outvars = [self.cast(v, a) for v, a in zip(jaxpr.outvars, outs)]
-    return jaxpr.replace(invars=invars, eqns=self.eqns, outvars=outvars,
+    return jaxpr.replace(constvars=constvars, invars=invars,
+                         eqns=self.eqns, outvars=outvars,
+                         effects=(self.effects(jaxpr.effects, self.new)
+                                  | self.added),
                          debug_info=jaxpr.debug_info)
 
   def define(self, v: core.Var) -> core.Var:
@@ -115,6 +120,28 @@ class _Builder:
       self.casts[key] = out
     return self.casts[key]
 
+  def effects(self, effects, new):
+    """Effects on inputs, of the new variables."""
+    return type(effects)(
+        e.replace(new[e.input]) if type(getattr(e, 'input', None)) is core.Var
+        and e.input in new else e for e in effects)
+
+  def copied_ref(self, ref, axes: Axes):
+    """A ref, or a new one with its content cast to vary along ``axes``."""
+    if not axes - vt.varying(ref.aval):
+      return ref
+    for prim, params in vt.copy_ref_steps(ref.aval):
+      if prim is core.pvary_p:
+        ref = self.cast(ref, axes)
+      else:
+        aval, effects = prim.abstract_eval(ref.aval, **params)
+        out = vt.new_var(aval)
+        effects = core.resolve_input_effects(effects, [ref])
+        self.emit([ref], [out], prim, params, effects)
+        self.added |= {e for e in effects if not hasattr(e, 'input')}
+        ref = out
+    return ref
+
   def emit(self, invars, outvars, primitive, params, effects=core.no_effects):
     self.eqns.append(core.new_jaxpr_eqn(
         invars, outvars, primitive, params, effects, self.source, self.ctx))
@@ -125,7 +152,14 @@ def copy(b: _Builder, site: flow.Site, **params) -> None:
   eqn = site.eqn
   invars = [b.cast(v, a) for v, a in zip(eqn.invars, site.operands)]
   outvars = [b.define(v) for v in eqn.outvars]
-  b.emit(invars, outvars, eqn.primitive, {**eqn.params, **params}, eqn.effects)
+  effects = eqn.effects
+  if effects and vt.uses_refs(eqn):
+    for n, axes in enumerate(site.operands):
+      if n not in site.writes and vt.is_ref(invars[n].aval):
+        invars[n] = b.copied_ref(invars[n], axes)
+    effects = b.effects(effects, {
+        v: x for v, x in zip(eqn.invars, invars) if type(v) is core.Var})
+  b.emit(invars, outvars, eqn.primitive, {**eqn.params, **params}, effects)
 
 
 def _cast(b: _Builder, site: flow.Site) -> None:

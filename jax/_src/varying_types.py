@@ -27,6 +27,7 @@ from typing import Any
 from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
+from jax._src import tree_util
 
 Axes = frozenset
 NO_AXES: Axes = frozenset()
@@ -80,6 +81,40 @@ def promoting() -> bool:
 
 def is_ref(aval) -> bool:
   return hasattr(aval, 'inner_aval')
+
+
+_REF_EFFECTS = frozenset(['InternalMutableArrayEffect', 'ReadEffect',
+                          'WriteEffect', 'AccumEffect'])
+
+
+def has_refs(jaxpr: core.Jaxpr) -> bool:
+  """Whether the jaxpr makes or uses refs."""
+  return bool(jaxpr.effects) and any(
+      type(e).__name__ in _REF_EFFECTS for e in jaxpr.effects)
+
+
+def uses_refs(eqn: core.JaxprEqn) -> bool:
+  """Whether the equation takes or makes a ref."""
+  return (any(is_ref(v.aval) for v in eqn.invars)
+          or any(is_ref(v.aval) for v in eqn.outvars))
+
+
+def copy_ref_steps(aval) -> list[tuple[core.Primitive, dict[str, Any]]]:
+  """The primitives, with parameters, that put a ref's content in a new ref."""
+  from jax._src.state import primitives  # is imported later than this module
+  make: dict[str, Any] = dict(memory_space=aval.memory_space, kind=aval.kind)
+  if 'pin' in core.new_ref.__code__.co_varnames:
+    make['pin'] = False
+  return [(primitives.get_p, dict(tree=tree_util.tree_structure(()))),
+          (core.pvary_p, {}), (core.ref_p, make)]
+
+
+def written(x) -> set[int]:
+  """The positions of the refs that an equation, or a jaxpr, writes to."""
+  refs = [e.input if hasattr(e, 'input') else e.input_index for e in x.effects
+          if type(e).__name__ in ('WriteEffect', 'AccumEffect')]
+  return {n if isinstance(n, int) else x.invars.index(n) for n in refs
+          if isinstance(n, int) or n in x.invars} if refs else set()
 
 
 def varying(aval) -> Axes:
