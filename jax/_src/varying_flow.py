@@ -116,10 +116,11 @@ class Site:
     writes: for operands that are refs, what is written to them varies over.
     predicate: what the choice of branch, or of another trip, varies over.
     opaque: whether it holds jaxprs, or traced types, that no rule knows.
+    selects: whether all branches run, because vmap maps over the index.
   """
 
   __slots__ = ('eqn', 'ins', 'operands', 'outs', 'kids', 'writes', 'rule',
-               'predicate', 'opaque')
+               'predicate', 'opaque', 'selects')
 
   def __init__(self, eqn: core.JaxprEqn):
     self.eqn = eqn
@@ -129,7 +130,7 @@ class Site:
     self.kids: list[Region] = []
     self.writes: dict[int, Axes] = {}
     self.predicate = NO_AXES
-    self.opaque = False
+    self.opaque = self.selects = False
     self.rule = rules.get(eqn.primitive.name, unknown)
 
   def run(self, ins) -> list[Axes]:
@@ -157,7 +158,7 @@ def diverges(site: Site, axes: Axes) -> None:
 def check_divergence(sites: Iterable[Site]) -> None:
   """Checks the solved sites, and those inside, where devices part ways."""
   for site in sites:
-    if site.predicate:
+    if site.predicate and not site.selects:
       for check in on_divergence:
         check(site)
     for region in site.kids:
@@ -191,6 +192,7 @@ def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
     new = union(to - now for now, to in zip(site.ins, site.operands))
     if _differentiates(site, new) or _opaque(site):
       raise PromoteAndRetrace(zip(args, site.operands), new)
+  site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
   check_divergence([site])
   return prim.bind(*agree(site, args), **{**params, **typed_params(site)})
 

@@ -23,9 +23,9 @@ the walk goes through the predicate.
 
 Nothing is computed unless the check fails. Outside of jit there is no jaxpr
 then, so the function is traced once more, to get one; if that fails, upstream's
-message is left as it is. Limits: one origin is named for each axis, the one that
-is the fewest steps away; a place that only casts the value (``pcast``) is named
-if there is no other.
+message is left as it is. Limits: one origin is named for each axis, the one
+that is the fewest steps away; a place that only casts the value (``pcast``) is
+named if there is no other.
 """
 from __future__ import annotations
 

@@ -192,6 +192,15 @@ def ordered(axes: Axes) -> tuple:
           + tuple(sorted((a for a in axes if a not in names), key=str)))
 
 
+def is_mapped(x) -> bool:
+  """Whether a vmap that is being traced maps over this value."""
+  while isinstance(x, core.Tracer):
+    if getattr(x, 'batch_dim', None) is not None:
+      return True
+    x = getattr(x, 'primal', getattr(x, 'val', None))
+  return False
+
+
 def cast(x, axes: Axes):
   """Promotes the value ``x`` to vary along ``axes`` as well as its own."""
   missing = axes - varying(typeof(x))
