@@ -25,8 +25,6 @@ cotangent.
 """
 from __future__ import annotations
 
-from functools import partial
-
 from jax._src import core
 from jax._src import varying_flow as flow
 from jax._src import varying_retype as retype
@@ -95,4 +93,12 @@ retype.builders['cond'] = (
 
 def bind_cond(prim: core.Primitive):
   """What binds a conditional at the least types that hold for it."""
-  return partial(flow.bind, prim, cond_params)
+  def bind(index, *args, branches, **params):
+    def solved(_):
+      first, *others = map(vt.open_jaxpr, branches)
+      return not (vt.varying(vt.typeof(index)) or vt.has_refs(first)
+                  or any(vt.has_refs(b) or not flow.same_axes(
+                      first.outvars, b.outvars) for b in others))
+    return flow.bind(prim, solved, cond_params, index, *args,
+                     branches=branches, **params)
+  return bind

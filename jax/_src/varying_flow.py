@@ -165,12 +165,15 @@ def check_divergence(sites: Iterable[Site]) -> None:
       check_divergence(region.sites.values())
 
 
-def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
+def bind(prim: core.Primitive, solved: Callable[[dict], bool],
+         typed_params: Callable[[Site], dict], *args,
          carries: bool = False, **params):
   """Binds a loop or branch at the least types that hold for it.
 
   Args:
     prim: the primitive.
+    solved: whether the types at which it was traced are those. Most loops and
+      branches are accepted as they are, and should cost next to nothing.
     typed_params: gives the parameters that hold jaxprs, from the solved site.
     *args: its operands, which are cast here, outside of the loop or branch.
     carries: whether its operands are carries, whose promotion can be refused.
@@ -182,8 +185,8 @@ def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
   Raises:
     TypeError: if a promotion is needed that the configuration refuses.
   """
-  if not vt.checking():
-    return prim.bind(*args, **params)
+  if not vt.checking() or solved(params):
+    return getattr(prim, 'plain_bind', prim.bind)(*args, **params)
   args = here(args)
   site = solve(prim, params, args)
   if carries and site.operands != site.ins:
@@ -195,6 +198,14 @@ def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
   site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
   check_divergence([site])
   return prim.bind(*agree(site, args), **{**params, **typed_params(site)})
+
+
+def same_axes(ins, outs) -> bool:
+  """Whether pairs of variables vary over the same axes."""
+  for v, out in zip(ins, outs):
+    if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
+      return False
+  return True
 
 
 def here(args) -> list:

@@ -114,14 +114,31 @@ retype.builders.update({
     'scan': lambda b, site: retype.copy(b, site, **scan_params(site))})
 
 
+def while_solved(params) -> bool:
+  """Whether the predicate is the same everywhere, and no carry grows."""
+  cond = vt.open_jaxpr(params['cond_jaxpr'])
+  body = vt.open_jaxpr(params['body_jaxpr'])
+  return (not vt.varying(cond.outvars[0].aval)
+          and not vt.has_refs(body) and not vt.has_refs(cond)
+          and flow.same_axes(body.invars[params['body_nconsts']:],
+                             body.outvars))
+
+
+def scan_solved(params) -> bool:
+  """Whether no carry grows."""
+  body, (nc, nk) = vt.open_jaxpr(params['jaxpr']), scan_counts(params)
+  return not vt.has_refs(body) and flow.same_axes(
+      body.invars[nc:nc + nk], body.outvars)
+
+
 def bind_while(prim: core.Primitive):
   """What binds a while loop at the least types that hold for it."""
-  return partial(flow.bind, prim, while_params, carries=True)
+  return partial(flow.bind, prim, while_solved, while_params, carries=True)
 
 
 def bind_scan(prim: core.Primitive):
   """What binds a scan at the least types that hold for it."""
-  return partial(flow.bind, prim, scan_params, carries=True)
+  return partial(flow.bind, prim, scan_solved, scan_params, carries=True)
 
 
 def _retracing(loop, init: int, name: str):

@@ -99,6 +99,7 @@ _SETTLED = frozenset(['jit', 'pjit', 'scan', 'fori_loop', 'while_cond',
 
 
 _raising: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_raised = _raising.data  # to see quickly that there is none
 
 
 def settled(trace, traced):
@@ -111,7 +112,7 @@ def settled(trace, traced):
   Returns:
     The pair, with the jaxpr re-typed if a ref from outside was widened.
   """
-  if _raising and _raising.pop(trace, None):
+  if _raised and _raising.pop(trace, None):
     jaxpr, captured = traced
     region = flow.Region(jaxpr)
     region.run([vt.varying(v.aval) for v in jaxpr.invars])
@@ -246,13 +247,25 @@ def _settling(prim: core.Primitive, bind, *args, **params):
   return bind(*args, **params)
 
 
+def _settling_call(prim: core.Primitive, bind):
+  """The same for a call, which costs next to nothing if it uses no refs."""
+  def bind_call(*args, **params):
+    if params['jaxpr'].effects:
+      return _settling(prim, bind, *args, **params)
+    return bind(*args, **params)
+  return bind_call
+
+
 def bind_at_agreeing_types() -> None:
   """Settles the types of refs whenever what uses them is bound."""
   from jax._src import ad_checkpoint, pjit
   from jax._src.lax import control_flow
   from jax._src.state import primitives as state
-  for prim in (state.get_p, state.swap_p, state.addupdate_p, pjit.jit_p,
+  for prim in (state.get_p, state.swap_p, state.addupdate_p,
                control_flow.scan_p, control_flow.while_p, control_flow.cond_p,
-               ad_checkpoint.remat_p, core.closed_call_p):
+               core.closed_call_p):
+    prim.plain_bind = prim.bind
     prim.bind = partial(_settling, prim, prim.bind)
+  for prim in (pjit.jit_p, ad_checkpoint.remat_p):
+    prim.bind = _settling_call(prim, prim.bind)
   pe.settled_refs = settled

@@ -179,7 +179,7 @@ def _call(b: _Builder, site: flow.Site) -> None:
   copy(b, site, **call_params(site))
 
 
-def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, list]:
+def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, Sequence]:
   """A jaxpr that is about to be evaluated, at the arguments' types.
 
   What is traced for later, such as the functions of a linear solve, a converted
@@ -194,20 +194,22 @@ def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, list]:
     Both as they are unless an argument varies over more axes than the jaxpr's
     input, or else the jaxpr re-typed and the arguments cast to its inputs.
   """
-  args = list(args)
   if vt.checking():
-    binders = [vt.varying(v.aval) for v in jaxpr.invars]
-    first = len(binders) - len(args)  # captured values may come before
-    binders, captured = binders[first:], binders[:first]
-    axes = [vt.varying(vt.typeof(x)) for x in args]
-    if not all(a <= b for a, b in zip(axes, binders)):
-      joined = [a | b for a, b in zip(axes, binders)]
-      region = flow.Region(jaxpr)
-      region.run(captured + joined)
-      flow.check_divergence(region.sites.values())
-      jaxpr = rebuild(region)
-      args = [vt.cast(x, a) for x, a in zip(args, joined)]
+    first = len(jaxpr.invars) - len(args)  # captured values may come before
+    for v, x in zip(jaxpr.invars[first:], args):
+      aval = vt.typeof(x)
+      if aval is not v.aval and vt.varying(aval) - vt.varying(v.aval):
+        return _at_wider_types(jaxpr, args, first)
   return jaxpr, args
+
+
+def _at_wider_types(jaxpr: core.Jaxpr, args, first: int):
+  binders = [vt.varying(v.aval) for v in jaxpr.invars]
+  joined = [a | vt.varying(vt.typeof(x)) for a, x in zip(binders[first:], args)]
+  region = flow.Region(jaxpr)
+  region.run(binders[:first] + joined)
+  flow.check_divergence(region.sites.values())
+  return rebuild(region), [vt.cast(x, a) for x, a in zip(args, joined)]
 
 
 core.at_types = at_types

@@ -60,23 +60,26 @@ promote_carries = trace_option(
     'must be written out with pcast or pvary.')
 
 _LATER = hasattr(core.ShapedArray, 'mat')
+_auto_pcast = getattr(config, 'auto_pcast', None)
 
 
 typeof = getattr(core, 'typeof', None) or core.get_aval
 
 
-def checking() -> bool:
-  """Whether types hold varying axes in the current trace."""
-  if hasattr(config, '_check_vma'):
+if hasattr(config, '_check_vma'):
+  def checking() -> bool:
+    """Whether types hold varying axes in the current trace."""
     return config._check_vma.value
-  return config.varying_axes_in_types.value and config._check_rep.value
+else:  # 0.6.0
+  def checking() -> bool:
+    """Whether types hold varying axes in the current trace."""
+    return config._check_rep.value and config.varying_axes_in_types.value
 
 
 def promoting() -> bool:
   """Whether types may be promoted without an annotation."""
-  auto = getattr(config, 'auto_pcast', None)
-  return (promote_carries.value and checking()
-          and (auto is None or auto.value))
+  return (checking() and promote_carries.value
+          and (_auto_pcast is None or _auto_pcast.value))
 
 
 def is_ref(aval) -> bool:
@@ -119,10 +122,12 @@ def written(x) -> set[int]:
 
 def varying(aval) -> Axes:
   """The axes along which a value of this type may differ."""
-  if is_ref(aval):
-    aval = aval.inner_aval
   if not isinstance(aval, core.ShapedArray):
-    return NO_AXES
+    if not is_ref(aval):
+      return NO_AXES
+    aval = aval.inner_aval
+    if not isinstance(aval, core.ShapedArray):
+      return NO_AXES
   return aval.mat.varying if _LATER else aval.vma
 
 
@@ -156,7 +161,7 @@ def promotable(aval, axes: Axes) -> bool:
           and not _summed(aval) & axes)
 
 
-def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> list[Any]:
+def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
   """Gives each output the varying axes of its input where casts can mend it.
 
   Upstream compares the types of a loop's carry, or of two branches' outputs,
@@ -171,18 +176,32 @@ def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> list[Any]:
   Returns:
     ``out_avals``, with the axes of ``in_avals`` where promotion applies.
   """
-  if len(in_avals) != len(out_avals) or not promoting():
-    return list(out_avals)
-  return [with_varying(b, varying(a))
-          if (varying(a) != varying(b)
-              and promotable(a, varying(a) | varying(b))
-              and promotable(b, varying(a) | varying(b))) else b
-          for a, b in zip(in_avals, out_avals)]
+  if not checking() or len(in_avals) != len(out_avals):
+    return out_avals
+  for a, b in zip(in_avals, out_avals):
+    if a is not b and varying(a) != varying(b):
+      return list(map(agreed_aval, in_avals, out_avals))
+  return out_avals
+
+
+def agreed_aval(in_aval, out_aval):
+  """``agree`` for one type."""
+  if in_aval is out_aval or not checking():
+    return out_aval
+  a, b = varying(in_aval), varying(out_aval)
+  if (a != b and promoting() and promotable(in_aval, a | b)
+      and promotable(out_aval, a | b)):
+    return with_varying(out_aval, a)
+  return out_aval
 
 
 def agreeing_tree(in_avals, out_avals):
   """``agree`` for the trees of types that later releases work with."""
-  return out_avals.update(agree(list(in_avals), list(out_avals)))
+  if not checking():
+    return out_avals
+  before = list(out_avals)
+  after = agree(list(in_avals), before)
+  return out_avals if after is before else out_avals.update(after)
 
 
 def ordered(axes: Axes) -> tuple:
