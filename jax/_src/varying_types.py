@@ -21,6 +21,7 @@ the spelling is here; the modules that compute with these sets import it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import operator
 import threading
 from typing import Any
 
@@ -47,6 +48,7 @@ def trace_option(name: str, default: bool, text: str):
   if hasattr(config, 'extra_trace_states'):  # 0.6.0, by an edit to config.py
     option = config.bool_state(name, default, text, include_in_jit_key=True)
     config.extra_trace_states.append(option)
+    config.extra_trace_value = operator.attrgetter('value')
     return option
   return config.bool_state(name, default, text, include_in_jit_key=True,
                            include_in_trace_context=True)
@@ -199,9 +201,10 @@ def agreeing_tree(in_avals, out_avals):
   """``agree`` for the trees of types that later releases work with."""
   if not checking():
     return out_avals
-  before = list(out_avals)
-  after = agree(list(in_avals), before)
-  return out_avals if after is before else out_avals.update(after)
+  for a, b in zip(in_avals, out_avals):
+    if a is not b and varying(a) != varying(b):
+      return out_avals.update(agree(list(in_avals), list(out_avals)))
+  return out_avals
 
 
 def ordered(axes: Axes) -> tuple:
