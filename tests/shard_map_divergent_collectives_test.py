@@ -112,6 +112,27 @@ def same_trip_count(x):
   return lax.while_loop(lambda c: lax.pmax(c.max(), 'x') > 1., body, x)
 
 
+def mapped_predicate(x):
+  # All devices run both branches, and select.
+  def f(a):
+    scaled = lambda: a * lax.psum(a, 'x')
+    return lax.cond(a > 2, scaled, lambda: a + lax.pmax(a, 'x'))
+  return jax.vmap(f)(x) + jax.vmap(jax.vmap(f))(x[None] * 2.)[0]
+
+
+def unmapped_predicate(x):
+  def f(a):
+    return lax.cond(x[0] > 2, lambda: lax.psum(a, 'x'), lambda: a)
+  return jax.vmap(f)(x)
+
+
+def inside_mapped_predicate(x):
+  def f(a):
+    inner = lambda: lax.cond(x[0] > 2, lambda: lax.psum(a, 'x'), lambda: a)
+    return lax.cond(a > 2, inner, lambda: a)
+  return jax.vmap(f)(x)
+
+
 class ShardMapDivergenceTest(jtu.JaxTestCase):
 
   def setUp(self):
@@ -132,6 +153,11 @@ class ShardMapDivergenceTest(jtu.JaxTestCase):
                '.*Make the predicate the same.*jax_allow_divergent_collectives')
     with self.assertRaisesRegex(ValueError, message):
       self.traced(REFUSED[name])
+
+  @parameterized.parameters(unmapped_predicate, inside_mapped_predicate)
+  def test_refuses_under_vmap(self, f):
+    with self.assertRaisesRegex(ValueError, "psum over mesh axis 'x'"):
+      self.traced(f)
 
   def test_refuses_permutation_over_another_axis(self):
     message = ("(?s)ppermute over mesh axis 'y' at .*predicate, at .*varies "
@@ -166,7 +192,7 @@ class ShardMapDivergenceTest(jtu.JaxTestCase):
       self.assertIn('lax.while_loop', str(e))
 
   @parameterized.parameters('other_axis', 'same_predicate', 'cast_inside',
-                            'same_trip_count')
+                            'same_trip_count', 'mapped_predicate')
   def test_admits(self, name):
     f = globals()[name]
     got = jax.jit(shard_map(f, mesh=self.mesh, in_specs=P('x'),
@@ -174,6 +200,15 @@ class ShardMapDivergenceTest(jtu.JaxTestCase):
     both = jax.vmap(jax.vmap(f, axis_name='x'), axis_name='y')
     want = both(jnp.stack([self.x.reshape(2, 2)] * 2))[0].reshape(-1)
     self.assertAllClose(got, want)
+
+  def test_guard_admits_mapped_predicate(self):
+    f = shard_map(mapped_predicate, mesh=self.mesh, in_specs=P('x'),
+                  out_specs=P('x'))
+    x = np.array([[1., 2.], [3., 4.]], np.float32)
+    g = lambda x: np.where(x > 2, x * x.sum(0), x + x.max(0))
+    want = (g(x) + g(2. * x)).reshape(-1)
+    self.assertAllClose(jax.jit(f)(self.x), want)
+    self.assertAllClose(f(self.x), want)
 
   def test_option_admits(self):
     option = 'jax_allow_divergent_collectives'

@@ -439,20 +439,6 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     got = jax.jit(sharded(f, make_mesh('2d'), P('x')))(self.x)
     self.assertAllClose(got, 3. * self.x[::2])
 
-  @parameterized.parameters(False, True)
-  def test_unsound_ref(self, divergent):
-    if not hasattr(jax, 'new_ref'):
-      self.skipTest('no refs')
-    def f(x):
-      ref = jax.new_ref(jnp.zeros(()))
-      def body(i, c):
-        ref[...] += 1. if divergent else c
-        return c + x[0]
-      lax.fori_loop(0, x[0].astype(int) if divergent else 3, body, 0.)
-      return ref[...]
-    with self.assertRaisesRegex(TypeError, 'varies over'):
-      jax.jit(sharded(f, make_mesh('2d'), P()))(self.x)
-
   def test_option_restores_the_refusal(self):
     f = sharded(scan_carry, make_mesh('1d'), P('x'))
     if hasattr(jax.config, 'jax_shard_map_promote_carries'):

@@ -25,8 +25,6 @@ cotangent.
 """
 from __future__ import annotations
 
-from functools import partial
-
 from jax._src import core
 from jax._src import varying_flow as flow
 from jax._src import varying_retype as retype
@@ -44,17 +42,41 @@ def _reads(jaxpr: core.Jaxpr) -> list[bool]:
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   index, *ops = ins
   branches = site.regions(*site.eqn.params['branches'])
+  refs = any(b.refs for b in branches)
   if index:
     flow.diverges(site, index)
     reads = map(any, zip(*(_reads(b.jaxpr) for b in branches)))
-    ops = [a | index if r and isinstance(v.aval, core.ShapedArray) else a
+    ops = [a | index if r and (isinstance(v.aval, core.ShapedArray)
+                               or refs and vt.is_ref(v.aval)) else a
            for a, r, v in zip(ops, reads, site.eqn.invars[1:])]
+  if refs:
+    ops = _join_refs(site, branches, ops)
   outs = zip(*(b.run(ops) for b in branches))
   typed = (isinstance(v.aval, core.ShapedArray)
            for v in branches[0].jaxpr.outvars)
   site.operands = [index, *ops]
   site.outs = [flow.union(o) | index if t else flow.union(o)
                for o, t in zip(outs, typed)]
+
+
+def _join_refs(site: flow.Site, branches, ops: list[Axes]) -> list[Axes]:
+  """Raises refs among the operands to what any branch writes to them.
+
+  A ref that is only read gets the index's axes too, as an array does, by a copy
+  that is made outside: its cotangent must be summed there.
+  """
+  while True:
+    for b in branches:
+      b.run(ops)
+    entries = zip(*([b.entry(n) for n in range(len(ops))] for b in branches))
+    grown = [flow.union(e) if vt.is_ref(v.aval) else a
+             for a, e, v in zip(ops, entries, site.eqn.invars[1:])]
+    if grown == ops:
+      break
+    ops = grown
+  for n in set().union(*(vt.written(b.jaxpr) for b in branches)):
+    site.writes[n + 1] = ops[n]
+  return ops
 
 
 def cond_params(site: flow.Site) -> dict:
@@ -71,4 +93,12 @@ retype.builders['cond'] = (
 
 def bind_cond(prim: core.Primitive):
   """What binds a conditional at the least types that hold for it."""
-  return partial(flow.bind, prim, cond_params)
+  def bind(index, *args, branches, **params):
+    def solved(_):
+      first, *others = map(vt.open_jaxpr, branches)
+      return not (vt.varying(vt.typeof(index)) or vt.has_refs(first)
+                  or any(vt.has_refs(b) or not flow.same_axes(
+                      first.outvars, b.outvars) for b in others))
+    return flow.bind(prim, solved, cond_params, index, *args,
+                     branches=branches, **params)
+  return bind

@@ -37,7 +37,6 @@ import operator
 
 from jax._src import core
 from jax._src import source_info_util
-from jax._src import varying_refs
 from jax._src import varying_types as vt
 from jax._src.varying_types import Axes, NO_AXES
 
@@ -47,7 +46,7 @@ visits = 0  # equations evaluated since the module was imported, for tests
 class Region:
   """One jaxpr at one place: its raised variables and its sub-regions."""
 
-  __slots__ = ('jaxpr', 'ins', 'outs', 'raised', 'sites')
+  __slots__ = ('jaxpr', 'ins', 'outs', 'raised', 'sites', 'refs')
 
   def __init__(self, jaxpr: core.Jaxpr):
     self.jaxpr = jaxpr
@@ -55,35 +54,54 @@ class Region:
     self.outs: list[Axes] = []
     self.raised: dict[core.Var, Axes] = {}
     self.sites: dict[int, Site] = {}
+    self.refs = vt.has_refs(jaxpr)
 
   def read(self, atom) -> Axes:
     if type(atom) is not core.Literal and atom in self.raised:
       return self.raised[atom]
     return vt.varying(atom.aval)
 
+  def entry(self, n: int) -> Axes:
+    """What input ``n`` must vary over: a ref's is raised by what is written."""
+    return self.read(self.jaxpr.invars[n])
+
   def run(self, ins: Sequence[Axes]) -> list[Axes]:
     """The outputs' axes when the inputs vary over ``ins``."""
     ins = list(ins)
     if ins == self.ins:
       return self.outs
-    global visits
     self.ins, raised = ins, self.raised
     for v, axes in zip(self.jaxpr.invars, ins):
       if axes != vt.varying(v.aval):
-        raised[v] = axes
-    if raised:
-      for eqn in self.jaxpr.eqns:
-        if any(type(v) is not core.Literal and v in raised
-               for v in eqn.invars):
-          visits += 1
-          site = self.sites.get(id(eqn))
-          if site is None:
-            site = self.sites[id(eqn)] = Site(eqn)
-          for v, axes in zip(eqn.outvars, site.run(map(self.read, eqn.invars))):
-            if axes != vt.varying(v.aval):
-              raised[v] = axes
+        raised[v] = axes | self.read(v) if vt.is_ref(v.aval) else axes
+    if raised or self.refs:
+      while self.sweep():
+        pass
     self.outs = [self.read(v) for v in self.jaxpr.outvars]
     return self.outs
+
+  def sweep(self) -> bool:
+    """Solves the equations in order; whether a ref grew, and so again."""
+    global visits
+    grew, raised, refs = False, self.raised, self.refs
+    for eqn in self.jaxpr.eqns:
+      if (any(type(v) is not core.Literal and v in raised for v in eqn.invars)
+          or refs and vt.uses_refs(eqn)):
+        visits += 1
+        site = self.sites.get(id(eqn))
+        if site is None:
+          site = self.sites[id(eqn)] = Site(eqn)
+        for v, axes in zip(eqn.outvars, site.run(map(self.read, eqn.invars))):
+          if refs and vt.is_ref(v.aval):
+            axes |= self.read(v)
+          if axes != vt.varying(v.aval):
+            raised[v] = axes
+        for n, axes in site.writes.items():
+          v = eqn.invars[n]
+          if axes - self.read(v):
+            raised[v] = axes | self.read(v)
+            grew = True
+    return grew
 
 
 class Site:
@@ -95,12 +113,14 @@ class Site:
     operands: what its operands must be cast to before they are passed on.
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
+    writes: for operands that are refs, what is written to them varies over.
     predicate: what the choice of branch, or of another trip, varies over.
     opaque: whether it holds jaxprs, or traced types, that no rule knows.
+    selects: whether all branches run, because vmap maps over the index.
   """
 
-  __slots__ = ('eqn', 'ins', 'operands', 'outs', 'kids', 'rule', 'predicate',
-               'opaque')
+  __slots__ = ('eqn', 'ins', 'operands', 'outs', 'kids', 'writes', 'rule',
+               'predicate', 'opaque', 'selects')
 
   def __init__(self, eqn: core.JaxprEqn):
     self.eqn = eqn
@@ -108,8 +128,9 @@ class Site:
     self.operands: list[Axes] = []
     self.outs: list[Axes] = []
     self.kids: list[Region] = []
+    self.writes: dict[int, Axes] = {}
     self.predicate = NO_AXES
-    self.opaque = False
+    self.opaque = self.selects = False
     self.rule = rules.get(eqn.primitive.name, unknown)
 
   def run(self, ins) -> list[Axes]:
@@ -137,20 +158,22 @@ def diverges(site: Site, axes: Axes) -> None:
 def check_divergence(sites: Iterable[Site]) -> None:
   """Checks the solved sites, and those inside, where devices part ways."""
   for site in sites:
-    if site.predicate:
-      varying_refs.check_predicate(site)
+    if site.predicate and not site.selects:
       for check in on_divergence:
         check(site)
     for region in site.kids:
       check_divergence(region.sites.values())
 
 
-def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
+def bind(prim: core.Primitive, solved: Callable[[dict], bool],
+         typed_params: Callable[[Site], dict], *args,
          carries: bool = False, **params):
   """Binds a loop or branch at the least types that hold for it.
 
   Args:
     prim: the primitive.
+    solved: whether the types at which it was traced are those. Most loops and
+      branches are accepted as they are, and should cost next to nothing.
     typed_params: gives the parameters that hold jaxprs, from the solved site.
     *args: its operands, which are cast here, outside of the loop or branch.
     carries: whether its operands are carries, whose promotion can be refused.
@@ -162,22 +185,52 @@ def bind(prim: core.Primitive, typed_params: Callable[[Site], dict], *args,
   Raises:
     TypeError: if a promotion is needed that the configuration refuses.
   """
-  if not vt.checking():
-    return prim.bind(*args, **params)
-  avals = [vt.typeof(x) for x in args]
-  eqn = core.new_jaxpr_eqn([vt.new_var(a) for a in avals], [], prim, params,
-                           core.no_effects, source_info_util.current())
-  site = Site(eqn)
-  site.run(map(vt.varying, avals))
+  if not vt.checking() or solved(params):
+    return getattr(prim, 'plain_bind', prim.bind)(*args, **params)
+  args = here(args)
+  site = solve(prim, params, args)
   if carries and site.operands != site.ins:
     if not vt.promoting():
       raise TypeError(_refusal(site))
     new = union(to - now for now, to in zip(site.ins, site.operands))
     if _differentiates(site, new) or _opaque(site):
       raise PromoteAndRetrace(zip(args, site.operands), new)
+  site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
   check_divergence([site])
-  args = [vt.cast(x, a) for x, a in zip(args, site.operands)]
-  return prim.bind(*args, **{**params, **typed_params(site)})
+  return prim.bind(*agree(site, args), **{**params, **typed_params(site)})
+
+
+def same_axes(ins, outs) -> bool:
+  """Whether pairs of variables vary over the same axes."""
+  for v, out in zip(ins, outs):
+    if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
+      return False
+  return True
+
+
+def here(args) -> list:
+  """The operands, as the current trace holds them where types can grow."""
+  return list(args)
+
+
+def agree(site: Site, args) -> list:
+  """The operands of a solved equation, cast as it needs."""
+  return [vt.cast(x, axes) for x, axes in zip(args, site.operands)]
+
+
+def solve(prim: core.Primitive, params, args) -> Site:
+  """The solution for an equation that is about to be bound."""
+  avals = [vt.typeof(x) for x in args]
+  eqn = core.new_jaxpr_eqn([vt.new_var(a) for a in avals], [], prim, params,
+                           core.no_effects, source_info_util.current())
+  site = Site(eqn)
+  ins = [vt.varying(a) for a in avals]
+  site.run(ins)
+  while any(axes - ins[n] for n, axes in site.writes.items()):
+    written = {id(args[n]): axes for n, axes in site.writes.items()}
+    ins = [i | written.get(id(x), NO_AXES) for i, x in zip(ins, args)]
+    site.run(ins)
+  return site
 
 
 class PromoteAndRetrace(Exception):
@@ -266,6 +319,8 @@ def unknown(site: Site, ins: list[Axes]) -> None:
   """An ordinary equation, unless there are types in its parameters."""
   ordinary(site, ins)
   name, params = site.eqn.primitive.name, site.eqn.params
+  for n in vt.written(site.eqn):
+    site.writes[n] = union(ins)
   site.opaque = (name == 'call_hi_primitive' or
                  not name.startswith(_REDUCERS)
                  and next(core.jaxprs_in_params(params), None) is not None)
@@ -282,7 +337,31 @@ def each(site: Site, ins: list[Axes]) -> None:
 def call(site: Site, ins: list[Axes]) -> None:
   """An equation that calls the one jaxpr in its parameters."""
   region, = site.regions(site.eqn.params[callee(site.eqn.params)])
-  site.operands, site.outs = ins, region.run(ins)
+  site.outs = region.run(ins)
+  site.operands = entered(site, region, ins)
+
+
+def entered(site: Site, region: Region, ins: list[Axes], first: int = 0
+            ) -> list[Axes]:
+  """``ins``, with what refs must vary over, which is noted as written.
+
+  Args:
+    site: the site of an equation that passes operands on to a jaxpr.
+    region: the region of that jaxpr, solved for ``ins``.
+    ins: what the inputs of the jaxpr vary over.
+    first: which operand is the first of the jaxpr's inputs.
+
+  Returns:
+    What the inputs must vary over.
+  """
+  if not region.refs:
+    return ins
+  ins = list(ins)
+  for n, v in enumerate(region.jaxpr.invars):
+    if vt.is_ref(v.aval):
+      ins[n] |= region.entry(n)
+      site.writes[first + n] = ins[n]
+  return ins
 
 
 def callee(params) -> str:
@@ -296,18 +375,14 @@ def shard_map(site: Site, ins: list[Axes]) -> None:
   region, = site.regions(eqn.params['jaxpr'])
   if not eqn.params.get('check_vma', eqn.params.get('check_rep')):
     return ordinary(site, ins)
+  if any(vt.is_ref(v.aval) for v in eqn.invars):
+    return unknown(site, ins)
   inner = [vt.varying(b.aval) | (i - vt.varying(v.aval)) for b, v, i in
            zip(region.jaxpr.invars, eqn.invars, ins)]
   site.operands = ins
   site.outs = [
       vt.varying(o.aval) | (r - vt.varying(w.aval)) for o, w, r in
       zip(eqn.outvars, region.jaxpr.outvars, region.run(inner))]
-
-
-def write(site: Site, ins: list[Axes]) -> None:
-  """What is written to a ref must not vary over more axes than the ref."""
-  ordinary(site, ins)
-  varying_refs.check_write(site.eqn, ins[0], union(ins[1:]))
 
 
 rules: dict[str, Callable[[Site, list[Axes]], None]] = {
@@ -320,5 +395,4 @@ rules: dict[str, Callable[[Site, list[Axes]], None]] = {
     **dict.fromkeys(
         ('pvary', 'psum_invariant', 'psum', 'pmax', 'pmin',
          'optimization_barrier', 'copy', 'device_put'), each),
-    **dict.fromkeys(('swap', 'addupdate'), write),
 }

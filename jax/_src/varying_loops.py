@@ -51,6 +51,9 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = _grow(carry, site.operands[nc + nb:], body.jaxpr, nb)
   while True:
     pred, = cond.run(cond_consts + carry)
+    if pred and body.refs:
+      for n in vt.written(body.jaxpr):
+        body_consts[n] |= pred
     outs = [o | pred if c else o
             for o, c in zip(body.run(body_consts + carry), changed)]
     grown = _grow(carry, outs, body.jaxpr, nb)
@@ -59,6 +62,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = grown
   if pred:
     flow.diverges(site, pred)
+  cond_consts = flow.entered(site, cond, cond_consts + carry)[:nc]
+  body_consts = flow.entered(site, body, body_consts + carry, nc)[:nb]
   site.operands, site.outs = cond_consts + body_consts + carry, carry
 
 
@@ -83,7 +88,8 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     if grown == carry:
       break
     carry = grown
-  site.operands, site.outs = consts + carry + xs, carry + ys
+  site.operands = flow.entered(site, body, consts + carry + xs)
+  site.outs = carry + ys
 
 
 def while_params(site: flow.Site) -> dict:
@@ -108,14 +114,31 @@ retype.builders.update({
     'scan': lambda b, site: retype.copy(b, site, **scan_params(site))})
 
 
+def while_solved(params) -> bool:
+  """Whether the predicate is the same everywhere, and no carry grows."""
+  cond = vt.open_jaxpr(params['cond_jaxpr'])
+  body = vt.open_jaxpr(params['body_jaxpr'])
+  return (not vt.varying(cond.outvars[0].aval)
+          and not vt.has_refs(body) and not vt.has_refs(cond)
+          and flow.same_axes(body.invars[params['body_nconsts']:],
+                             body.outvars))
+
+
+def scan_solved(params) -> bool:
+  """Whether no carry grows."""
+  body, (nc, nk) = vt.open_jaxpr(params['jaxpr']), scan_counts(params)
+  return not vt.has_refs(body) and flow.same_axes(
+      body.invars[nc:nc + nk], body.outvars)
+
+
 def bind_while(prim: core.Primitive):
   """What binds a while loop at the least types that hold for it."""
-  return partial(flow.bind, prim, while_params, carries=True)
+  return partial(flow.bind, prim, while_solved, while_params, carries=True)
 
 
 def bind_scan(prim: core.Primitive):
   """What binds a scan at the least types that hold for it."""
-  return partial(flow.bind, prim, scan_params, carries=True)
+  return partial(flow.bind, prim, scan_solved, scan_params, carries=True)
 
 
 def _retracing(loop, init: int, name: str):

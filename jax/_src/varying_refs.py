@@ -11,57 +11,261 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Refs in loops and branches of a shard_map: what may be written to them.
+"""Refs in a shard_map: what their content varies over, and how they widen.
 
-A ref's type is fixed where it is made, which is before the loop or branch that
-writes to it is traced, so it can't be promoted as a carry can. A write of a
-value that varies over more axes than the ref, or one that some devices reach
-and others don't, is refused.
+A ref's type is that of the value it is made from. Where something that varies
+over more axes is written to it, or some devices write and others don't, its
+content varies over those axes too, and so does what is read from it. So a ref
+is an implicit carry of the loops and branches that it is used in:
+
+  V(ref) contains V(initial value), V(what is written), V(where it is written)
+  and, for each loop or branch that writes to it, V(predicate).
+
+``varying_flow`` solves this with the other carries; the rules are below. While
+tracing, a ref has to have its new type from the write on:
+
+* If the ref was made by an equation of the jaxpr being traced, it is replaced:
+  its content is read, cast, and put in a new ref, which takes the place of the
+  old one in the tracer that the user holds. What was read before keeps its
+  type, which is that of the value that was there. Nothing is left of this in
+  the compiled program, where refs are values.
+* If it comes from outside, as an operand or a captured value of a loop, branch,
+  jit or remat, the tracer's type is raised, the jaxpr is re-typed once it is
+  complete, and the ref outside is widened when the equation is bound.
+* If it enters ``shard_map`` itself, or another function whose types are fixed
+  before it is traced, the write is refused.
+
+What reads a ref at an index that varies, or in a branch whose index varies,
+leaves the ref's type alone: it reads a copy that was cast. The cast stands
+outside of the branch, where the sum over devices that it transposes to belongs.
+
+Cost: one more look at each equation of jaxprs that use refs, and one pass over
+the equations traced so far for each replacement. Programs without refs pay for
+a test of the operands' types per loop, branch and jit with the check on.
 """
 from __future__ import annotations
 
+from functools import partial
+import weakref
+
 from jax._src import core
 from jax._src import source_info_util
+from jax._src import varying_branches as branches
+from jax._src import varying_flow as flow
+from jax._src import varying_loops as loops
+from jax._src import varying_retype as retype
 from jax._src import varying_types as vt
+from jax._src.interpreters import partial_eval as pe
 from jax._src.varying_types import Axes
 
-_ADVICE = ("\nMake the ref from a value that varies over those axes: "
-           "new_ref(jax.lax.pcast(x, {}, to='varying')), or jax.lax.pvary on "
-           'older releases.')
+
+def write(site: flow.Site, ins: list[Axes]) -> None:
+  """What is written, and where, reaches the ref."""
+  everything = flow.union(ins)
+  site.writes[0] = everything
+  site.operands = [everything, everything, *ins[2:]]
+  site.outs = [everything for _ in site.eqn.outvars]
 
 
-def check_write(eqn: core.JaxprEqn, ref: Axes, value: Axes) -> None:
-  """Refuses to write a varying value to a ref that varies less."""
-  if value - ref:
-    extra = vt.ordered(value - ref)
-    raise TypeError(
-        f'{source_info_util.summarize(eqn.source_info)}: a value that varies '
-        f'over {vt.ordered(value)} is written to a ref of type '
-        f'{eqn.invars[0].aval.str_short()}, which varies over '
-        f'{vt.ordered(ref)}.' + _ADVICE.format(extra))
+def read(site: flow.Site, ins: list[Axes]) -> None:
+  """What is read varies as the content and the index do."""
+  everything = flow.union(ins)
+  site.operands = [everything, *ins[1:]]
+  site.outs = [everything | vt.varying(v.aval) for v in site.eqn.outvars]
 
 
-def _written(jaxpr: core.Jaxpr) -> set[int]:
-  """The positions of the refs among the inputs that the jaxpr writes to."""
-  effects = (core.positional_effects(jaxpr)
-             if hasattr(core, 'positional_effects') else jaxpr.effects)
-  return {e.input if hasattr(e, 'input') else e.input_index for e in effects
-          if type(e).__name__ in ('WriteEffect', 'AccumEffect')}
+def make(site: flow.Site, ins: list[Axes]) -> None:
+  site.operands = site.outs = ins
 
 
-def check_predicate(site) -> None:
-  """Refuses a write that devices reach, or don't, by a varying predicate."""
-  for region in site.kids:
-    if not any(vt.is_ref(v.aval) for v in region.jaxpr.invars):
-      continue
-    for n in _written(region.jaxpr):
-      aval = region.jaxpr.invars[n].aval
-      missing = site.predicate - vt.varying(aval)
-      if missing:
-        raise TypeError(
-            f'{source_info_util.summarize(site.eqn.source_info)}: lax.'
-            f'{site.eqn.primitive.name} has a predicate that varies over '
-            f'{vt.ordered(site.predicate)} and writes to a ref of type '
-            f'{aval.str_short()}, so its content would differ over '
-            f'{vt.ordered(missing)} as well.'
-            + _ADVICE.format(vt.ordered(missing)))
+def _make(b, site: flow.Site) -> None:
+  """The initial value is cast to what the ref holds later."""
+  out, = site.eqn.outvars
+  site.operands = [b.region.read(out)]
+  retype.copy(b, site)
+
+
+flow.rules.update({'get': read, 'swap': write, 'addupdate': write,
+                   'new_ref': make, 'mutable_array': make})
+retype.builders.update({'new_ref': _make, 'mutable_array': _make})
+
+_PARAMS = {  # the jaxprs in a site's parameters, at its solution
+    'while': loops.while_params, 'scan': loops.scan_params,
+    'cond': branches.cond_params}
+# Functions that are traced for these are re-typed when they are bound.
+_SETTLED = frozenset(['jit', 'pjit', 'scan', 'fori_loop', 'while_cond',
+                      'while_body', 'cond', 'switch', 'checkpoint', 'remat',
+                      'checkpoint / remat'])
+
+
+_raising: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_raised = _raising.data  # to see quickly that there is none
+
+
+def settled(trace, traced):
+  """What a trace gives, with refs that it takes at the types they rose to.
+
+  Args:
+    trace: the trace that has ended.
+    traced: a pair of the jaxpr and the values that it captures.
+
+  Returns:
+    The pair, with the jaxpr re-typed if a ref from outside was widened.
+  """
+  if _raised and _raising.pop(trace, None):
+    jaxpr, captured = traced
+    region = flow.Region(jaxpr)
+    region.run([vt.varying(v.aval) for v in jaxpr.invars])
+    return retype.rebuild(region), captured
+  return traced
+
+
+def widen(ref, axes: Axes) -> None:
+  """Makes the content of a ref vary along ``axes`` too.
+
+  Args:
+    ref: the ref's tracer, which changes in place.
+    axes: what its content must vary over.
+
+  Raises:
+    TypeError: if the ref's type is fixed, or promotion is refused.
+  """
+  if not axes - vt.varying(ref.aval):
+    return
+  base, parts = ref, []
+  while not isinstance(base, pe.DynamicJaxprTracer):
+    parts.append(base)
+    base = getattr(base, 'primal', getattr(base, 'val', None))
+    if not isinstance(base, core.Tracer):
+      raise TypeError(_refusal(ref.aval, axes, None))
+  purpose = getattr(base._trace.frame.debug_info, 'traced_for', None)
+  local = base.parent is not None and base.parent.primitive is core.ref_p
+  if not vt.promoting() or not local and purpose not in _SETTLED:
+    raise TypeError(_refusal(ref.aval, axes, purpose))
+  if local:
+    _replace(ref, axes)
+    return
+  _raising[base._trace] = True
+  for part in (base, *parts):
+    tangent = getattr(part, 'tangent', None)
+    if isinstance(tangent, core.Tracer):
+      widen(tangent, axes)
+    part.aval = vt.with_varying(part.aval, vt.varying(part.aval) | axes)
+
+
+def _replace(ref, axes: Axes) -> None:
+  """Puts a new ref, with the content cast, in the tracer of a ref."""
+  if isinstance(ref, pe.DynamicJaxprTracer):
+    # The equations so far are about the old ref.
+    old = pe.DynamicJaxprTracer(ref._trace, ref.aval, ref.val, ref._line_info,
+                                ref.parent)
+    for eqn in ref._trace.frame.tracing_eqns:
+      eqn = eqn if hasattr(eqn, 'in_tracers') else eqn()
+      if eqn is not None and any(t is ref for t in eqn.in_tracers):
+        eqn.in_tracers = [old if t is ref else t for t in eqn.in_tracers]
+    new = _wide_copy(old, axes, ref.parent.params)
+  else:
+    new = _wide_copy(ref, axes)
+  for name in ('aval', 'val', 'parent', 'primal', 'tangent', 'batch_dim'):
+    if hasattr(type(ref), name):
+      setattr(ref, name, getattr(new, name))
+
+
+def _wide_copy(ref, axes: Axes, params=None):
+  """A new ref that holds the content of another, cast to ``axes`` as well."""
+  x = ref
+  for prim, own in vt.copy_ref_steps(ref.aval):
+    if prim is core.pvary_p:
+      x = vt.cast(x, axes | vt.varying(ref.aval))
+    else:
+      x = prim.bind(x, **(params or own if prim is core.ref_p else own))
+  return x
+
+
+def _refusal(aval, axes: Axes, purpose) -> str:
+  here = source_info_util.summarize(source_info_util.current())
+  message = (f'{here}: a value that varies over {vt.ordered(axes)} is written '
+             f'to a ref of type {aval.str_short()}, which varies over '
+             f'{vt.ordered(vt.varying(aval))}')
+  if purpose == 'shard_map':
+    return (f'{message}, and was made outside of shard_map: its in_spec says '
+            'that its content is the same on all devices along '
+            f'{vt.ordered(axes - vt.varying(aval))}. Name those axes in the '
+            "ref's in_spec, reduce the value over them (jax.lax.psum, "
+            'jax.lax.pmax), or make the ref inside.')
+  return (f'{message}.\nMake the ref from a value that varies over those axes: '
+          f'new_ref(jax.lax.pcast(x, {vt.ordered(axes - vt.varying(aval))}, '
+          "to='varying')).")
+
+
+def here(args) -> list:
+  """Operands, with refs as the current trace holds them."""
+  trace, source = core.trace_ctx.trace, source_info_util.current()
+  if not isinstance(trace, pe.DynamicJaxprTrace):
+    return list(args)
+  return [trace.to_jaxpr_tracer(x, source) if vt.is_ref(vt.typeof(x)) else x
+          for x in args]
+
+
+def _is_here(x) -> bool:
+  trace = core.trace_ctx.trace
+  return isinstance(x, core.Tracer) and (
+      x._trace is trace or getattr(x._trace, 'tag', x) is getattr(
+          trace, 'tag', None))
+
+
+def agree(site: flow.Site, args) -> list:
+  """The operands of a solved equation, widened, copied or cast as it needs."""
+  out = []
+  for n, (x, axes) in enumerate(zip(args, site.operands)):
+    if not vt.is_ref(site.eqn.invars[n].aval):
+      x = vt.cast(x, axes)
+    elif not _is_here(x):
+      pass  # what transforms the current trace binds it again, with its own
+    elif n in site.writes:
+      widen(x, axes)
+    elif axes - vt.varying(vt.typeof(x)):
+      x = _wide_copy(x, axes)
+    out.append(x)
+  return out
+
+
+flow.here, flow.agree = here, agree
+
+
+def _settling(prim: core.Primitive, bind, *args, **params):
+  """Binds an equation with its refs, and jaxprs that use them, at one type."""
+  if vt.checking() and any(vt.is_ref(vt.typeof(x)) for x in args):
+    args = here(args)
+    site = flow.solve(prim, params, args)
+    flow.check_divergence([site])
+    if prim.name in _PARAMS:
+      params.update(_PARAMS[prim.name](site))
+    elif site.kids:
+      params.update(retype.call_params(site))
+    args = agree(site, args)
+  return bind(*args, **params)
+
+
+def _settling_call(prim: core.Primitive, bind):
+  """The same for a call, which costs next to nothing if it uses no refs."""
+  def bind_call(*args, **params):
+    if params['jaxpr'].effects:
+      return _settling(prim, bind, *args, **params)
+    return bind(*args, **params)
+  return bind_call
+
+
+def bind_at_agreeing_types() -> None:
+  """Settles the types of refs whenever what uses them is bound."""
+  from jax._src import ad_checkpoint, pjit
+  from jax._src.lax import control_flow
+  from jax._src.state import primitives as state
+  for prim in (state.get_p, state.swap_p, state.addupdate_p,
+               control_flow.scan_p, control_flow.while_p, control_flow.cond_p,
+               core.closed_call_p):
+    prim.plain_bind = prim.bind
+    prim.bind = partial(_settling, prim, prim.bind)
+  for prim in (pjit.jit_p, ad_checkpoint.remat_p):
+    prim.bind = _settling_call(prim, prim.bind)
+  pe.settled_refs = settled

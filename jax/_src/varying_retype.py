@@ -67,6 +67,7 @@ class _Builder:
     self.eqns: list[core.JaxprEqn] = []
     self.new: dict[core.Var, core.Var] = {}
     self.casts: dict = {}
+    self.added: set = set()  # effects
     # For casts of results that no equation precedes.
     eqns = region.jaxpr.eqns
     self.source = (eqns[0].source_info if eqns else
@@ -75,6 +76,7 @@ class _Builder:
 
   def build(self, outs: Sequence[Axes]) -> core.Jaxpr:
     jaxpr, region = self.region.jaxpr, self.region
+    constvars = [self.define(v) for v in jaxpr.constvars]  # refs, if anything
     invars = [self.define(v) for v in jaxpr.invars]
     for eqn in jaxpr.eqns:
       site = region.sites.get(id(eqn))
@@ -87,7 +89,10 @@ class _Builder:
         self.source, self.ctx = eqn.source_info, eqn.ctx
         builders.get(eqn.primitive.name, copy)(self, site)
     outvars = [self.cast(v, a) for v, a in zip(jaxpr.outvars, outs)]
-    return jaxpr.replace(invars=invars, eqns=self.eqns, outvars=outvars,
+    return jaxpr.replace(constvars=constvars, invars=invars,
+                         eqns=self.eqns, outvars=outvars,
+                         effects=(self.effects(jaxpr.effects, self.new)
+                                  | self.added),
                          debug_info=jaxpr.debug_info)
 
   def define(self, v: core.Var) -> core.Var:
@@ -115,6 +120,28 @@ class _Builder:
       self.casts[key] = out
     return self.casts[key]
 
+  def effects(self, effects, new):
+    """Effects on inputs, of the new variables."""
+    return type(effects)(
+        e.replace(new[e.input]) if type(getattr(e, 'input', None)) is core.Var
+        and e.input in new else e for e in effects)
+
+  def copied_ref(self, ref, axes: Axes):
+    """A ref, or a new one with its content cast to vary along ``axes``."""
+    if not axes - vt.varying(ref.aval):
+      return ref
+    for prim, params in vt.copy_ref_steps(ref.aval):
+      if prim is core.pvary_p:
+        ref = self.cast(ref, axes)
+      else:
+        aval, effects = prim.abstract_eval(ref.aval, **params)
+        out = vt.new_var(aval)
+        effects = core.resolve_input_effects(effects, [ref])
+        self.emit([ref], [out], prim, params, effects)
+        self.added |= {e for e in effects if not hasattr(e, 'input')}
+        ref = out
+    return ref
+
   def emit(self, invars, outvars, primitive, params, effects=core.no_effects):
     self.eqns.append(core.new_jaxpr_eqn(
         invars, outvars, primitive, params, effects, self.source, self.ctx))
@@ -125,7 +152,14 @@ def copy(b: _Builder, site: flow.Site, **params) -> None:
   eqn = site.eqn
   invars = [b.cast(v, a) for v, a in zip(eqn.invars, site.operands)]
   outvars = [b.define(v) for v in eqn.outvars]
-  b.emit(invars, outvars, eqn.primitive, {**eqn.params, **params}, eqn.effects)
+  effects = eqn.effects
+  if effects and vt.uses_refs(eqn):
+    for n, axes in enumerate(site.operands):
+      if n not in site.writes and vt.is_ref(invars[n].aval):
+        invars[n] = b.copied_ref(invars[n], axes)
+    effects = b.effects(effects, {
+        v: x for v, x in zip(eqn.invars, invars) if type(v) is core.Var})
+  b.emit(invars, outvars, eqn.primitive, {**eqn.params, **params}, effects)
 
 
 def _cast(b: _Builder, site: flow.Site) -> None:
@@ -145,7 +179,7 @@ def _call(b: _Builder, site: flow.Site) -> None:
   copy(b, site, **call_params(site))
 
 
-def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, list]:
+def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, Sequence]:
   """A jaxpr that is about to be evaluated, at the arguments' types.
 
   What is traced for later, such as the functions of a linear solve, a converted
@@ -160,20 +194,22 @@ def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, list]:
     Both as they are unless an argument varies over more axes than the jaxpr's
     input, or else the jaxpr re-typed and the arguments cast to its inputs.
   """
-  args = list(args)
   if vt.checking():
-    binders = [vt.varying(v.aval) for v in jaxpr.invars]
-    first = len(binders) - len(args)  # captured values may come before
-    binders, captured = binders[first:], binders[:first]
-    axes = [vt.varying(vt.typeof(x)) for x in args]
-    if not all(a <= b for a, b in zip(axes, binders)):
-      joined = [a | b for a, b in zip(axes, binders)]
-      region = flow.Region(jaxpr)
-      region.run(captured + joined)
-      flow.check_divergence(region.sites.values())
-      jaxpr = rebuild(region)
-      args = [vt.cast(x, a) for x, a in zip(args, joined)]
+    first = len(jaxpr.invars) - len(args)  # captured values may come before
+    for v, x in zip(jaxpr.invars[first:], args):
+      aval = vt.typeof(x)
+      if aval is not v.aval and vt.varying(aval) - vt.varying(v.aval):
+        return _at_wider_types(jaxpr, args, first)
   return jaxpr, args
+
+
+def _at_wider_types(jaxpr: core.Jaxpr, args, first: int):
+  binders = [vt.varying(v.aval) for v in jaxpr.invars]
+  joined = [a | vt.varying(vt.typeof(x)) for a, x in zip(binders[first:], args)]
+  region = flow.Region(jaxpr)
+  region.run(binders[:first] + joined)
+  flow.check_divergence(region.sites.values())
+  return rebuild(region), [vt.cast(x, a) for x, a in zip(args, joined)]
 
 
 core.at_types = at_types

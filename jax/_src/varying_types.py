@@ -28,6 +28,7 @@ from typing import Any
 from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
+from jax._src import tree_util
 
 Axes = frozenset
 NO_AXES: Axes = frozenset()
@@ -47,6 +48,7 @@ def trace_option(name: str, default: bool, text: str):
   if hasattr(config, 'extra_trace_states'):  # 0.6.0, by an edit to config.py
     option = config.bool_state(name, default, text, include_in_jit_key=True)
     config.extra_trace_states.append(option)
+    config.extra_trace_value = operator.attrgetter('value')
     return option
   return config.bool_state(name, default, text, include_in_jit_key=True,
                            include_in_trace_context=True)
@@ -61,23 +63,26 @@ promote_carries = trace_option(
 
 # 0.6.0 has `aval.vma` and no `lax.pcast`.
 LATER = hasattr(core.ShapedArray, 'mat')
+_auto_pcast = getattr(config, 'auto_pcast', None)
 
 
 typeof = getattr(core, 'typeof', None) or core.get_aval
 
 
-def checking() -> bool:
-  """Whether types hold varying axes in the current trace."""
-  if hasattr(config, '_check_vma'):
+if hasattr(config, '_check_vma'):
+  def checking() -> bool:
+    """Whether types hold varying axes in the current trace."""
     return config._check_vma.value
-  return config.varying_axes_in_types.value and config._check_rep.value
+else:  # 0.6.0
+  def checking() -> bool:
+    """Whether types hold varying axes in the current trace."""
+    return config._check_rep.value and config.varying_axes_in_types.value
 
 
 def promoting() -> bool:
   """Whether types may be promoted without an annotation."""
-  auto = getattr(config, 'auto_pcast', None)
-  return (promote_carries.value and checking()
-          and (auto is None or auto.value))
+  return (checking() and promote_carries.value
+          and (_auto_pcast is None or _auto_pcast.value))
 
 
 def is_ref(aval) -> bool:
@@ -86,6 +91,40 @@ def is_ref(aval) -> bool:
 
 # Of an array's type, in the fewest steps.
 axes_of_array = operator.attrgetter('mat.varying' if LATER else 'vma')
+
+
+_REF_EFFECTS = frozenset(['InternalMutableArrayEffect', 'ReadEffect',
+                          'WriteEffect', 'AccumEffect'])
+
+
+def has_refs(jaxpr: core.Jaxpr) -> bool:
+  """Whether the jaxpr makes or uses refs."""
+  return bool(jaxpr.effects) and any(
+      type(e).__name__ in _REF_EFFECTS for e in jaxpr.effects)
+
+
+def uses_refs(eqn: core.JaxprEqn) -> bool:
+  """Whether the equation takes or makes a ref."""
+  return (any(is_ref(v.aval) for v in eqn.invars)
+          or any(is_ref(v.aval) for v in eqn.outvars))
+
+
+def copy_ref_steps(aval) -> list[tuple[core.Primitive, dict[str, Any]]]:
+  """The primitives, with parameters, that put a ref's content in a new ref."""
+  from jax._src.state import primitives  # is imported later than this module
+  make: dict[str, Any] = dict(memory_space=aval.memory_space, kind=aval.kind)
+  if 'pin' in core.new_ref.__code__.co_varnames:
+    make['pin'] = False
+  return [(primitives.get_p, dict(tree=tree_util.tree_structure(()))),
+          (core.pvary_p, {}), (core.ref_p, make)]
+
+
+def written(x) -> set[int]:
+  """The positions of the refs that an equation, or a jaxpr, writes to."""
+  refs = [e.input if hasattr(e, 'input') else e.input_index for e in x.effects
+          if type(e).__name__ in ('WriteEffect', 'AccumEffect')]
+  return {n if isinstance(n, int) else x.invars.index(n) for n in refs
+          if isinstance(n, int) or n in x.invars} if refs else set()
 
 
 def varying(aval) -> Axes:
@@ -125,7 +164,7 @@ def promotable(aval, axes: Axes) -> bool:
           and not _summed(aval) & axes)
 
 
-def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> list[Any]:
+def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
   """Gives each output the varying axes of its input where casts can mend it.
 
   Upstream compares the types of a loop's carry, or of two branches' outputs,
@@ -140,18 +179,33 @@ def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> list[Any]:
   Returns:
     ``out_avals``, with the axes of ``in_avals`` where promotion applies.
   """
-  if len(in_avals) != len(out_avals) or not promoting():
-    return list(out_avals)
-  return [with_varying(b, varying(a))
-          if (varying(a) != varying(b)
-              and promotable(a, varying(a) | varying(b))
-              and promotable(b, varying(a) | varying(b))) else b
-          for a, b in zip(in_avals, out_avals)]
+  if not checking() or len(in_avals) != len(out_avals):
+    return out_avals
+  for a, b in zip(in_avals, out_avals):
+    if a is not b and varying(a) != varying(b):
+      return list(map(agreed_aval, in_avals, out_avals))
+  return out_avals
+
+
+def agreed_aval(in_aval, out_aval):
+  """``agree`` for one type."""
+  if in_aval is out_aval or not checking():
+    return out_aval
+  a, b = varying(in_aval), varying(out_aval)
+  if (a != b and promoting() and promotable(in_aval, a | b)
+      and promotable(out_aval, a | b)):
+    return with_varying(out_aval, a)
+  return out_aval
 
 
 def agreeing_tree(in_avals, out_avals):
   """``agree`` for the trees of types that later releases work with."""
-  return out_avals.update(agree(list(in_avals), list(out_avals)))
+  if not checking():
+    return out_avals
+  for a, b in zip(in_avals, out_avals):
+    if a is not b and varying(a) != varying(b):
+      return out_avals.update(agree(list(in_avals), list(out_avals)))
+  return out_avals
 
 
 def ordered(axes: Axes) -> tuple:
@@ -159,6 +213,15 @@ def ordered(axes: Axes) -> tuple:
   names = mesh_lib.get_abstract_mesh().axis_names
   return (tuple(a for a in names if a in axes)
           + tuple(sorted((a for a in axes if a not in names), key=str)))
+
+
+def is_mapped(x) -> bool:
+  """Whether a vmap that is being traced maps over this value."""
+  while isinstance(x, core.Tracer):
+    if getattr(x, 'batch_dim', None) is not None:
+      return True
+    x = getattr(x, 'primal', getattr(x, 'val', None))
+  return False
 
 
 def cast(x, axes: Axes):

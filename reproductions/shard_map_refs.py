@@ -1,0 +1,65 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Refs in shard_map that are written with values that vary."""
+import unittest
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+REPORT = "jax#40823"
+
+
+def _sharded(f, out_specs):
+  if not hasattr(jax, "new_ref"):
+    raise unittest.SkipTest("no refs in this release")
+  mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+  return jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("x"),
+                               out_specs=out_specs))
+
+
+def write_a_varying_value():
+  """a ref made from zeros can be written with what varies, in a loop too"""
+  def f(x):
+    ref = jax.new_ref(jnp.zeros(()))
+    def body(c, a):
+      ref[...] += a
+      return c, None
+    jax.lax.scan(body, 0., x)
+    return ref[...][None]
+  try:
+    got = _sharded(f, P("x"))(jnp.array([1., 2., 3., 4.]))
+  except (TypeError, ValueError) as e:
+    raise AssertionError(f"refused: {str(e)[:60]}") from e
+  assert np.allclose(got, [3., 7.]), f"sums are {got}"
+  return "each device has its own sum"
+
+
+def write_in_a_branch():
+  """what only some devices write to a ref isn't taken for replicated"""
+  def f(x):
+    ref = jax.new_ref(jnp.zeros(()))
+    def write():
+      ref[...] += 1.
+    jax.lax.cond(x[0] > 2., write, lambda: None)
+    return ref[...]
+  run = _sharded(f, P())
+  try:
+    run(jnp.array([1., 2., 3., 4.]))
+  except ValueError:
+    return "out_specs=P() is refused"
+  raise AssertionError(
+      "out_specs=P() is accepted though devices return 0 and 1")
