@@ -339,6 +339,20 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     a, b = self.x[:2], self.x[2:]
     self.assertAllClose(got, jnp.concatenate([a, 2 * a, b, 2 * b]))
 
+  def test_debug_print_on_a_partly_manual_mesh(self):
+    # 0.6.0 prints from one device along the other axes: in a branch within a
+    # shard_map of its own, which captures what is printed.
+    f = lambda x: jax.debug.print('part {}', x)
+    partly = (dict(axis_names={'x'}) if hasattr(jax, 'shard_map')
+              else dict(auto=frozenset({'y'}), check_rep=False))
+    run = shard_map(f, mesh=make_mesh('2d'), in_specs=P('x'), out_specs=None,
+                    **partly)
+    with jtu.capture_stdout() as output:
+      jax.jit(run)(self.x)
+      jax.effects_barrier()
+    for part in (self.x[:2], self.x[2:]):
+      self.assertIn(f'part {part}', output())
+
   def test_real_mismatch_is_refused(self):
     f = lambda x: lax.cond(x[0] > 2, lambda: x, lambda: 1.)
     f = shard_map(f, mesh=make_mesh('1d'), in_specs=P('x'), out_specs=P('x'))

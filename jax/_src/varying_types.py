@@ -148,7 +148,20 @@ def with_varying(aval, axes: Axes):
       mesh = mesh_lib.get_abstract_mesh()
       aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
     return aval.update(manual_axis_type=aval.mat.update(varying=axes))
-  return aval.update(vma=axes)
+  return aval.update(vma=_possible(aval, axes))
+
+
+def _possible(aval, axes: Axes) -> Axes:
+  """Those of ``axes`` that a type can have.
+
+  In 0.6.0 what a nested shard_map captures keeps the mesh that it was made
+  under, with axes that only the inner shard_map has to itself; it can't be
+  cast to vary along these, and no cotangent of it is of their kind.
+  """
+  if LATER or not isinstance(aval, core.ShapedArray):
+    return axes
+  mesh = aval.sharding.mesh
+  return axes if mesh.empty else axes.intersection(mesh.manual_axes)
 
 
 def _summed(aval) -> Axes:
@@ -226,7 +239,8 @@ def is_mapped(x) -> bool:
 
 def cast(x, axes: Axes):
   """Promotes the value ``x`` to vary along ``axes`` as well as its own."""
-  missing = axes - varying(typeof(x))
+  aval = typeof(x)
+  missing = _possible(aval, axes - varying(aval))
   return core.pvary(x, ordered(missing)) if missing else x
 
 
