@@ -166,8 +166,9 @@ def match_tangents(api_name: str, tangents: Sequence[Any],
           ' inconsistent with the original primal values: tangent number'
           f' {i} has type {got_type.str_short()}, but'
           f' {aval.to_tangent_aval().str_short()} was expected. It varies over'
-          f' {axes_text(extra)} and the primal value does not. Apply'
-          f" {cast_text('x', extra)} to the primal value given to {api_name}.")
+          f' {axes_text(extra)} and the primal value does not. Try applying'
+          f" {cast_text('...', extra)} to the primal value passed to"
+          f' {api_name}.')
     if got_type.dtype != dtypes.float0:
       out[i] = vt.cast(t, vt.varying(aval))
   return out
