@@ -45,9 +45,9 @@ def run(f, where, *args, shared=None, out=None):
   def g(*rows):
     n = len(args)
     got = f(*(r[0] for r in rows[:n]), *rows[n:])
-    return got if out else jax.tree.map(lambda y: y[None], got)
+    return got if out is not None else jax.tree.map(lambda y: y[None], got)
   rest = () if shared is None else (shared,)
-  h = shard_map(g, mesh=mesh, out_specs=out or P(names),
+  h = shard_map(g, mesh=mesh, out_specs=P(names) if out is None else out,
                 in_specs=(P(names),) * len(args) + (P(),) * len(rest))
   return (jax.jit(h) if jit else h)(*args, *rest)
 
