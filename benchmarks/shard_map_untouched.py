@@ -191,6 +191,26 @@ def transformations(case):
     return x.at[0].add(x[1]) + jnp.take(x, np.array([0, 1]), axis=0)
 
 
+def references(case):
+  """Refs that vary from the beginning."""
+
+  @case()
+  def ref_straight(x):
+    ref = jax.new_ref(cast(jnp.zeros(4)))
+    for a in x:
+      ref[...] = jnp.sin(a) + ref[...]
+    return ref[...]
+
+  @case()
+  def ref_in_loop(x):
+    ref = jax.new_ref(cast(jnp.zeros(4)))
+    def body(c, a):
+      ref[...] += jnp.sin(a) * c
+      return jnp.cos(c) * a, c
+    lax.scan(body, x[0], x)
+    return ref[...]
+
+
 def plain(case):
   """Without shard_map."""
 
@@ -238,7 +258,8 @@ def plain(case):
 
 def programs():
   case = Cases()
-  for group in (arithmetic, control_flow, transformations, plain):
+  refs = [references] if hasattr(jax, 'new_ref') else []
+  for group in (arithmetic, control_flow, transformations, *refs, plain):
     group(case)
   return case.programs
 
