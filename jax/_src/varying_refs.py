@@ -252,7 +252,8 @@ def _settling_access(prim: core.Primitive, bind, operands: int):
   def bind_access(*args, **params):
     if not vt.checking():
       return bind(*args, **params)
-    args = here(args)
+    if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
+      args = here(args)
     ref, *others = [vt.varying(vt.typeof(x)) for x in args]
     if (all(axes == ref for axes in others[:operands])
         and all(axes <= ref for axes in others[operands:])):
