@@ -31,40 +31,53 @@ import subprocess
 import sys
 import time
 
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+os.environ.setdefault('XLA_FLAGS', '--xla_force_host_platform_device_count=8')
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
 ROUNDS = int(os.environ.get('ROUNDS', '60'))
 
 
-def programs():
+class Cases:
   """The programs and their arguments, by name."""
-  import jax
-  from jax import lax
-  import jax.numpy as jnp
-  import numpy as np
-  shard_map = getattr(jax, 'shard_map', None)
-  if shard_map is None:
-    from jax.experimental.shard_map import shard_map
-  P = jax.sharding.PartitionSpec
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
-                           ('x', 'y'))
-  def cast(c):
-    if hasattr(lax, 'pcast'):
-      return lax.pcast(c, 'x', to='varying')
-    return lax.pvary(c, 'x')
 
-  x = np.arange(16., dtype=np.float32).reshape(4, 4)
-  out = {}
+  def __init__(self):
+    shard_map = getattr(jax, 'shard_map', None)
+    if shard_map is None:
+      from jax.experimental.shard_map import shard_map
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+    self.shard_map = functools.partial(shard_map, mesh=mesh)
+    self.x = np.arange(16., dtype=np.float32).reshape(4, 4)
+    self.programs = {}
 
-  def case(*specs, out_specs=P('x'), sharded=True, args=None):
+  def __call__(self, *specs, out_specs=P('x'), sharded=True):
+    """Adds the function that is decorated."""
     def add(f):
       g = f
       if sharded:
         def g(*args):
-          return shard_map(f, mesh=mesh, in_specs=specs or (P('x'),),
-                           out_specs=out_specs)(*args)
+          return self.shard_map(f, in_specs=specs or (P('x'),),
+                                out_specs=out_specs)(*args)
         g.__name__ = f.__name__
-      out[f.__name__] = g, args or (x,) * max(len(specs), 1)
+      self.programs[f.__name__] = g, (self.x,) * max(len(specs), 1)
       return f
     return add
+
+
+def cast(c):
+  if hasattr(lax, 'pcast'):
+    return lax.pcast(c, 'x', to='varying')
+  return lax.pvary(c, 'x')
+
+
+def arithmetic(case):
+  """No control flow."""
 
   @case(P('x'), P(), P(), P())
   def mlp(x, *ws):
@@ -80,7 +93,7 @@ def programs():
   @case(P('x'), P(), sharded=False)
   def mlp_gradient(x, w):
     f = lambda x, w: lax.psum(jnp.sum(jnp.tanh(x @ w) ** 2), 'x')
-    run = shard_map(f, mesh=mesh, in_specs=(P('x'), P()), out_specs=P())
+    run = case.shard_map(f, in_specs=(P('x'), P()), out_specs=P())
     return jax.grad(run, argnums=1)(x, w)
 
   @case(P('x'), P('y'), out_specs=P('x', 'y'))
@@ -96,6 +109,10 @@ def programs():
     y = lax.ppermute(x, 'x', [(0, 1), (1, 0)])
     z = lax.all_to_all(y, 'x', 1, 0, tiled=True).reshape(y.shape)
     return z + lax.psum_scatter(jnp.concatenate([x, x]), 'x', tiled=True)[:2]
+
+
+def control_flow(case):
+  """Loops and branches that need no promotion."""
 
   @case()
   def scan_annotated(x):
@@ -134,6 +151,10 @@ def programs():
   def cond_replicated_index(x):
     return lax.cond(lax.psum(x.sum(), 'x') > 0, jnp.sin, jnp.cos, x)
 
+
+def transformations(case):
+  """What stands inside of a shard_map otherwise."""
+
   @case()
   def remat(x):
     f = jax.checkpoint(lambda c, a: (jnp.sin(c) * a, c))
@@ -169,7 +190,29 @@ def programs():
   def gather_scatter(x):
     return x.at[0].add(x[1]) + jnp.take(x, np.array([0, 1]), axis=0)
 
-  # Without shard_map.
+
+def references(case):
+  """Refs that vary from the beginning."""
+
+  @case()
+  def ref_straight(x):
+    ref = jax.new_ref(cast(jnp.zeros(4)))
+    for a in x:
+      ref[...] = jnp.sin(a) + ref[...]
+    return ref[...]
+
+  @case()
+  def ref_in_loop(x):
+    ref = jax.new_ref(cast(jnp.zeros(4)))
+    def body(c, a):
+      ref[...] += jnp.sin(a) * c
+      return jnp.cos(c) * a, c
+    lax.scan(body, x[0], x)
+    return ref[...]
+
+
+def plain(case):
+  """Without shard_map."""
 
   @case(sharded=False)
   def plain_loops(x):
@@ -212,12 +255,17 @@ def programs():
       x = f(x)
     return x
 
-  return out
+
+def programs():
+  case = Cases()
+  refs = [references] if hasattr(jax, 'new_ref') else []
+  for group in (arithmetic, control_flow, transformations, *refs, plain):
+    group(case)
+  return case.programs
 
 
 def count_steps(f, args):
   """How many steps the interpreter takes; the same on any machine."""
-  import jax
   steps = 0
   def trace(frame, event, _):
     nonlocal steps
@@ -235,7 +283,6 @@ def count_steps(f, args):
 
 def worker():
   """Answers lines on standard input: the name of a program, or text NAME."""
-  import jax
   cases = programs()
   print(json.dumps(list(cases)), flush=True)
   gc.disable()
@@ -280,7 +327,8 @@ class Side:
 
 def compare(pristine):
   sides = [Side(pristine), Side(sys.executable, os.environ.get('MENDED'))]
-  print('program                  pristine      time    steps   jaxpr   lowered')
+  print('program                  pristine      time    steps   jaxpr'
+        '   lowered')
   for name in sides[0].names:
     same = [a == b for a, b in zip(*(s.ask('text', name) for s in sides))]
     steps = [min(s.ask('count', name) for _ in range(2)) for s in sides]
@@ -295,9 +343,6 @@ def compare(pristine):
 
 
 if __name__ == '__main__':
-  os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-  os.environ.setdefault('XLA_FLAGS',
-                        '--xla_force_host_platform_device_count=8')
   if sys.argv[1] == '--worker':
     worker()
   else:

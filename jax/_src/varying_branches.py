@@ -94,11 +94,14 @@ retype.builders['cond'] = (
 def bind_cond(prim: core.Primitive):
   """What binds a conditional at the least types that hold for it."""
   def bind(index, *args, branches, **params):
-    def solved(_):
+    def solved(*_):
+      if vt.varying(vt.typeof(index)):
+        return False
       first, *others = map(vt.open_jaxpr, branches)
-      return not (vt.varying(vt.typeof(index)) or vt.has_refs(first)
-                  or any(vt.has_refs(b) or not flow.same_axes(
-                      first.outvars, b.outvars) for b in others))
+      return (flow.refs_fit(first, args)
+              and all(flow.refs_fit(b, args)
+                      and flow.same_axes(first.outvars, b.outvars)
+                      for b in others))
     return flow.bind(prim, solved, cond_params, index, *args,
                      branches=branches, **params)
   return bind

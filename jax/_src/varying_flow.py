@@ -165,15 +165,16 @@ def check_divergence(sites: Iterable[Site]) -> None:
       check_divergence(region.sites.values())
 
 
-def bind(prim: core.Primitive, solved: Callable[[dict], bool],
+def bind(prim: core.Primitive, solved: Callable[..., bool],
          typed_params: Callable[[Site], dict], *args,
          carries: bool = False, **params):
   """Binds a loop or branch at the least types that hold for it.
 
   Args:
     prim: the primitive.
-    solved: whether the types at which it was traced are those. Most loops and
-      branches are accepted as they are, and should cost next to nothing.
+    solved: says, of the operands and parameters, whether the types at which it
+      was traced are those. Most loops and branches are accepted as they are,
+      and should cost next to nothing.
     typed_params: gives the parameters that hold jaxprs, from the solved site.
     *args: its operands, which are cast here, outside of the loop or branch.
     carries: whether its operands are carries, whose promotion can be refused.
@@ -185,7 +186,7 @@ def bind(prim: core.Primitive, solved: Callable[[dict], bool],
   Raises:
     TypeError: if a promotion is needed that the configuration refuses.
   """
-  if not vt.checking() or solved(params):
+  if not vt.checking() or solved(params, args):
     return getattr(prim, 'plain_bind', prim.bind)(*args, **params)
   args = here(args)
   site = solve(prim, params, args)
@@ -206,6 +207,17 @@ def same_axes(ins, outs) -> bool:
     if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
       return False
   return True
+
+
+def refs_fit(jaxpr: core.Jaxpr, args) -> bool:
+  """Whether refs are passed to the jaxpr at the types that it has for them.
+
+  What is written to them in it fits those types, as it was traced with them.
+  """
+  return not vt.has_refs(jaxpr) or all(
+      not vt.is_ref(v.aval)
+      or vt.varying(v.aval) == vt.varying(vt.typeof(x))
+      for v, x in zip(jaxpr.invars, here(args)))
 
 
 def here(args) -> list:

@@ -114,21 +114,22 @@ retype.builders.update({
     'scan': lambda b, site: retype.copy(b, site, **scan_params(site))})
 
 
-def while_solved(params) -> bool:
+def while_solved(params, args) -> bool:
   """Whether the predicate is the same everywhere, and no carry grows."""
   cond = vt.open_jaxpr(params['cond_jaxpr'])
   body = vt.open_jaxpr(params['body_jaxpr'])
   return (not vt.varying(cond.outvars[0].aval)
-          and not vt.has_refs(body) and not vt.has_refs(cond)
+          and not vt.has_refs(cond)
+          and flow.refs_fit(body, args[params['cond_nconsts']:])
           and flow.same_axes(body.invars[params['body_nconsts']:],
                              body.outvars))
 
 
-def scan_solved(params) -> bool:
+def scan_solved(params, args) -> bool:
   """Whether no carry grows."""
   body, (nc, nk) = vt.open_jaxpr(params['jaxpr']), scan_counts(params)
-  return not vt.has_refs(body) and flow.same_axes(
-      body.invars[nc:nc + nk], body.outvars)
+  return (flow.same_axes(body.invars[nc:nc + nk], body.outvars)
+          and flow.refs_fit(body, args))
 
 
 def bind_while(prim: core.Primitive):

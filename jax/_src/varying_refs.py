@@ -247,6 +247,21 @@ def _settling(prim: core.Primitive, bind, *args, **params):
   return bind(*args, **params)
 
 
+def _settling_access(prim: core.Primitive, bind, operands: int):
+  """The same for a read or write, of so many operands besides the indices."""
+  def bind_access(*args, **params):
+    if not vt.checking():
+      return bind(*args, **params)
+    if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
+      args = here(args)
+    ref, *others = [vt.varying(vt.typeof(x)) for x in args]
+    if (all(axes == ref for axes in others[:operands])
+        and all(axes <= ref for axes in others[operands:])):
+      return bind(*args, **params)
+    return _settling(prim, bind, *args, **params)
+  return bind_access
+
+
 def _settling_call(prim: core.Primitive, bind):
   """The same for a call, which costs next to nothing if it uses no refs."""
   def bind_call(*args, **params):
@@ -261,8 +276,10 @@ def bind_at_agreeing_types() -> None:
   from jax._src import ad_checkpoint, pjit
   from jax._src.lax import control_flow
   from jax._src.state import primitives as state
-  for prim in (state.get_p, state.swap_p, state.addupdate_p,
-               control_flow.scan_p, control_flow.while_p, control_flow.cond_p,
+  for prim, operands in ((state.get_p, 0), (state.swap_p, 1),
+                         (state.addupdate_p, 1)):
+    prim.bind = _settling_access(prim, prim.bind, operands)
+  for prim in (control_flow.scan_p, control_flow.while_p, control_flow.cond_p,
                core.closed_call_p):
     prim.plain_bind = prim.bind
     prim.bind = partial(_settling, prim, prim.bind)
