@@ -177,7 +177,8 @@ class Case:
       self.transform = (REVERSE if self.differentiable else VALUES)['eager']
     self.program = Generator(
         seed, control_flow, self.differentiable, wide,
-        3 if self.mode == 'eager' else 6, self.sizes).program()
+        3 if self.mode == 'eager' else 4 if wide else 6, self.sizes,
+        self.mode in ('forward', 'twice')).program()
     self.args = inputs(seed, self.sizes)
     self.want_axes = self.program.solve({}, list(INPUTS.values()))
 
