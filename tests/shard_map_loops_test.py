@@ -354,8 +354,6 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
   @parameterized.parameters('scan', 'while', 'cond', 'weak')
   def test_derivative_inside(self, kind):
     # At the carry's final type, the gradient isn't summed over devices.
-    if jax.__version_info__ < (0, 7):
-      self.skipTest('0.6.0 refuses the gradient itself')
     def f(x):
       grad = lambda c: jax.grad(lambda c: (jnp.sin(c) * x).sum())(c)
       step = lambda c: c - .1 * grad(c) + x[0]

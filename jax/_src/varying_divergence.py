@@ -90,7 +90,7 @@ def _message(eqn, axes, named, name, where) -> str:
       'values.\nMake the predicate the same on all of them, for example with '
       f'jax.lax.pmax(predicate, {axis}) or jax.lax.psum, or move the '
       f'collective out of the {name}.')
-  if 'transpose' in str(eqn.source_info.name_stack):
+  if flow.from_derivative(eqn):
     message += (
         ' This one comes from differentiating inside: the gradient of a value '
         f'that is the same along {axis} is summed over it. Cast that value '

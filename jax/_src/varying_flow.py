@@ -283,8 +283,17 @@ def _differentiates(site: Site, axes: Axes) -> bool:
   return any(
       eqn.primitive.name == 'psum_invariant'
       and not axes.isdisjoint(eqn.params['axes'])
-      and 'transpose' in str(eqn.source_info.name_stack)
+      and from_derivative(eqn)
       for region in site.kids for eqn in equations(region.jaxpr))
+
+
+def from_derivative(eqn: core.JaxprEqn) -> bool:
+  """Whether reverse-mode differentiation made the equation.
+
+  0.6.0 doesn't show transformations in the text of a name stack without a name.
+  """
+  return any(isinstance(s, source_info_util.Transform) and s.name == 'transpose'
+             for s in eqn.source_info.name_stack.stack)
 
 
 def equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
