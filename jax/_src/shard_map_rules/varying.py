@@ -16,17 +16,18 @@ from __future__ import annotations
 
 from jax._src.lax import pvary
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import reps
 from jax.experimental import shard_map as sm
 
 
 @flow.register(pvary.pvary_p)
 def _pvary(axes_, ins, *, axes):
-  return flow.union(axes_, [*ins, flow.made(axes_, axes)])
+  return flow.cast(axes_, flow.union(axes_, ins), axes)
 
 
 def _rewrite(mesh, in_rep, x, *, axes):
   rep, = in_rep
-  dst = rep - set(axes)
+  dst = reps.less(rep, set(axes))
   return [flow.promote(mesh, x, rep, dst)], [dst]
 
 
