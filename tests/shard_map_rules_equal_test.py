@@ -233,24 +233,6 @@ class FunctionsInsideTest(jtu.JaxTestCase):
     self.assertAllClose(f(X, W), (np.sin(X) * W, np.sin(W)), rtol=1e-5)
 
 
-class ResidualsTest(jtu.JaxTestCase):
-
-  def test_branches_share_residuals_in_a_loop(self):
-    # The residuals of the branches share a place, and what a loop does not
-    # change is taken out of it: the cast of w meets a value that varies.
-    def f(x, w):
-      def body(c, _):
-        c = lax.cond(w > 1, lambda c: c * jnp.sin(x) * jnp.sin(w),
-                     lambda c: c * lax.cond(w > .5, lambda: jnp.sin(w) * x,
-                                            lambda: jnp.sin(x) * w), c)
-        return c, None
-      return lax.scan(body, x, None, length=2)[0]
-    g = smap(f, (P('i'), P()), P('i'))
-    single = lambda x, w: x * (jnp.sin(x) * jnp.sin(w)) ** 2
-    grad = lambda f: jax.grad(lambda x, w: jnp.sum(jnp.sin(f(x, w))), (0, 1))
-    self.assertAllClose(jax.jit(grad(g))(X, W), grad(single)(X, W), rtol=1e-4)
-
-
 class GuardTest(jtu.JaxTestCase):
 
   def refused(self, f):

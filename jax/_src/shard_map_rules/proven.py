@@ -51,3 +51,23 @@ def of_jvp(names, num_primals: int | None = None) -> tuple[dict, ...]:
 def keep(old, new) -> list[dict]:
   """Returns the names `new`, each marked as the one in `old` is."""
   return [type(o)(n) for o, n in zip(old, new)]
+
+
+def refuse_tangents(mesh, reps, num_outs: int) -> None:
+  """Raises if what could not be proven is a tangent.
+
+  Args:
+    mesh: the mesh of the shard_map.
+    reps: per output that failed, its type; other objects for the others.
+    num_outs: the number of results of the function; tangents follow them.
+  """
+  for rep in reps[num_outs:]:
+    if isinstance(rep, set):
+      axes = ', '.join(repr(a) for a in mesh.axis_names if a not in rep)
+      raise ValueError(
+          "shard_map: the tangent of an output that out_specs declare to be "
+          f"replicated varies over mesh axis {axes}. Expected the derivative "
+          "of a replicated value to be replicated, got a rule of jax.custom_jvp"
+          " or jax.custom_vjp that makes it differ between devices. In the "
+          "rule, make the tangent the same on all of them, for instance with "
+          "jax.lax.psum or jax.lax.pmean.")
