@@ -17,8 +17,8 @@ An output varies along the axes along which it varies in some branch, and
 along those along which the index may differ, by which the devices choose; an
 output that is the same operand in every branch has that operand's type.
 
-Where the index may differ, the operands that a branch reads are cast to vary along
-the index's axes *before* the ``cond``. The transpose of the cast is a sum over
+Where the index may differ, the operands that a branch reads are cast to vary
+along those axes *before* the ``cond``. The transpose of the cast is a sum over
 devices; inside a branch it would be reached by some devices only. An operand
 that is merely handed through does not enter the ``cond`` at all, which leaves
 it replicated.

@@ -146,13 +146,7 @@ def _run_call(trace, call_primitive, fun, tracers, params):
   return fun.call_wrapped(*tracers)
 
 
-def _nested(trace, prim, *args, **params):
-  del trace, args, params
-  lookup.missing(prim)
-
-
 sm.ShardMapTrace.process_call = _run_call
-sm.RewriteTrace.process_shard_map = _nested
 
 
 def _primitives(module) -> list[core.Primitive]:
@@ -219,7 +213,7 @@ lookup.reasons.update({
     'shard_to_full': "bound only while pjit is lowered",
     'global_array_to_host_local_array': _HOST,
     'host_local_array_to_global_array': _HOST,
-    'shard_map': "JAX has no check for a shard_map inside of another",
+    'shard_map': _METHOD,
     'xla_pmap': "JAX has no pmap inside a shard_map",
     **dict.fromkeys(
         ['assume_for_verification', 'atomic_cas', 'atomic_rmw', 'bitcast',

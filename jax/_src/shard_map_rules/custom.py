@@ -50,7 +50,8 @@ def _apart(mesh, vals, in_reps):
   """Casts arguments to vary along the axes of the divergent regions."""
   axes = divergence.axes()
   new_reps = [reps.less(r, axes) for r in in_reps]
-  return [flow.promote(mesh, *a) for a in zip(vals, in_reps, new_reps)], new_reps
+  vals = [flow.promote(mesh, *a) for a in zip(vals, in_reps, new_reps)]
+  return vals, new_reps
 
 
 def _stored(thunk):

@@ -143,18 +143,16 @@ def _by_check_rule(axes, prim, ins, params) -> Flow:
     return union(axes, ins)
   # A rule that someone else registered: ask it what varies out of nothing.
   everywhere = set(axes)
-  outs = rule(_Axes(axes), *[everywhere] * len(ins), **params)
+  outs = rule(Axes(axes, dict.fromkeys(axes, 1)), *[everywhere] * len(ins), **params)
   outs = outs if isinstance(outs, (list, tuple)) else [outs]
   kept = everywhere.intersection(*[r for r in outs if r is not None])
   return union(axes, [*ins, made(axes, everywhere - kept)])
 
 
-class _Axes:
-  """Stands for the mesh in a check rule, most of which read nothing else."""
-
-  def __init__(self, axes):
-    self.axis_names = axes
-    self.shape = dict.fromkeys(axes, 1)
+class Axes(NamedTuple):
+  """Stands for the mesh in a rule, most of which read nothing else."""
+  axis_names: tuple[Any, ...]
+  shape: dict[Any, int]
 
 
 @util.weakref_lru_cache
@@ -205,7 +203,8 @@ def from_reps(mesh, in_rep) -> list[Flow]:
   axes = mesh.axis_names
   masks = lambda r: tuple(
       MADE if r is not None and a not in r else 0 for a in axes)
-  return [Flow(masks(r) + masks(reps.equal(r)), i) for i, r in enumerate(in_rep)]
+  return [Flow(masks(r) + masks(reps.equal(r)), i)
+          for i, r in enumerate(in_rep)]
 
 
 def to_rep(mesh, flow: Flow) -> set[Any]:
@@ -222,7 +221,7 @@ def differing(mesh, rep) -> set[Any]:
 
 def check_rule(prim):
   """Returns the check rule of shard_map that a flow rule amounts to."""
-  def rule(mesh, *in_rep, **params):
+  def rule(mesh, /, *in_rep, **params):
     outs = flow_rules[prim](mesh.axis_names, from_reps(mesh, in_rep), **params)
     if isinstance(outs, Flow):
       return set(reps.equal(to_rep(mesh, outs)))

@@ -111,7 +111,7 @@ def register_uniform(prim, functions):
     used = functions(params)
     made = [f for j in used
             for f in flow.call(axes, j, [flow.constant(axes)] * len(j.invars))]
-    varies, _ = flow.halves(axes, flow.union(axes, [*ins, *made]))
+    varies = flow.halves(axes, flow.union(axes, [*ins, *made]))[0]
     return [flow.Flow((*varies, *flow.halves(axes, f)[1]))
             for f in flow.call(axes, used[0], ins)]
   flow.flow_rules[prim] = rule

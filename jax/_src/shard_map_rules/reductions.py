@@ -42,6 +42,15 @@ def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
     args = [positional_reduce(x, positional) for x in args]
   if not named:
     return args, list(in_rep)
+  outer = tuple(a for a in named if a not in mesh.axis_names)
+  if outer:  # axes of an outer shard_map, which rewrites this in its turn
+    if axis_index_groups is not None and len(outer) < len(named):
+      raise NotImplementedError(
+          f"{prim}: axis_index_groups over axes of two shard_maps, {named}")
+    args = prim.bind(*args, axes=outer, axis_index_groups=axis_index_groups)
+    named = tuple(a for a in named if a in mesh.axis_names)
+    if not named:
+      return args, list(in_rep)
   args = [flow.promote(mesh, x, r, r - set(named))
           for x, r in zip(args, in_rep)]
   grouped = axis_index_groups is not None

@@ -11,7 +11,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Replication rules of ``jax.lax.pvary``, a ``pbroadcast`` in the rewrite."""
+"""Replication rules of ``jax.lax.pvary``, a ``pbroadcast`` in the rewrite.
+
+The value stays the same on all devices, but it was said to vary, and as in JAX
+0.6 ``out_specs`` may then not ask for a replicated one.
+"""
 from __future__ import annotations
 
 from jax._src.lax import pvary
@@ -22,12 +26,15 @@ from jax.experimental import shard_map as sm
 
 @flow.register(pvary.pvary_p)
 def _pvary(axes_, ins, *, axes):
-  return flow.cast(axes_, flow.union(axes_, ins), axes)
+  return flow.union(axes_, [*ins, flow.made(axes_, axes)])
 
 
 def _rewrite(mesh, in_rep, x, *, axes):
   rep, = in_rep
-  dst = reps.less(rep, set(axes))
+  dst = reps.Rep(rep - set(axes), reps.equal(rep) - set(axes))
+  outer = tuple(a for a in axes if a not in mesh.axis_names)
+  if outer:
+    x = pvary.pvary_p.bind(x, axes=outer)
   return [flow.promote(mesh, x, rep, dst)], [dst]
 
 
