@@ -157,6 +157,23 @@ class GatherTest(jtu.JaxTestCase):
         jax.jit(jax.grad(lambda x: g(x).sum()))(x),
         np.tile(np.cos(blocks.sum(0)), (2, 2)), rtol=1e-5)
 
+  def test_derivative_of_an_adaptive_time_step(self):
+    # As in jax#27664, by all_gather, which unlike pmin has a derivative.
+    def f(u, w, gather):
+      def body(c, _):
+        u, t = c
+        dt = gather(.3 / (1 + jnp.abs(w * u).max(-1))).min()
+        return (u + jnp.minimum(dt, 1 - t) * jnp.sin(w * u), t + dt), None
+      return lax.scan(jax.checkpoint(body), (u, 0.), None, length=3)[0]
+    g = smap(lambda u, w: f(u, w, lambda a: lax.all_gather(a, ('i', 'j'))),
+             (P(('i', 'j')), P()), (P(('i', 'j')), P()), (2, 2))
+    single = lambda u, w: f(u.reshape(4, 2), w, lambda a: a)
+    loss = lambda h: lambda u, w: (
+        lambda o: jnp.sum(jnp.sin(o[0])) + o[1] ** 2)(h(u, w))
+    self.assertAllClose(jax.jit(jax.grad(loss(g), (0, 1)))(X, W),
+                        jax.jit(jax.grad(loss(single), (0, 1)))(X, W),
+                        rtol=1e-4)
+
   def test_hessian(self):
     f = lambda x: jnp.sum(jnp.sin(gather(x)) * gather(x)[::-1])
     got = jax.jit(jax.hessian(smap(f, P('i'), P())))(X)
