@@ -87,9 +87,9 @@ class NestedTest(jtu.JaxTestCase):
   def check(self, got, want, *args):
     self.assertAllClose(jax.jit(got)(*args), jax.jit(want)(*args), rtol=1e-4,
                         atol=1e-5)
-    got, want = [
-        jax.jit(jax.grad(lambda *a, h=h: jnp.sum(jnp.sin(h(*a))), (0, 1)))(*args)
-        for h in (got, want)]
+    loss = lambda h: lambda *a: jnp.sum(jnp.sin(h(*a)))
+    got, want = [jax.jit(jax.grad(loss(h), (0, 1)))(*args)
+                 for h in (got, want)]
     self.assertAllClose(got, want, rtol=1e-3, atol=1e-4)
 
   @parameterized.named_parameters(*[(f'_{k}', k) for k in sorted(PER_DEVICE)])

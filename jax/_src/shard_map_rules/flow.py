@@ -143,7 +143,8 @@ def _by_check_rule(axes, prim, ins, params) -> Flow:
     return union(axes, ins)
   # A rule that someone else registered: ask it what varies out of nothing.
   everywhere = set(axes)
-  outs = rule(Axes(axes, dict.fromkeys(axes, 1)), *[everywhere] * len(ins), **params)
+  mesh = Axes(axes, dict.fromkeys(axes, 1))
+  outs = rule(mesh, *[everywhere] * len(ins), **params)
   outs = outs if isinstance(outs, (list, tuple)) else [outs]
   kept = everywhere.intersection(*[r for r in outs if r is not None])
   return union(axes, [*ins, made(axes, everywhere - kept)])
