@@ -222,6 +222,13 @@ class EffectsTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(f)()
 
+  def test_infeed_varies(self):
+    shape = core.ShapedArray((2,), np.float32)
+    f = smap(P(), P())(lambda x: x + lax.infeed(
+        lax.create_token(x), shape=(shape,))[0][0])
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      jax.make_jaxpr(f)(np.ones(2, np.float32))
+
   def test_pgather(self):
     f = smap(P('i'), P('i'))(
         lambda x: parallel.pgather(x, jnp.array([1, 0]), ('i',)))

@@ -18,8 +18,8 @@ There are four kinds beside those with a module of their own:
 * *standard*: the outputs depend on the operands and on nothing else;
 * *uniform*: the same, with functions inside (see ``linear``);
 * *everywhere*: the outputs may differ between any two devices, whatever the
-  operands, as for a kernel that can read its device's number, a callback with
-  effects, or a mutable array, which may be written to at any later time;
+  operands, as for a kernel that can read its device's number, what is fed in
+  to each, or a mutable array, which may be written to at any later time;
 * none, with a reason.
 
 ``pure_callback`` is standard: the function is pure, so that equal operands
@@ -109,7 +109,8 @@ standard(ad_checkpoint.name_p, pjit.reshard_p, debugging.inspect_sharding_p,
          custom_derivatives.unreachable_p, state_primitives.get_p,
          state_primitives.swap_p, state_primitives.addupdate_p,
          state_primitives.broadcast_to_p, core.freeze_p)
-everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p)
+everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p,
+           lax.infeed_p)
 _typed(lax.rng_uniform_p, lambda axes, ins, **_: flow.made(axes, axes))
 
 linear.register_uniform(custom_batching.custom_vmap_p,

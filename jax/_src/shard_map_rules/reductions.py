@@ -20,11 +20,15 @@ first, as an ordinary reduction.
 Within ``axis_index_groups`` the result is the same in each group only, and so
 varies along the axis. The transpose of such a psum is a psum over the same
 groups.
+
+A cotangent that is a symbolic zero stays one, in the transposes of the two
+primitives that the rewrite inserts.
 """
 from __future__ import annotations
 
 import functools
 
+from jax._src.interpreters import ad
 from jax._src.lax import lax
 from jax._src.lax import parallel
 from jax._src.shard_map_rules import collectives
@@ -68,3 +72,16 @@ for _p, _reduce, _named in (
 sm._check_rules[parallel.psum_p] = flow.check_rule(parallel.psum_p)
 for _p in (parallel.pmin_p, parallel.pmax_p):
   sm._check_rules[_p] = flow.check_rule(_p)
+
+
+def _transpose(transposed, cts, *args, **params):
+  del args
+  zeros = [isinstance(ct, ad.Zero) for ct in cts]
+  rest = [ct for ct, zero in zip(cts, zeros) if not zero]
+  outs = iter(transposed.bind(*rest, **params) if rest else ())
+  return [ct if zero else next(outs) for ct, zero in zip(cts, zeros)]
+
+
+for _p, _transposed in ((sm.psum2_p, sm.pbroadcast_p),
+                        (sm.pbroadcast_p, sm.psum2_p)):
+  ad.primitive_transposes[_p] = functools.partial(_transpose, _transposed)
