@@ -26,6 +26,7 @@ Limits: what 0.5.3 cannot run with ``check_rep=False`` either, as an inner
 from __future__ import annotations
 
 from jax._src import core
+from jax._src import mesh as mesh_lib
 from jax._src import util
 from jax._src.shard_map_rules import flow
 from jax.experimental import shard_map as sm
@@ -33,7 +34,10 @@ from jax.experimental import shard_map as sm
 
 def own(mesh, auto=frozenset()):
   """Returns `mesh`, or what it is without auto axes and those of outer ones."""
-  names = sm._all_newly_manual_mesh_names(mesh, frozenset(auto))
+  context = mesh_lib.get_abstract_mesh()
+  manual = () if context.empty else context._axis_types_dict.get(
+      mesh_lib.AxisType.Manual, ())
+  names = tuple(a for a in mesh.axis_names if a not in auto and a not in manual)
   if len(names) == len(mesh.axis_names):
     return mesh
   return flow.Axes(names, {a: mesh.shape[a] for a in names})
