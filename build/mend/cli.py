@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -130,8 +131,9 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
   if args.upstream:
-    return upstream.run(pathlib.Path(args.upstream), bases.chosen(args.base),
-                        args.only or [], args.time, args.patches)
+    return upstream.run(upstream.Request(
+        pathlib.Path(args.upstream), args.only or [], args.time, args.patches,
+        args.each, args.write), bases.chosen(args.base))
   chosen = bases.chosen(args.base or "all")
   if args.each:
     return testing.run_each(chosen, args.tests, args.python_version)
@@ -177,12 +179,14 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
         _flag("tests", "test files or patch names (all)", nargs="*",
               metavar="TEST"), _BASE, _PYTHON,
         _flag("--upstream", "a jax source checkout", metavar="DIR"),
-        _flag("--only", "with --upstream: these test files", nargs="+",
-              metavar="FILE"),
+        _flag("--only", "with --upstream: these test files (those that the "
+              "patches name)", nargs="+", metavar="FILE"),
         _flag("--time", "with --upstream: seconds for one test (120)",
               type=float, default=120.0, metavar="S"), _PATCHES,
         _flag("--each", "each patch alone, with what it depends on: its own "
-              "tests", action="store_true"))),
+              "tests", action="store_true"),
+        _flag("--write", f"with --upstream: to {upstream.DOCUMENT}",
+              action="store_true"))),
     *maintain.COMMANDS,
     *bazel.COMMANDS,
 )
@@ -206,6 +210,9 @@ def main(argv: Sequence[str]) -> int:
   except MendError as e:
     print(f"build.py {args.command}: {e}", file=sys.stderr)
     return 2
+  except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
   except KeyboardInterrupt:
     print("build.py: stopped; the next run recovers", file=sys.stderr)
     return 130

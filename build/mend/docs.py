@@ -14,8 +14,11 @@ import re
 from mend import bases, patches, report, reproduce, sides
 from mend.bases import Base
 from mend.errors import MendError
+from packaging.version import Version
 
 COMMAND = "python3 build/build.py docs"
+_SECTION = re.compile(r"^## jax .*?(?=^## |^<!-- end)",
+                      re.MULTILINE | re.DOTALL)
 _KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
 _CELLS = {("FAIL", "PASS"): "fixed", ("PASS", "PASS"): "works",
           ("n/a", "n/a"): "-", ("FAIL", "FAIL"): "FAILS",
@@ -37,6 +40,27 @@ def replace_between(text: str, name: str, body: str) -> str:
                     f"put {begin} and {end} around the generated part")
   head, rest = text.split(begin)
   return f"{head}{begin}\n{body.strip()}\n{end}{rest.split(end)[1]}"
+
+
+def write_section(document: str, name: str, text: str) -> None:
+  """Puts a section into the part `name` of a page; its other sections stay.
+
+  Args:
+    document: the page, from the root.
+    name: of the generated part.
+    text: Markdown that begins with a heading "## jax VERSION..." by which an
+      earlier state of the section is found.
+  """
+  path = bases.ROOT / document
+  page = path.read_text(encoding="utf-8")
+  found = {part.splitlines()[0]: part for part in _SECTION.findall(page)}
+  found[text.splitlines()[0]] = text
+  ordered = sorted(found, key=lambda heading: (
+      Version(heading.split()[2].rstrip(",")), heading))
+  path.write_text(replace_between(
+      page, name, "\n\n".join(found[h].strip() for h in ordered)),
+                  encoding="utf-8")
+  report.say(f"wrote {document}")
 
 
 def changelog(series: Sequence[patches.Patch]) -> str:

@@ -7,17 +7,13 @@ import concurrent.futures
 import dataclasses
 import fnmatch
 import pathlib
-import re
 
 from mend import (bases, candidates, docs, drift, patches, pytest_run, report,
                   testing)
 from mend.bases import Base
 from mend.candidates import Candidate
-from packaging.version import Version
 
 DOCUMENT = "docs/candidates.md"
-_SECTION = re.compile(r"^(## jax (\S+)\n.*?)(?=^## |^<!-- end)",
-                      re.MULTILINE | re.DOTALL)
 _LIMIT = 60.0  # seconds for a test: some deadlock on a pristine release
 _HEADER = ("patch", "as on", "edits", "regressions on pristine", "mended",
            "verdict")
@@ -145,7 +141,7 @@ def check(named: Sequence[str], run_tests: bool, write: bool) -> int:
     text = section(candidate, found)
     report.say("\n" + text)
     if write:
-      _write(text, candidate.base.version)
+      docs.write_section(DOCUMENT, "candidates", text)
     good = good and bool(found) and all(
         set(r.edits) <= {drift.EXACT} for r in found)
   return 0 if good else 1
@@ -164,16 +160,3 @@ def section(candidate: Candidate, found: Sequence[Row]) -> str:
   return (f"## jax {candidate.base.version}\n\n{len(found)} patches are for "
           f"it; {said}. Edits: {counts or 'none'}.\n\n"
           + report.table(_HEADER, [r.cells() for r in found]))
-
-
-def _write(text: str, version: str) -> None:
-  """Puts the section of one version into the document; others stay."""
-  path = bases.ROOT / DOCUMENT
-  page = path.read_text(encoding="utf-8")
-  found = {v: body for body, v in _SECTION.findall(page)}
-  found[version] = text
-  ordered = sorted(found, key=Version)
-  path.write_text(docs.replace_between(
-      page, "candidates", "\n\n".join(found[v].strip() for v in ordered)),
-                  encoding="utf-8")
-  report.say(f"wrote {DOCUMENT}")

@@ -19,7 +19,7 @@ STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
 _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
-             "supersedes")
+             "supersedes", "upstream_tests")
 _SUPERSEDES_KEYS = ("tests", "why", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing")
 _EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
@@ -58,6 +58,7 @@ class Patch:
   depends: tuple[str, ...] = ()
   unit_tests: tuple[str, ...] = ()
   reproductions: tuple[str, ...] = ()
+  upstream_tests: tuple[str, ...] = ()
   red: tuple[Red, ...] = ()
   edits: tuple[Edit, ...] = ()
   supersedes: tuple[Supersedes, ...] = ()
@@ -125,7 +126,8 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
       supersedes=tuple(_supersedes(s, refuse)
                        for s in data.get("supersedes", [])),
       **{key: tuple(data.get(key, ())) for key in (
-          "modules", "tests", "depends", "unit_tests", "reproductions")})
+          "modules", "tests", "depends", "unit_tests", "reproductions",
+          "upstream_tests")})
 
 
 def _check_keys(data: dict, required: Sequence[str], optional: Sequence[str],

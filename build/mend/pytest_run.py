@@ -7,7 +7,7 @@ taken up again after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -57,7 +57,8 @@ class _Log:
 
 
 def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
-             limit: float, env: Mapping[str, str]) -> dict[str, Outcome]:
+             limit: float, env: Mapping[str, str],
+             only: Sequence[str] | None = None) -> dict[str, Outcome]:
   """Runs the tests of a file.
 
   Args:
@@ -65,6 +66,7 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
     path: the test file.
     limit: seconds that one test may take.
     env: additional environment variables.
+    only: the tests to run, by "Class.test"; all if None.
 
   Returns:
     The outcome of each test, by "Class.test".
@@ -72,6 +74,10 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
   log = _Log()
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch)
+    if only is not None:
+      chosen = folder / "only"
+      chosen.write_text("\n".join(only), encoding="utf-8")
+      env = {**env, "MEND_ONLY": str(chosen)}
     while True:
       before = len(log.outcomes)
       why = _attempt(python, path, folder, log, limit, env)
@@ -93,7 +99,9 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   events.unlink(missing_ok=True)
   command = [str(python), "-m", "pytest", "-q", "-p", "pytest_outcomes",
              "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir",
-             str(folder), "-o", "addopts=", "--tb=short", str(path)]
+             str(folder), "-o", "addopts=",
+             "--tb=native",  # pytest's own take up to a second each of jax's
+             str(path)]
   # A folder with its own scratch space: tests of upstream write into the cwd.
   extra = {"PYTHONPATH": str(_PROBES), "MEND_OUTCOMES": str(events),
            "MEND_DONE": str(done), "PYTHONDONTWRITEBYTECODE": "1", **env}

@@ -265,7 +265,7 @@ def _problem(outcome: pytest_run.Outcome, red: patches.Red | None) -> str:
 def _only_missing(text: str, reason: str) -> bool:
   """Whether the failure is that a name is not there, and the report is not."""
   errors = re.findall(
-      r"^E\s+(?:[\w.]+\.)?(\w*(?:Error|Exception))\b", text, re.M)
+      r"^(?:[\w.]+\.)?(\w*(?:Error|Exception))\b", text, re.M)
   last = errors[-1] if errors else ""
   return (last in ("ImportError", "ModuleNotFoundError", "AttributeError")
           and last not in reason)

@@ -1,42 +1,77 @@
 """Holds the mended wheel against upstream's own tests.
 
 Runs test files of a jax source checkout, which stays where it is, on the
-pristine and on the mended wheel, and prints only what differs.
+mended wheel, and those tests that fail there on the pristine one too. So a run
+costs one pass, and what is reported is what the patches have broken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import concurrent.futures
+import dataclasses
 import fnmatch
 import pathlib
 
-from mend import patches, pytest_run, report, sides, testing
+from mend import docs, patches, pytest_run, report, sides, testing
 from mend.bases import Base
 from mend.errors import MendError
 
 Outcomes = dict[str, pytest_run.Outcome]
+DOCUMENT = "docs/upstream_tests.md"
+KINDS = ("passed", "skipped", "fail on pristine too", "changed on purpose",
+         "newly failing")
+_ALL = "all patches"
+# Upstream skips its tests of memory kinds on CPU: build/probes/memory_kinds.py.
+_ENVIRONMENT = {**testing.TEST_ENVIRONMENT, "PYTEST_PLUGINS": "memory_kinds"}
 
 
-def run(checkout: pathlib.Path, chosen: Sequence[Base], only: Sequence[str],
-        limit: float, names: list[str] | None) -> int:
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What to run: files of a checkout (none: as the patches say), and how."""
+  checkout: pathlib.Path
+  only: Sequence[str]
+  limit: float  # seconds for one test
+  names: Sequence[str] | None  # patches; None for the whole series
+  each: bool  # every patch alone, with what it depends on
+  write: bool  # to DOCUMENT
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+  """One file on the wheel of some patches."""
+  label: str
+  series: Sequence[patches.Patch]
+  path: pathlib.Path
+  made: sides.Sides
+
+
+def run(request: Request, chosen: Sequence[Base]) -> int:
   """Returns 1 if a test that passes on pristine fails on mended."""
-  files = find_files(checkout.absolute(), only)
   status = 0
   for base in chosen:
-    status |= _run_base(files, base, limit, names)
+    rows = _run_base(request, base)
+    totals = [sum(row[2][kind] for row in rows) for kind in KINDS]
+    text = _section(base, request, rows)
+    report.say("\n" + text + f"\n\njax {base.mended}: {len(rows)} runs of "
+               "files, " + ", ".join(f"{n} {k}" for n, k in zip(totals, KINDS)))
+    if request.write:
+      docs.write_section(DOCUMENT, "upstream-tests", text)
+    status |= 1 if totals[-1] or not sum(totals) else 0
   return status
 
 
 def find_files(checkout: pathlib.Path,
                only: Sequence[str]) -> list[pathlib.Path]:
-  """The test files that `only` names, or all."""
-  folder = checkout / "tests"
+  """The test files that `only` names.
+
+  Raises:
+    MendError: there is no such file, or the checkout has no tests.
+  """
+  folder = checkout.absolute() / "tests"
   if not folder.is_dir():
     raise MendError(f"{checkout} has no tests/ folder.",
                     "name a source checkout of jax: --upstream=DIR")
-  if not only:
-    return sorted(folder.glob("*_test.py"))
   found = []
   for name in only:
     stem = pathlib.Path(name).name.removesuffix(".py")
@@ -47,52 +82,90 @@ def find_files(checkout: pathlib.Path,
   return found
 
 
-def _run_base(files: Sequence[pathlib.Path], base: Base, limit: float,
-              names: list[str] | None) -> int:
+def _jobs(request: Request, base: Base) -> list[_Job]:
+  """The files to run, and on which patches."""
   series = patches.load()
-  series = patches.select(series, names) if names else series
-  made = sides.of(base, series=series, kind="upstream")
+  series = patches.select(series, request.names) if request.names else series
+  mine = patches.for_base(series, base)
+  if request.each:
+    groups = [(p.id, patches.with_needed(series, p.id), p.upstream_tests)
+              for p in mine]
+  else:
+    areas = dict.fromkeys(f for p in mine for f in p.upstream_tests)
+    label = ", ".join(p.id for p in mine) if request.names else _ALL
+    groups = [(label, series, tuple(sorted(areas)))]
+  return [_Job(label, selected, path,
+               sides.of(base, series=selected, kind="upstream"))
+          for label, selected, areas in groups
+          for path in find_files(request.checkout, request.only or areas)]
 
-  def both(path: pathlib.Path) -> tuple[Outcomes, Outcomes]:
-    outcomes = [pytest_run.run_file(
-        p, path, limit=limit, env=testing.TEST_ENVIRONMENT)
-             for p in (made.pristine, made.mended)]
-    return outcomes[0], outcomes[1]
 
-  totals: dict[str, int] = {}
+def _run_base(request: Request,
+              base: Base) -> list[tuple[str, str, dict[str, int]]]:
+  """The patches, the file and the counts of each run."""
+  todo = _jobs(request, base)
+
+  def one(job: _Job) -> tuple[str, str, dict[str, int]]:
+    after = pytest_run.run_file(job.made.mended, job.path, env=_ENVIRONMENT,
+                                limit=request.limit)
+    failing = [t for t, o in after.items() if o.status == pytest_run.FAILED]
+    before = pytest_run.run_file(
+        job.made.pristine, job.path, env=_ENVIRONMENT, limit=request.limit,
+        only=failing) if failing else {}
+    counts = compare(job.path.name, base, before, after, job.series)
+    report.say(f"{base.version}, {job.label}: {job.path.name}: " + ", ".join(
+        f"{v} {k}" for k, v in counts.items() if v))
+    return job.label, job.path.name, counts
+
   with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
-    for path, (before, after) in zip(files, pool.map(both, files)):
-      for key, value in compare(path.name, base, before, after,
-                                series).items():
-        totals[key] = totals.get(key, 0) + value
-  report.say(f"jax {base.mended} against {base.version}: {len(files)} files, "
-             + ", ".join(f"{v} {k}" for k, v in totals.items()))
-  return 1 if totals.get("newly failing") or not sum(totals.values()) else 0
+    return list(pool.map(one, todo))
+
+
+def _section(base: Base, request: Request,
+             rows: Sequence[tuple[str, str, dict[str, int]]]) -> str:
+  title = "each patch alone" if request.each else "together"
+  table = report.table(
+      ("patches", "upstream's file", *KINDS),
+      [(label, file, *(str(counts[k]) for k in KINDS))
+       for label, file, counts in rows])
+  return f"## jax {base.version}, {title}\n\n{table}"
 
 
 def compare(name: str, base: Base, before: Outcomes, after: Outcomes,
             series: Sequence[patches.Patch] = ()) -> dict[str, int]:
-  """Prints the differences of one file; returns counts."""
-  counts = {"pass on both": 0, "fail on both": 0, "skipped": 0,
-            "newly failing": 0, "newly passing": 0, "changed on purpose": 0}
-  for test in sorted({*before, *after}):
-    old = before.get(test, pytest_run.Outcome("absent")).status
-    new = after.get(test, pytest_run.Outcome("absent")).status
-    key = _kind(old, new)
+  """Counts the outcomes of one file and prints what the patches changed.
+
+  Args:
+    name: the file's name.
+    base: the release.
+    before: the outcomes on pristine, of those that fail on mended at least.
+    after: the outcomes on mended.
+    series: the patches, which say what they change on purpose.
+
+  Returns:
+    The number of tests of each of `KINDS`.
+  """
+  counts = dict.fromkeys(KINDS, 0)
+  for test, outcome in after.items():
+    kind = _kind(before.get(test), outcome)
     why = _purpose(f"{name} {test}", base, series)
-    if key == "newly failing" and why:
-      key = "changed on purpose"
+    if kind == "newly failing" and why:
+      kind = "changed on purpose"
       report.say(f"changed on purpose on {base.version}: {name} {test}: {why}")
-    counts[key] += 1
-    if key == "newly failing":
-      text = after[test].text if test in after else "the test is gone"
+    elif kind == "newly failing":
       report.say(f"NEWLY FAILING on {base.version}: {name} {test}\n"
-                 + testing.tail(text))
-    elif key == "newly passing":
-      report.say(f"newly passing on {base.version}: {name} {test}")
-  report.say(f"{base.version} {name}: " + ", ".join(
-      f"{v} {k}" for k, v in counts.items() if v))
+                 + testing.tail(outcome.text))
+    counts[kind] += 1
   return counts
+
+
+def _kind(before: pytest_run.Outcome | None,
+          after: pytest_run.Outcome) -> str:
+  if after.status != pytest_run.FAILED:
+    return after.status
+  if before is not None and before.status == pytest_run.FAILED:
+    return "fail on pristine too"
+  return "newly failing"
 
 
 def _purpose(test: str, base: Base, series: Sequence[patches.Patch]) -> str:
@@ -103,13 +176,3 @@ def _purpose(test: str, base: Base, series: Sequence[patches.Patch]) -> str:
           fnmatch.fnmatchcase(test, pattern) for pattern in item.tests):
         return item.why
   return ""
-
-
-def _kind(old: str, new: str) -> str:
-  if old != pytest_run.FAILED and new in (pytest_run.FAILED, "absent"):
-    return "newly failing"
-  if new == pytest_run.FAILED:
-    return "fail on both"
-  if old in (pytest_run.FAILED, "absent") and new == pytest_run.PASSED:
-    return "newly passing"
-  return "pass on both" if new == pytest_run.PASSED else "skipped"

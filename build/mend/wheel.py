@@ -85,11 +85,8 @@ def _cached(folder: pathlib.Path, what: str,
   return made
 
 
-def build(base: Base, python_version: str | None,
-          names: list[str] | None = None) -> tuple[pathlib.Path, str]:
+def build(base: Base,
+          python_version: str | None) -> tuple[pathlib.Path, str]:
   """The mended wheel of `base`, and the Python that it was checked by."""
   python = interpreters.for_base(base, python_version)
-  series = patches.load(bases.ROOT)
-  if names:
-    series = patches.select(series, names)
-  return mended(series, base, python), python
+  return mended(patches.load(bases.ROOT), base, python), python

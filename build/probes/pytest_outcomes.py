@@ -3,7 +3,8 @@
 Loaded with `-p pytest_outcomes` in the Python under test. MEND_OUTCOMES names
 the file, one JSON object a line: {"id", "event": "start"} and {"id", "event":
 "end", "outcome", "text"}. Tests whose id stands in the file that MEND_DONE
-names are left out: so a run goes on after the test that crashed it.
+names are left out: so a run goes on after the test that crashed it. If
+MEND_ONLY names a file, tests whose id does not stand in it are left out too.
 """
 
 import json
@@ -21,16 +22,21 @@ def _name(nodeid):
   return ".".join(nodeid.split("::")[1:])
 
 
+def _listed(variable):
+  path = os.environ.get(variable, "")
+  if not path or not os.path.exists(path):
+    return None
+  with open(path, encoding="utf-8") as handle:
+    return set(handle.read().splitlines())
+
+
 def pytest_collection_modifyitems(config, items):
-  done_file = os.environ.get("MEND_DONE", "")
-  done = set()
-  if done_file and os.path.exists(done_file):
-    with open(done_file, encoding="utf-8") as handle:
-      done = set(handle.read().splitlines())
-  left = [i for i in items if _name(i.nodeid) in done]
-  if left:
-    items[:] = [i for i in items if _name(i.nodeid) not in done]
-    config.hook.pytest_deselected(items=left)
+  done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
+  chosen = [i for i in items if _name(i.nodeid) not in done
+            and (only is None or _name(i.nodeid) in only)]
+  if len(chosen) < len(items):
+    config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
+    items[:] = chosen
 
 
 def pytest_collectreport(report):

@@ -1,10 +1,11 @@
 """Test files that pass, fail, crash and hang; and how they are judged."""
 
 import dataclasses
+import os
 import sys
 
 from conftest import PATCH, REPRODUCTION, write
-from mend import patches, pytest_run, reproduce, testing, upstream
+from mend import bases, patches, pytest_run, reproduce, testing, upstream
 from mend.errors import MendError
 from mend.pytest_run import Outcome
 import pytest
@@ -50,7 +51,7 @@ def test_a_file_without_tests_is_a_failure(tmp_path):
 
 
 RED = patches.Red(("T.test_red*",), "AssertionError.*rude")
-RUDE = Outcome("failed", "E   AssertionError: a rude greeting")
+RUDE = Outcome("failed", "AssertionError: a rude greeting")
 
 
 def pristine(outcomes, *reds):
@@ -65,7 +66,7 @@ def test_red_for_the_stated_reason_counts():
 @pytest.mark.parametrize("outcome, words", [
     (Outcome("passed"), "declared red, and is passed"),
     (Outcome("skipped"), "declared red, and is skipped"),
-    (Outcome("failed", "E   ValueError: other"), "for another reason"),
+    (Outcome("failed", "ValueError: other"), "for another reason"),
 ])
 def test_red_that_is_not(outcome, words):
   (failure,) = pristine({"T.test_red": outcome}, RED).failures
@@ -78,13 +79,13 @@ def test_a_failure_that_nobody_declared():
 
 
 def test_a_missing_name_of_ours_does_not_count():
-  text = "E   ModuleNotFoundError: No module named 'jax._src.polite'"
+  text = "ModuleNotFoundError: No module named 'jax._src.polite'"
   red = patches.Red(("*",), "polite")
   (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
   assert "our own names" in failure
   red = patches.Red(("*",), "polite", api_missing=True)
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
-  text = "E   AttributeError: 'function' object has no attribute 'lower'"
+  text = "AttributeError: 'function' object has no attribute 'lower'"
   red = patches.Red(("*",), "AttributeError: 'function'.*'lower'")
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
 
@@ -102,16 +103,14 @@ def test_a_red_pattern_must_match_a_test():
 
 
 def test_upstream_differences(base, capsys):
-  before = {"T.a": RUDE, "T.b": Outcome("passed"), "T.c": Outcome("passed"),
-            "T.d": RUDE, "T.e": Outcome("passed")}
-  after = {"T.a": Outcome("passed"), "T.b": RUDE, "T.c": Outcome("passed"),
-           "T.d": RUDE}
+  before = {"T.b": Outcome("passed"), "T.d": RUDE, "T.e": Outcome("skipped")}
+  after = {"T.a": Outcome("passed"), "T.b": RUDE, "T.c": Outcome("skipped"),
+           "T.d": RUDE, "T.e": RUDE, "T.f": RUDE}
   counts = upstream.compare("x_test.py", base, before, after)
-  assert counts == {"pass on both": 1, "fail on both": 1, "skipped": 0,
-                    "newly failing": 2, "newly passing": 1,
-                    "changed on purpose": 0}
+  assert counts == {"passed": 1, "skipped": 1, "fail on pristine too": 1,
+                    "changed on purpose": 0, "newly failing": 3}
   out = capsys.readouterr().out
-  assert "NEWLY FAILING on 1.0: x_test.py T.b" in out and "T.c" not in out
+  assert "NEWLY FAILING on 1.0: x_test.py T.b" in out and "T.d" not in out
 
 
 def test_upstream_tests_that_are_changed_on_purpose(base, project, capsys):
@@ -138,10 +137,51 @@ def test_upstream_needs_a_checkout(tmp_path):
     upstream.find_files(tmp_path, [])
   write(tmp_path / "tests" / "a_test.py", "")
   write(tmp_path / "tests" / "helper.py", "")
-  assert [p.name for p in upstream.find_files(tmp_path, [])] == ["a_test.py"]
+  assert upstream.find_files(tmp_path, []) == []
   assert len(upstream.find_files(tmp_path, ["tests/a_test.py"])) == 1
   with pytest.raises(MendError, match=r"no .*b_test\.py"):
     upstream.find_files(tmp_path, ["b_test"])
+
+
+def test_only_some_tests_of_a_file(tmp_path):
+  path = write(tmp_path / "x_test.py", """\
+    import unittest
+
+
+    class T(unittest.TestCase):
+      def test_a(self): pass
+      def test_b(self): pass
+    """)
+  outcomes = pytest_run.run_file(sys.executable, path, limit=60, env={},
+                                 only=["T.test_b"])
+  assert outcomes == {"T.test_b": Outcome("passed")}
+
+
+def test_memory_kinds_are_asked_for_on_cpu(tmp_path):
+  fake = "def test_device_matches(types):\n  return 'cpu' in types\n"
+  write(tmp_path / "jax" / "__init__.py", "")
+  write(tmp_path / "jax" / "_src" / "__init__.py", "")
+  write(tmp_path / "jax" / "_src" / "test_util.py", fake)
+  body = """\
+    import unittest
+    import jax._src.test_util as jtu
+
+
+    class T(unittest.TestCase):
+      def setUp(self):
+        if not jtu.test_device_matches(["tpu", "gpu"]):
+          self.skipTest("no memories on CPU")
+
+      def test_in_its_body(self):
+        self.assertFalse(jtu.test_device_matches(["tpu"]))
+    """
+  probes = bases.ROOT / "build" / "probes"
+  env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{probes}",
+         "PYTEST_PLUGINS": "memory_kinds"}
+  for name, status in (("memories_test", "passed"), ("x_test", "skipped")):
+    path = write(tmp_path / f"{name}.py", body)
+    outcomes = pytest_run.run_file(sys.executable, path, limit=60, env=env)
+    assert outcomes["T.test_in_its_body"].status == status, name
 
 
 def reproduction(body, tmp_path):
