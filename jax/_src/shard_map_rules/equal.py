@@ -15,50 +15,22 @@
 
 The result of ``all_gather``, and what is computed from it and from replicated
 values, is the same everywhere, although its type says that it varies (see
-``reps``). ``refine`` keeps that knowledge through the primitives of a
-function. Where ``out_specs`` ask for a replicated output, ``settle`` casts
-such a value to one: it computes nothing, and its transpose gives each device
-its share of the cotangent, the total divided by their number.
-
-A primitive with functions that stay as they are (``linear_call``) has one
-type for all operands and results; which of the results are the same on all
-devices is known one by one.
+``reps``). Where ``out_specs`` ask for a replicated output, such a value is cast
+to one. The cast computes nothing, and its transpose gives each device its
+share of the cotangent, the total divided by their number.
 """
 from __future__ import annotations
 
 import math
 
-from jax._src import ad_checkpoint
 from jax._src import core
-from jax._src import custom_derivatives
-from jax._src import pjit
 from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.lax import lax
-from jax._src.lax import parallel
 from jax._src.shard_map_rules import flow
-from jax._src.shard_map_rules import linear
 from jax._src.shard_map_rules import reps
 from jax.experimental import shard_map as sm
-
-# Their rules go through the function in them with types that remember.
-_KNOWN = {pjit.pjit_p, ad_checkpoint.remat_p, core.closed_call_p,
-          custom_derivatives.custom_vjp_call_jaxpr_p}
-_MAKERS = {parallel.all_gather_p, parallel.pbroadcast_p, sm.pbroadcast_p}
-
-
-def refine(mesh, prim, in_reps, out_reps, params):
-  """Returns the types of a primitive's outputs with what is the same added."""
-  makes = prim in _MAKERS or prim in linear.uniform
-  if prim in _KNOWN or not (
-      makes or any(isinstance(r, reps.Rep) for r in in_reps)):
-    return out_reps
-  flows = flow.infer(mesh.axis_names, prim, flow.from_reps(mesh, in_reps),
-                     params, len(out_reps))
-  return [reps.Rep(r, reps.equal(flow.to_rep(mesh, f)))
-          for r, f in zip(out_reps, flows)]
-
 
 def settle(mesh, outs, out_reps, wanted):
   """Casts outputs that are to be replicated, and are the same, to be so.

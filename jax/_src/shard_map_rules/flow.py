@@ -16,7 +16,7 @@
 Two things are known of a value, per mesh axis: whether it *varies*, which is
 its type in the rewrite and says how its cotangent is kept (a part on each
 device, or one total), and whether it may *differ* between devices, which is
-what ``out_specs`` and predicates ask for (see ``equal``). Both are unions, so
+what ``out_specs`` and predicates ask for (see ``reps``). Both are unions, so
 the type of a jaxpr's output is
 
     V(out) = made  |  union over the inputs i of (V(i) less what a reduction

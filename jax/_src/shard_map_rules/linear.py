@@ -25,7 +25,7 @@ both directions are left as they are: all operands and outputs get one type,
 which varies along the axes of every operand and of whatever the functions
 make vary. Collectives in them follow the convention of ``pmap``, where the
 transpose of a psum is a psum. Which outputs are the same on all devices
-nonetheless is known one by one (see ``equal``).
+nonetheless is known one by one (see ``reps``).
 """
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from jax._src.lax.control_flow import solves
 from jax._src.shard_map_rules import collectives as _  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import refine
 from jax._src.shard_map_rules import retype
 from jax.experimental import shard_map as sm
 
@@ -96,9 +97,6 @@ sm._check_rules[solves.linear_solve_p] = flow.check_rule(solves.linear_solve_p)
 sm._rewrite_rules[solves.linear_solve_p] = _linear_solve_rewrite
 
 
-uniform: set[core.Primitive] = set()
-
-
 def register_uniform(prim, functions):
   """Enters the rules of a primitive with functions that stay as they are.
 
@@ -126,7 +124,7 @@ def register_uniform(prim, functions):
     outs = prim.bind(*args, **params)
     return outs if prim.multiple_results else [outs], out_rep
 
-  uniform.add(prim)
+  refine.makers.add(prim)
   sm._check_rules[prim] = flow.check_rule(prim)
   sm._rewrite_rules[prim] = rewrite
 

@@ -40,6 +40,7 @@ from jax._src.lax.control_flow import loops
 from jax._src.shard_map_rules import collectives as _collectives  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import refine as _refine  # noqa: F401
 from jax._src.shard_map_rules import reps
 from jax._src.shard_map_rules import retype
 from jax.experimental import shard_map as sm
