@@ -26,10 +26,12 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 from jax.experimental import shard_map as shard_map_lib
 from jax.experimental import sparse
+from jax.experimental.ode import odeint
 from jax.experimental.shard_map import shard_map
 import jax.export
 import jax.numpy as jnp
 import jax.scipy as jsp
+import jax.scipy.sparse.linalg
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -167,7 +169,34 @@ LIBRARY = {
 
 
 def spd(x):
-  return x @ x.T + 2 * jnp.eye(2)
+  return x @ x.T + 2 * jnp.eye(len(x))
+
+
+def positive(x):
+  return jnp.abs(x) + .5
+
+
+# Of a device's part of x, which varies, and of r, which doesn't, both 4x4.
+MIXED = {
+    'odeint': lambda x, r: odeint(
+        lambda y, t, c: -y * c, r[0], jnp.linspace(0., 1., 3), x[0]),
+    'bcoo': lambda x, r: sparse.BCOO.fromdense(x, nse=16) @ r,
+    'bcoo_sampled': lambda x, r: sparse.bcoo_dot_general_sampled(
+        x, r, sparse.BCOO.fromdense(r, nse=16).indices,
+        dimension_numbers=(((1,), (0,)), ((), ()))),
+}
+MIXED_BEFORE = {
+    'gamma': lambda x, r: jax.random.gamma(
+        jax.random.key(r[0, 0].astype('int32')), positive(x)),
+    'cg': lambda x, r: jsp.sparse.linalg.cg(lambda v: spd(r) @ v, x[0])[0],
+    'solve': lambda x, r: jnp.linalg.solve(spd(r), x),
+    'solve_for_r': lambda x, r: jsp.linalg.cho_solve(
+        jsp.linalg.cho_factor(spd(x)), r),
+    'betaln': lambda x, r: jsp.special.betaln(positive(x), positive(r)),
+    'sort': lambda x, r: lax.sort((x, r, x * r), num_keys=2)[2],
+    'scatter': lambda x, r: r.at[jnp.argsort(x[0])].add(x),
+    'where': lambda x, r: jnp.where(x > 0, r, x * r),
+}
 
 
 @jtu.with_config(jax_numpy_dtype_promotion='standard')
@@ -193,6 +222,26 @@ class FunctionsTest(jtu.JaxTestCase):
   @parameterized.named_parameters(*[(f'_{k}', k) for k in sorted(LIBRARY)])
   def test_library(self, name):
     self.check(*LIBRARY[name])
+
+  def check_mixed(self, f):
+    rng = np.random.RandomState(0)
+    x, r = rng.randn(8, 4).astype('f'), rng.randn(4, 4).astype('f')
+    g = smap((P('i'), P()), P('i'))(f)
+    single = lambda x, r: jnp.concatenate([f(x[:4], r), f(x[4:], r)])
+    weighted = lambda y: jnp.sum(
+        jnp.sin(y) * np.cos(np.arange(y.size)).reshape(y.shape))
+    got, want = [jax.jit(jax.value_and_grad(
+        lambda x, r: weighted(k(x, r)), (0, 1)))(x, r) for k in (g, single)]
+    self.assertAllClose(got, want, rtol=1e-3, atol=1e-3, check_dtypes=False)
+
+  @parameterized.named_parameters(*[(f'_{k}', k) for k in sorted(MIXED)])
+  def test_new_mixed(self, name):
+    self.check_mixed(MIXED[name])
+
+  @parameterized.named_parameters(
+      *[(f'_{k}', k) for k in sorted(MIXED_BEFORE)])
+  def test_mixed(self, name):
+    self.check_mixed(MIXED_BEFORE[name])
 
   def test_custom_vmap(self):
     self.check(custom_vmapped, derivative=False)  # it has no transpose
@@ -221,6 +270,13 @@ class EffectsTest(jtu.JaxTestCase):
     f = smap((), P())(lambda: lax.rng_uniform(0., 1., (2,)))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(f)()
+
+  def test_infeed_varies(self):
+    shape = core.ShapedArray((2,), np.float32)
+    f = smap(P(), P())(lambda x: x + lax.infeed(
+        lax.create_token(x), shape=(shape,))[0][0])
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      jax.make_jaxpr(f)(np.ones(2, np.float32))
 
   def test_pgather(self):
     f = smap(P('i'), P('i'))(

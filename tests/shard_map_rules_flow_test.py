@@ -42,10 +42,14 @@ def summary(f, *args):
 
 
 def depends(out, axis):
-  """The inputs that an output varies with along an axis; 'made' for bit 0."""
+  """The inputs that an output varies with along an axis; 'made' for bit 0.
+
+  An input comes twice, where it decides also as 'if <input> differs'.
+  """
   mask = out.masks[AXES.index(axis)]
-  inputs = {i for i in range(mask.bit_length()) if mask >> (i + 1) & 1}
-  return inputs | ({'made'} if mask & 1 else set())
+  bits = [i for i in range(mask.bit_length()) if mask >> i & 1]
+  kind = lambda i: i // 2 if i % 2 else f'if {i // 2 - 1} differs'
+  return {kind(i) if i else 'made' for i in bits}
 
 
 class SummaryTest(jtu.JaxTestCase):
@@ -69,11 +73,23 @@ class SummaryTest(jtu.JaxTestCase):
                                        v[3]),
                             (a, b, c, d))
     a, b, c, d = summary(f, 1., 2., 3., 4., 5.)
-    self.assertEqual(depends(a, 'i'), {0, 1, 2, 4})
-    self.assertEqual(depends(b, 'i'), {1, 2, 4})
-    self.assertEqual(depends(c, 'i'), {2, 4})
+    # What decides is c and the limit: where these differ, not where they vary.
+    decides = {'if 2 differs', 'if 4 differs'}
+    self.assertEqual(depends(a, 'i'), {0, 1, 2} | decides)
+    self.assertEqual(depends(b, 'i'), {1, 2} | decides)
+    self.assertEqual(depends(c, 'i'), {2} | decides)
     self.assertEqual(depends(d, 'i'), {3})
     self.assertEqual(d.source, 3)
+
+  def test_one_operand_given_twice(self):
+    swap = lambda p, a, b: lax.cond(p > 0, lambda a, b: a, lambda a, b: b, a, b)
+    same, two, literals = summary(
+        lambda p, a, b: (swap(p, a, a), swap(p, a, b), swap(p, 1., 2.)),
+        1., 2., 3.)
+    self.assertEqual(same.source, 1)
+    self.assertEqual(depends(same, 'i'), {1})
+    self.assertEqual(depends(two, 'i'), {1, 2, 'if 0 differs'})
+    self.assertEqual(depends(literals, 'i'), {'if 0 differs'})
 
   def test_custom_rule_is_no_copy(self):
     f = jax.custom_vjp(lambda x: x)

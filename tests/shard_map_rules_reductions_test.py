@@ -18,6 +18,7 @@ import jax
 from jax import lax
 from jax._src import test_util as jtu
 from jax.experimental.shard_map import shard_map
+import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -78,6 +79,23 @@ class VmappedAxisTest(jtu.JaxTestCase):
     dx, dw = jax.jit(jax.grad(lambda x, w: f(x, w).sum(), (0, 1)))(x, w)
     self.assertAllClose(dx, np.full(8, 112.), check_dtypes=False)
     self.assertAllClose(dw, 28. * 28, check_dtypes=False)
+
+
+class ZeroCotangentTest(jtu.JaxTestCase):
+
+  def test_cast_with_a_zero_cotangent(self):
+    # What lstsq casts has a result without a cotangent.
+    spd = lambda r: r @ r.T + 3 * jnp.eye(4)
+    f = smap((P('i'), P()), P('i'))(
+        lambda x, r: jnp.linalg.lstsq(spd(r), x)[0])
+    rng = np.random.RandomState(0)
+    x, r = rng.randn(16, 4), rng.randn(4, 4)
+    x, r = x.astype(np.float32), r.astype(np.float32)
+    solve = lambda x, r: jnp.concatenate(
+        [jnp.linalg.solve(spd(r), b) for b in jnp.split(x, 4)])
+    grad = lambda f: jax.jit(jax.grad(
+        lambda x, r: jnp.sum(jnp.sin(f(x, r))), (0, 1)))(x, r)
+    self.assertAllClose(grad(f), grad(solve), rtol=1e-3, atol=1e-4)
 
 
 class GuardTest(jtu.JaxTestCase):

@@ -20,6 +20,9 @@ varying one, so that its transpose sums over the devices in the right place.
 The modules here complete both tables:
 
 * ``flow``: what every value's type depends on, each jaxpr looked at once;
+* ``reps``, ``refine``, ``equal``: values that vary and are the same everywhere;
+* ``proven``: outputs of a derivative that need no other proof;
+* ``nested``: a ``shard_map`` within another;
 * ``collectives``: how the named-axis primitives fit in;
 * ``loops``: ``while_loop`` and ``scan``;
 * ``branches``: ``cond`` and ``switch``;

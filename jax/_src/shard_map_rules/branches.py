@@ -14,11 +14,11 @@
 """Replication rules of cond and switch (jax#27664, jax#40823).
 
 An output varies along the axes along which it varies in some branch, and
-along those of the index, by which the devices choose; an output that is the
-same operand in every branch has that operand's type.
+along those along which the index may differ, by which the devices choose; an
+output that is the same operand in every branch has that operand's type.
 
-Where the index varies, the operands that a branch reads are cast to vary along
-the index's axes *before* the ``cond``. The transpose of the cast is a sum over
+Where the index may differ, the operands that a branch reads are cast to vary
+along those axes *before* the ``cond``. The transpose of the cast is a sum over
 devices; inside a branch it would be reached by some devices only. An operand
 that is merely handed through does not enter the ``cond`` at all, which leaves
 it replicated.
@@ -33,13 +33,21 @@ from jax._src.lax.control_flow import conditionals
 from jax._src.shard_map_rules import collectives as _collectives  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import reps
 from jax._src.shard_map_rules import retype
 from jax.experimental import shard_map as sm
 
 
-def _common_sources(summaries) -> list[int | None]:
+def _first(ops) -> list[int]:
+  """For each operand, where the same object is first among them."""
+  seen: dict[int, int] = {}
+  return [seen.setdefault(id(x), i) for i, x in enumerate(ops)]
+
+
+def _common_sources(summaries, first) -> list[int | None]:
   """Per output, the operand that every branch hands through, or None."""
-  per_output = zip(*[[f.source for f in s] for s in summaries])
+  per_output = zip(*[[None if f.source is None else first[f.source] for f in s]
+                     for s in summaries])
   return [s[0] if len(set(s)) == 1 else None for s in per_output]
 
 
@@ -48,24 +56,30 @@ def _cond(axes, ins, *, branches, **_):
   index, *ops = ins
   summaries = [flow.summarize(b.jaxpr, axes) for b in branches]
   per_branch = [flow.apply(s, ops) for s in summaries]
-  outs = [flow.union(axes, [index, *outs]) for outs in zip(*per_branch)]
+  decided = flow.deciding(axes, index)
+  outs = [flow.union(axes, [decided, *outs]) for outs in zip(*per_branch)]
   return [out if s is None else ops[s]
-          for out, s in zip(outs, _common_sources(summaries))]
+          for out, s in zip(outs, _common_sources(summaries, _first(ops)))]
 
 
 def _cond_rewrite(mesh, in_rep, index, *ops, branches, **params):
   index_rep, *ops_rep = in_rep
   axes = mesh.axis_names
-  outs = _cond(axes, flow.from_reps(mesh, in_rep), branches=branches)
+  index_flow, *flows = flow.from_reps(mesh, in_rep)
+  first = _first(ops)  # one value that is given twice is one operand
+  outs = _cond(axes, [index_flow, *(flows[i] for i in first)],
+               branches=branches)
   out_rep = [flow.to_rep(mesh, f) for f in outs]
-  decided = flow.varying(mesh, index_rep)
+  decided = flow.differing(mesh, index_rep)
   sources = [None] * len(out_rep)
   if decided:
-    sources = _common_sources([flow.summarize(b.jaxpr, axes) for b in branches])
+    sources = _common_sources(
+        [flow.summarize(b.jaxpr, axes) for b in branches], first)
     branches = [_drop_outputs(b, [s is not None for s in sources])
                 for b in branches]
     read = set().union(*map(_inputs_read, branches))
-    new_rep = [r & index_rep if i in read else r for i, r in enumerate(ops_rep)]
+    new_rep = [reps.less(r, decided) if i in read else r
+               for i, r in enumerate(ops_rep)]
   else:
     new_rep = ops_rep
   args = [flow.promote(mesh, *a) for a in zip(ops, ops_rep, new_rep)]

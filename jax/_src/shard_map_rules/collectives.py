@@ -14,9 +14,9 @@
 """Flow rules of the primitives that name mesh axes, and of plain calls.
 
 Of the collectives only a reduction over whole axes makes a value replicated;
-every other one is typed as varying along its axes, which costs precision for
-``all_gather`` (whose result is in fact the same everywhere) and keeps its
-transpose a ``reduce_scatter``.
+every other one is typed as varying along its axes. The result of
+``all_gather`` is the same everywhere all the same, and known to be: its type
+is about the cotangent, and keeps the transpose a ``reduce_scatter``.
 """
 from __future__ import annotations
 
@@ -47,9 +47,20 @@ def _reduction(axes_, ins, *, axes, axis_index_groups):
   return [flow.union(axes_, [f, made]) for f in ins]
 
 
-@flow.register(parallel.all_gather_p, parallel.all_to_all_p,
-               parallel.ppermute_p, parallel.reduce_scatter_p,
-               parallel.pbroadcast_p, parallel.ragged_all_to_all_p)
+@flow.register(parallel.all_gather_p)
+def _all_gather(axes, ins, *, axis_name, axis_index_groups, **_):
+  if axis_index_groups is not None:
+    return _exchange(axes, ins, axis_name=axis_name)
+  return flow.gathered(axes, flow.union(axes, ins), names(axis_name))
+
+
+@flow.register(parallel.pbroadcast_p)
+def _from_one_device(axes, ins, *, axis_name, **_):
+  return flow.gathered(axes, flow.union(axes, ins), names(axis_name))
+
+
+@flow.register(parallel.all_to_all_p, parallel.ppermute_p,
+               parallel.reduce_scatter_p, parallel.ragged_all_to_all_p)
 def _exchange(axes, ins, *, axis_name, **_):
   return flow.union(axes, [*ins, flow.made(axes, names(axis_name))])
 
@@ -67,8 +78,7 @@ def _axis_index(axes, ins, *, axis_name):
 
 @flow.register(sm.pbroadcast_p)
 def _pbroadcast(axes_, ins, *, axes, **_):
-  made = flow.made(axes_, axes)
-  return [flow.union(axes_, [f, made]) for f in ins]
+  return [flow.cast(axes_, f, axes) for f in ins]
 
 
 @flow.register(pjit.pjit_p)
@@ -127,3 +137,13 @@ def _platform_index(axes, ins, **_):
 def _debug_callback(axes, ins, **_):
   del axes, ins
   return []
+
+
+# The check asks what may differ, and finds no fault with a collective of a
+# value that is the same already: what differentiation makes of the rewritten
+# program (residuals of several branches share a place) can have coarser or
+# finer types than the program had.
+for _p in (sm.psum2_p, sm.pbroadcast_p, parallel.all_gather_p,
+           parallel.all_to_all_p, parallel.ppermute_p,
+           parallel.reduce_scatter_p):
+  sm._check_rules[_p] = flow.check_rule(_p)

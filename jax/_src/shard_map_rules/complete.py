@@ -18,8 +18,8 @@ There are four kinds beside those with a module of their own:
 * *standard*: the outputs depend on the operands and on nothing else;
 * *uniform*: the same, with functions inside (see ``linear``);
 * *everywhere*: the outputs may differ between any two devices, whatever the
-  operands, as for a kernel that can read its device's number, a callback with
-  effects, or a mutable array, which may be written to at any later time;
+  operands, as for a kernel that can read its device's number, what is fed in
+  to each, or a mutable array, which may be written to at any later time;
 * none, with a reason.
 
 ``pure_callback`` is standard: the function is pure, so that equal operands
@@ -109,7 +109,8 @@ standard(ad_checkpoint.name_p, pjit.reshard_p, debugging.inspect_sharding_p,
          custom_derivatives.unreachable_p, state_primitives.get_p,
          state_primitives.swap_p, state_primitives.addupdate_p,
          state_primitives.broadcast_to_p, core.freeze_p)
-everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p)
+everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p,
+           lax.infeed_p)
 _typed(lax.rng_uniform_p, lambda axes, ins, **_: flow.made(axes, axes))
 
 linear.register_uniform(custom_batching.custom_vmap_p,
@@ -146,13 +147,7 @@ def _run_call(trace, call_primitive, fun, tracers, params):
   return fun.call_wrapped(*tracers)
 
 
-def _nested(trace, prim, *args, **params):
-  del trace, args, params
-  lookup.missing(prim)
-
-
 sm.ShardMapTrace.process_call = _run_call
-sm.RewriteTrace.process_shard_map = _nested
 
 
 def _primitives(module) -> list[core.Primitive]:
@@ -219,7 +214,7 @@ lookup.reasons.update({
     'shard_to_full': "bound only while pjit is lowered",
     'global_array_to_host_local_array': _HOST,
     'host_local_array_to_global_array': _HOST,
-    'shard_map': "JAX has no check for a shard_map inside of another",
+    'shard_map': _METHOD,
     'xla_pmap': "JAX has no pmap inside a shard_map",
     **dict.fromkeys(
         ['assume_for_verification', 'atomic_cas', 'atomic_rmw', 'bitcast',

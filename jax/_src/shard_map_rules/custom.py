@@ -40,16 +40,18 @@ from jax._src.interpreters import ad
 from jax._src.interpreters import partial_eval as pe
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import reps
 from jax.experimental import shard_map as sm
 
 _ZEROS = (ad_util.SymbolicZero, ad.Zero)
 
 
-def _apart(mesh, vals, reps):
+def _apart(mesh, vals, in_reps):
   """Casts arguments to vary along the axes of the divergent regions."""
   axes = divergence.axes()
-  new_reps = [r - axes for r in reps]
-  return [flow.promote(mesh, *a) for a in zip(vals, reps, new_reps)], new_reps
+  new_reps = [reps.less(r, axes) for r in in_reps]
+  vals = [flow.promote(mesh, *a) for a in zip(vals, in_reps, new_reps)]
+  return vals, new_reps
 
 
 def _stored(thunk):
@@ -68,40 +70,45 @@ def _trace_rewritten(f, tag, mesh, in_reps, args):
             else sm.RewriteTracer(t, r, a) for a, r in zip(args, in_reps)]
     with core.set_current_trace(t):
       outs = f(*args)
-    vals, reps = util.unzip2(
+    vals, out_reps = util.unzip2(
         (x, None) if isinstance(x, _ZEROS) else t.to_val_rep_pair(x)
         for x in outs)
-  return list(vals), list(reps)
+  return list(vals), list(out_reps)
 
 
 def _match(mesh, x, src, dst):
-  return x if src is None else flow.promote(mesh, x, src, dst & src)
+  return x if src is None else flow.promote(mesh, x, src, dst)
 
 
 @lu.transformation_with_aux2
 def _rewrite_jvp(f, store, tag, mesh, in_reps, primal_reps, *args):
-  vals, reps = _trace_rewritten(f, tag, mesh, in_reps * 2, args)
-  primals, tangents = util.split_list(reps, [len(reps) // 2])
+  vals, out_reps = _trace_rewritten(f, tag, mesh, in_reps * 2, args)
+  primals, tangents = util.split_list(out_reps, [len(out_reps) // 2])
   known = _stored(primal_reps) or primals
-  dst = [p & k if t is None else p & k & t
-         for p, k, t in zip(primals, known, tangents)]
+  dst = [reps.meet(*[r for r in rs if r is not None])
+         for rs in zip(primals, known, tangents)]
   store.store(dst)
-  return [_match(mesh, *a) for a in zip(vals, reps, dst * 2)]
+  return [_match(mesh, *a) for a in zip(vals, out_reps, dst * 2)]
 
 
 @lu.transformation_with_aux2
 def _rewrite_fwd(f, store, tag, mesh, in_reps, primal_reps, *args):
   # The arguments alternate with flags that say which are differentiated.
   in_reps = [r_ for r in in_reps for r_ in (r, None)]
-  vals, reps = _trace_rewritten(f, tag, mesh, in_reps, args)
+  vals, out_reps = _trace_rewritten(f, tag, mesh, in_reps, args)
   known = _stored(primal_reps)
   if known is not None:
-    num_res = len(reps) - len(known)
-    dst = reps[:num_res] + [r & k for r, k in zip(reps[num_res:], known)]
-    vals = [_match(mesh, *a) for a in zip(vals, reps, dst)]
-    reps = dst
-  store.store(reps)
+    dst = _with_primals(out_reps, known)
+    vals = [_match(mesh, *a) for a in zip(vals, out_reps, dst)]
+    out_reps = dst
+  store.store(out_reps)
   return vals
+
+
+def _with_primals(out_reps, known):
+  """The types of fwd's outputs, given those of the primal function's."""
+  num_res = len(out_reps) - len(known)
+  return [*out_reps[:num_res], *map(reps.meet, out_reps[num_res:], known)]
 
 
 def _rewrite_bwd(bwd, mesh, in_reps, reps_dst, num_outs):
@@ -115,10 +122,10 @@ def _rewrite_bwd(bwd, mesh, in_reps, reps_dst, num_outs):
     num_outs: function that returns the number of primal outputs.
   """
   def new_bwd(*args):
-    vals, reps = _trace_rewritten(
+    vals, out_reps = _trace_rewritten(
         bwd.call_wrapped, core.TraceTag(), mesh, in_reps(), args)
     return [x if r is None else sm._match_replication(r, dst, x)
-            for x, r, dst in zip(vals, reps, reps_dst)]
+            for x, r, dst in zip(vals, out_reps, reps_dst)]
   new_bwd = divergence.remembered(new_bwd)
   new_bwd.out_reps = lambda: in_reps()[-num_outs():] if num_outs() else []
   return lu.wrap_init(new_bwd, debug_info=bwd.debug_info)
@@ -172,11 +179,9 @@ def _staged_vjp_rewrite(mesh, in_rep, *args, **params):
   @divergence.remembered
   def rewrite_fwd(*zeros):
     fwd = core.ClosedJaxpr(*params['fwd_jaxpr_thunk'](*zeros))
-    new, reps = sm._replication_rewrite_nomatch(mesh, fwd, arg_rep)
-    num_res = len(reps) - len(out_rep)
-    dst = [*reps[:num_res],
-           *[r & k for r, k in zip(reps[num_res:], out_rep)]]
-    if dst != list(reps):
+    new, found = sm._replication_rewrite_nomatch(mesh, fwd, arg_rep)
+    dst = _with_primals(found, out_rep)
+    if dst != list(found):
       new = sm._replication_rewrite_match(mesh, fwd, arg_rep, dst)
     fwd_reps.append(dst)
     return new.jaxpr, new.consts
@@ -202,8 +207,8 @@ def _custom_lin(axes, ins, *, bwd, **_):
 
 def _run_primal(trace, fun, tracers):
   """Eager evaluation of a call whose derivative rule is not needed."""
-  vals, reps = util.unzip2(map(trace.to_val_rep_pair, tracers))
-  outs, out_reps = sm._run_shmap(fun, trace.mesh, trace.auto, vals, reps,
+  vals, in_reps = util.unzip2(map(trace.to_val_rep_pair, tracers))
+  outs, out_reps = sm._run_shmap(fun, trace.mesh, trace.auto, vals, in_reps,
                                  trace.check, trace.context_mesh)
   return [sm.ShardMapTracer(trace, r, x) for r, x in zip(out_reps, outs)]
 

@@ -13,30 +13,35 @@
 # limitations under the License.
 """What the replication type of each output of a jaxpr depends on.
 
-The varying axes of a value are a union, so the type of a jaxpr's output is
+Two things are known of a value, per mesh axis: whether it *varies*, which is
+its type in the rewrite and says how its cotangent is kept (a part on each
+device, or one total), and whether it may *differ* between devices, which is
+what ``out_specs`` and predicates ask for (see ``reps``). Both are unions, so
+the type of a jaxpr's output is
 
     V(out) = made  |  union over the inputs i of (V(i) less what a reduction
                       over devices removed on the way)
 
 and each mesh axis can be treated by itself: along one axis an output varies
 if the jaxpr makes it vary (``axis_index``), or if one of a set of inputs
-does. A ``Flow`` holds, per axis, that set as the bits of an integer: bit 0
-for "made here", bit i + 1 for input i. ``summarize`` computes the flows of a
-jaxpr's outputs in one pass and remembers them by jaxpr. A loop's fixpoint
-then iterates on the summary of its body and never on the body, so typing
-visits each equation of a program once, whatever the depth of nesting and the
-number of iterations (jax#27664).
+does. A ``Flow`` holds that set, per axis, as the bits of an integer: bit 0
+for "made here", then two bits for each input, for "if it varies" and "if it
+may differ". ``summarize`` computes the flows of a jaxpr's outputs in one pass
+and remembers them by jaxpr. A loop's fixpoint then iterates on the summary of
+its body and never on the body, so typing visits each equation of a program
+once, whatever the depth of nesting and the number of iterations (jax#27664).
 
 The same rules, called with flows that say "varies" or "does not" (bit 0 set
 or clear), type a primitive whose operands' types are known; ``check_rule``
-makes check rules of shard_map out of them in that way.
+makes check rules of shard_map out of them in that way. The check asks what
+may differ.
 
 Limits: where the type rule of a primitive is known only through shard_map's
 table of check rules (a primitive of a library, say), its outputs are taken to
 vary with every operand, and along the axes along which the rule makes them
 vary when no operand does.
-Cost: a bitwise operation on integers of as many bits as the jaxpr has inputs
-for each operand of each equation, per mesh axis.
+Cost: two bitwise operations on integers of twice as many bits as the jaxpr
+has inputs for each operand of each equation, per mesh axis.
 """
 from __future__ import annotations
 
@@ -46,6 +51,7 @@ from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src import util
+from jax._src.shard_map_rules import reps
 from jax.experimental import shard_map as sm
 
 MADE = 1  # bit 0 of a mask: varies whatever the inputs do
@@ -55,7 +61,8 @@ class Flow(NamedTuple):
   """The dependence of one value's type.
 
   Attributes:
-    masks: per mesh axis, the bits of the inputs it varies with.
+    masks: per mesh axis, the bits of the inputs it varies with; then, per
+      mesh axis again, the bits of the inputs with which it may differ.
     source: index of the input that the value is an untouched copy of, or
       None.
   """
@@ -78,16 +85,16 @@ def register(*primitives):
 
 
 def constant(axes) -> Flow:
-  return Flow((0,) * len(axes))
+  return Flow((0,) * (2 * len(axes)))
 
 
 def made(axes, names) -> Flow:
   """The flow of a value that varies along `names` by itself."""
-  return Flow(tuple(MADE if a in names else 0 for a in axes))
+  return Flow(2 * tuple(MADE if a in names else 0 for a in axes))
 
 
 def union(axes, flows: Sequence[Flow]) -> Flow:
-  masks = [0] * len(axes)
+  masks = [0] * (2 * len(axes))
   for f in flows:
     masks = [m | n for m, n in zip(masks, f.masks)]
   return Flow(tuple(masks))
@@ -95,7 +102,29 @@ def union(axes, flows: Sequence[Flow]) -> Flow:
 
 def without(axes, flow: Flow, names) -> Flow:
   """The flow of a value that a reduction over `names` made replicated."""
-  return Flow(tuple(0 if a in names else m for a, m in zip(axes, flow.masks)))
+  return Flow(tuple(0 if a in names else m
+                    for a, m in zip([*axes, *axes], flow.masks)))
+
+
+def cast(axes, flow: Flow, names) -> Flow:
+  """The flow of a value that was cast to vary along `names`."""
+  varies, differs = halves(axes, flow)
+  varies = [m | MADE if a in names else m for a, m in zip(axes, varies)]
+  return Flow((*varies, *differs))
+
+
+def gathered(axes, flow: Flow, names) -> Flow:
+  """The flow of a value that varies along `names` and is the same there."""
+  return cast(axes, without(axes, flow, names), names)
+
+
+def deciding(axes, flow: Flow) -> Flow:
+  """The flow of what a predicate decides: it varies where that differs."""
+  return Flow(2 * halves(axes, flow)[1])
+
+
+def halves(axes, flow: Flow):
+  return flow.masks[:len(axes)], flow.masks[len(axes):]
 
 
 def infer(axes, prim, ins: Sequence[Flow], params, num_outs: int):
@@ -114,30 +143,34 @@ def _by_check_rule(axes, prim, ins, params) -> Flow:
     return union(axes, ins)
   # A rule that someone else registered: ask it what varies out of nothing.
   everywhere = set(axes)
-  reps = rule(_Axes(axes), *[everywhere] * len(ins), **params)
-  reps = reps if isinstance(reps, (list, tuple)) else [reps]
-  kept = everywhere.intersection(*[r for r in reps if r is not None])
+  mesh = Axes(axes, dict.fromkeys(axes, 1))
+  outs = rule(mesh, *[everywhere] * len(ins), **params)
+  outs = outs if isinstance(outs, (list, tuple)) else [outs]
+  kept = everywhere.intersection(*[r for r in outs if r is not None])
   return union(axes, [*ins, made(axes, everywhere - kept)])
 
 
-class _Axes:
-  """Stands for the mesh in a check rule, most of which read nothing else."""
-
-  def __init__(self, axes):
-    self.axis_names = axes
-    self.shape = dict.fromkeys(axes, 1)
+class Axes(NamedTuple):
+  """Stands for the mesh in a rule, most of which read nothing else."""
+  axis_names: tuple[Any, ...]
+  shape: dict[Any, int]
 
 
 @util.weakref_lru_cache
 def summarize(jaxpr: core.Jaxpr, axes: tuple[Any, ...]) -> list[Flow]:
   """Returns the flows of the outputs of `jaxpr` over the mesh axes `axes`."""
-  none = constant(axes)
-  env = {v: Flow((2 << i,) * len(axes), i) for i, v in enumerate(jaxpr.invars)}
-  read = lambda x: env.get(x, none) if isinstance(x, core.Var) else none
+  n = len(axes)
+  env = {v: Flow((2 << 2 * i,) * n + (4 << 2 * i,) * n, i)
+         for i, v in enumerate(jaxpr.invars)}
+  def read(x):  # two variables or literals never share an object
+    if isinstance(x, core.Var) and x in env:
+      return env[x]
+    return constant(axes)
+
   for e in jaxpr.eqns:
     outs = infer(axes, e.primitive, [read(x) for x in e.invars], e.params,
                  len(e.outvars))
-    env.update(util.safe_zip(e.outvars, outs))
+    env.update((v, Flow(*out)) for v, out in util.safe_zip(e.outvars, outs))
   return [read(x) for x in jaxpr.outvars]
 
 
@@ -152,7 +185,10 @@ def _gather(mask: int, ins: Sequence[Flow], k: int) -> int:
   acc, mask = mask & MADE, mask >> 1
   while mask:
     low = mask & -mask
-    acc |= ins[low.bit_length() - 1].masks[k]
+    i, differs = divmod(low.bit_length() - 1, 2)
+    masks = ins[i].masks
+    n = len(masks) // 2
+    acc |= masks[k % n + n * differs]
     mask ^= low
   return acc
 
@@ -164,27 +200,33 @@ def call(axes, jaxpr: core.Jaxpr, ins: Sequence[Flow]) -> list[Flow]:
 # Between the types of shard_map, sets of axes along which a value is
 # replicated (None for a constant), and flows.
 
-def from_reps(mesh, reps) -> list[Flow]:
+def from_reps(mesh, in_rep) -> list[Flow]:
   axes = mesh.axis_names
-  return [Flow(tuple(MADE if r is not None and a not in r else 0 for a in axes),
-               i) for i, r in enumerate(reps)]
+  masks = lambda r: tuple(
+      MADE if r is not None and a not in r else 0 for a in axes)
+  return [Flow(masks(r) + masks(reps.equal(r)), i)
+          for i, r in enumerate(in_rep)]
 
 
 def to_rep(mesh, flow: Flow) -> set[Any]:
-  return {a for a, m in zip(mesh.axis_names, flow.masks) if not m}
+  axes = mesh.axis_names
+  rep, same = [{a for a, m in zip(axes, masks) if not m}
+               for masks in halves(axes, flow)]
+  return rep if rep == same else reps.Rep(rep, same)
 
 
-def varying(mesh, rep) -> set[Any]:
-  return set() if rep is None else set(mesh.axis_names) - rep
+def differing(mesh, rep) -> set[Any]:
+  """The axes along which a value of type `rep` may differ."""
+  return set() if rep is None else set(mesh.axis_names) - reps.equal(rep)
 
 
 def check_rule(prim):
   """Returns the check rule of shard_map that a flow rule amounts to."""
-  def rule(mesh, *in_rep, **params):
+  def rule(mesh, /, *in_rep, **params):
     outs = flow_rules[prim](mesh.axis_names, from_reps(mesh, in_rep), **params)
     if isinstance(outs, Flow):
-      return to_rep(mesh, outs)
-    return [to_rep(mesh, f) for f in outs]
+      return set(reps.equal(to_rep(mesh, outs)))
+    return [set(reps.equal(to_rep(mesh, f))) for f in outs]
   return rule
 
 

@@ -24,7 +24,8 @@ row-block matrix, a distributed dot product) has a replicated solution.
 both directions are left as they are: all operands and outputs get one type,
 which varies along the axes of every operand and of whatever the functions
 make vary. Collectives in them follow the convention of ``pmap``, where the
-transpose of a psum is a psum.
+transpose of a psum is a psum. Which outputs are the same on all devices
+nonetheless is known one by one (see ``reps``).
 """
 from __future__ import annotations
 
@@ -35,6 +36,7 @@ from jax._src.lax.control_flow import solves
 from jax._src.shard_map_rules import collectives as _  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import refine
 from jax._src.shard_map_rules import retype
 from jax.experimental import shard_map as sm
 
@@ -100,23 +102,29 @@ def register_uniform(prim, functions):
 
   Args:
     prim: the primitive.
-    functions: function from its parameters to the jaxprs that it may run.
+    functions: function from its parameters to the jaxprs that it may run; the
+      first is the one whose results it returns.
   """
   def rule(axes, ins, **params):
-    outs = [f for j in functions(params)
+    used = functions(params)
+    made = [f for j in used
             for f in flow.call(axes, j, [flow.constant(axes)] * len(j.invars))]
-    return flow.union(axes, [*ins, *outs])
+    varies = flow.halves(axes, flow.union(axes, [*ins, *made]))[0]
+    return [flow.Flow((*varies, *flow.halves(axes, f)[1]))
+            for f in flow.call(axes, used[0], ins)]
   flow.flow_rules[prim] = rule
 
   def rewrite(mesh, in_rep, *args, **params):
     divergence.refuse_within(prim, functions(params))
-    out = rule(mesh.axis_names, flow.from_reps(mesh, in_rep), **params)
-    out_rep = flow.to_rep(mesh, out)
-    args = [flow.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
+    flows = rule(mesh.axis_names, flow.from_reps(mesh, in_rep), **params)
+    out_rep = [flow.to_rep(mesh, f) for f in flows]
+    # They all vary alike; without results there is nothing to agree with.
+    dst = out_rep[0] if out_rep else set(mesh.axis_names)
+    args = [flow.promote(mesh, x, r, dst) for x, r in zip(args, in_rep)]
     outs = prim.bind(*args, **params)
-    outs = outs if prim.multiple_results else [outs]
-    return outs, [out_rep] * len(outs)
+    return outs if prim.multiple_results else [outs], out_rep
 
+  refine.makers.add(prim)
   sm._check_rules[prim] = flow.check_rule(prim)
   sm._rewrite_rules[prim] = rewrite
 

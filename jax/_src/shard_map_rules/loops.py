@@ -17,7 +17,7 @@ The types of a loop's carry are the least ones with: a carry varies along
 
 * the axes along which its initial value varies;
 * the axes along which the body's output for it varies, given those types;
-* in a ``while_loop``, the axes along which the predicate varies, because the
+* in a ``while_loop``, the axes along which the predicate may differ: the
   devices then leave the loop at different times. A carry that the body
   returns untouched is the same after any number of iterations, and is left
   out.
@@ -40,6 +40,8 @@ from jax._src.lax.control_flow import loops
 from jax._src.shard_map_rules import collectives as _collectives  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import refine as _refine  # noqa: F401
+from jax._src.shard_map_rules import reps
 from jax._src.shard_map_rules import retype
 from jax.experimental import shard_map as sm
 
@@ -68,7 +70,7 @@ def loop_flows(axes, consts, init, xs, body, cond=None) -> LoopFlows:
   while True:
     outs = flow.apply(body, [*consts, *carry, *xs])
     predicate = cond(carry) if cond else None
-    decided = [predicate] if cond else []
+    decided = [flow.deciding(axes, predicate)] if cond else []
     new = [c if k else flow.union(axes, [c, o, *decided])
            for c, o, k in util.safe_zip(carry, outs[:len(init)], kept)]
     if all(n.masks == c.masks for n, c in zip(new, carry)):
@@ -97,13 +99,13 @@ def _while_rewrite(mesh, in_rep, *args, cond_nconsts, cond_jaxpr, body_nconsts,
   found = _while_flows(mesh.axis_names, flow.from_reps(mesh, in_rep),
                        cond_jaxpr=cond_jaxpr, body_jaxpr=body_jaxpr, **params)
   carry_rep = [flow.to_rep(mesh, f) for f in found.carry]
-  predicate = flow.to_rep(mesh, found.predicate)
+  decided = flow.differing(mesh, flow.to_rep(mesh, found.predicate))
   num_consts = sum(sizes)
-  const_rep = [r & predicate for r in in_rep[:num_consts]]
+  const_rep = [reps.less(r, decided) for r in in_rep[:num_consts]]
   args = util.safe_map(flow.promote, [mesh] * len(args), args, in_rep,
                        [*const_rep, *carry_rep])
   cond_rep, body_rep = util.split_list(const_rep, [cond_nconsts])
-  with divergence.region('lax.while_loop', flow.varying(mesh, predicate)):
+  with divergence.region('lax.while_loop', decided):
     cond_jaxpr, _ = sm._replication_rewrite_nomatch(
         mesh, cond_jaxpr, [*cond_rep, *carry_rep])
     body_jaxpr = retype.closed_jaxpr(

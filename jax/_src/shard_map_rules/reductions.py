@@ -20,11 +20,15 @@ first, as an ordinary reduction.
 Within ``axis_index_groups`` the result is the same in each group only, and so
 varies along the axis. The transpose of such a psum is a psum over the same
 groups.
+
+A cotangent that is a symbolic zero stays one, in the transposes of the two
+primitives that the rewrite inserts.
 """
 from __future__ import annotations
 
 import functools
 
+from jax._src.interpreters import ad
 from jax._src.lax import lax
 from jax._src.lax import parallel
 from jax._src.shard_map_rules import collectives
@@ -42,6 +46,15 @@ def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
     args = [positional_reduce(x, positional) for x in args]
   if not named:
     return args, list(in_rep)
+  outer = tuple(a for a in named if a not in mesh.axis_names)
+  if outer:  # axes of an outer shard_map, which rewrites this in its turn
+    if axis_index_groups is not None and len(outer) < len(named):
+      raise NotImplementedError(
+          f"{prim}: axis_index_groups over axes of two shard_maps, {named}")
+    args = prim.bind(*args, axes=outer, axis_index_groups=axis_index_groups)
+    named = tuple(a for a in named if a in mesh.axis_names)
+    if not named:
+      return args, list(in_rep)
   args = [flow.promote(mesh, x, r, r - set(named))
           for x, r in zip(args, in_rep)]
   grouped = axis_index_groups is not None
@@ -59,3 +72,16 @@ for _p, _reduce, _named in (
 sm._check_rules[parallel.psum_p] = flow.check_rule(parallel.psum_p)
 for _p in (parallel.pmin_p, parallel.pmax_p):
   sm._check_rules[_p] = flow.check_rule(_p)
+
+
+def _transpose(transposed, cts, *args, **params):
+  del args
+  zeros = [isinstance(ct, ad.Zero) for ct in cts]
+  rest = [ct for ct, zero in zip(cts, zeros) if not zero]
+  outs = iter(transposed.bind(*rest, **params) if rest else ())
+  return [ct if zero else next(outs) for ct, zero in zip(cts, zeros)]
+
+
+for _p, _transposed in ((sm.psum2_p, sm.pbroadcast_p),
+                        (sm.pbroadcast_p, sm.psum2_p)):
+  ad.primitive_transposes[_p] = functools.partial(_transpose, _transposed)

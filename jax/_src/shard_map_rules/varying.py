@@ -11,11 +11,16 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Replication rules of ``jax.lax.pvary``, a ``pbroadcast`` in the rewrite."""
+"""Replication rules of ``jax.lax.pvary``, a ``pbroadcast`` in the rewrite.
+
+The value stays the same on all devices, but it was said to vary, and as in JAX
+0.6 ``out_specs`` may then not ask for a replicated one.
+"""
 from __future__ import annotations
 
 from jax._src.lax import pvary
 from jax._src.shard_map_rules import flow
+from jax._src.shard_map_rules import reps
 from jax.experimental import shard_map as sm
 
 
@@ -26,7 +31,10 @@ def _pvary(axes_, ins, *, axes):
 
 def _rewrite(mesh, in_rep, x, *, axes):
   rep, = in_rep
-  dst = rep - set(axes)
+  dst = reps.Rep(rep - set(axes), reps.equal(rep) - set(axes))
+  outer = tuple(a for a in axes if a not in mesh.axis_names)
+  if outer:
+    x = pvary.pvary_p.bind(x, axes=outer)
   return [flow.promote(mesh, x, rep, dst)], [dst]
 
 

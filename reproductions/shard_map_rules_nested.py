@@ -1,0 +1,44 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A shard_map within another, with check_rep=True."""
+import unittest
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27664"
+
+
+def nested_shard_map():
+  """a shard_map over the auto axes of another one, and its gradient"""
+  if jax.__version_info__ >= (0, 6):
+    raise unittest.SkipTest("check_rep's rules are of the 0.5 line")
+  from jax.experimental.shard_map import shard_map
+  P = jax.sharding.PartitionSpec
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
+                           ('i', 'j'))
+  inner = shard_map(lambda x: x * lax.psum(x.sum(), 'j'), mesh=mesh,
+                    in_specs=P('j'), out_specs=P('j'))
+  f = shard_map(lambda x: inner(x), mesh=mesh, in_specs=P('i'),
+                out_specs=P('i'), auto=frozenset({'j'}))
+  x = np.arange(8., dtype=np.float32)
+  try:
+    dx = jax.jit(jax.grad(lambda x: jnp.sum(f(x))))(x)
+  except AttributeError as e:
+    raise AssertionError(str(e)) from None
+  want = np.repeat([2 * x[:4].sum(), 2 * x[4:].sum()], 4)
+  assert np.allclose(dx, want), f'{dx}, not {want}'
+  return "works, with the gradient of one device"

@@ -1,0 +1,45 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gradients of accepted functions, in shard_map with check_rep=True."""
+import unittest
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27664"
+
+
+def grad_of_branches_in_a_loop():
+  """jax.grad of branches in a loop is accepted where the function is"""
+  if jax.__version_info__ >= (0, 6):
+    raise unittest.SkipTest("check_rep's rules are of the 0.5 line")
+  from jax.experimental.shard_map import shard_map
+  P = jax.sharding.PartitionSpec
+
+  def f(x, w):
+    def body(c, _):
+      return lax.cond(w > .5, lambda a, b: (a, b * jnp.sin(w)),
+                      lambda a, b: (a * jnp.sin(x), b), *c), None
+    return lax.scan(body, (x, w), None, length=3)[0]
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ('i',))
+  g = shard_map(f, mesh=mesh, in_specs=(P('i'), P()), out_specs=(P('i'), P()))
+  try:
+    dw = jax.jit(jax.grad(lambda w: g(jnp.ones(4), w)[1]))(1.)
+  except Exception as e:  # pylint: disable=broad-except
+    raise AssertionError(f'{type(e).__name__}: {str(e)[:80]}') from None
+  want = np.sin(1) ** 3 + 3 * np.sin(1) ** 2 * np.cos(1)
+  assert np.allclose(dw, want, rtol=1e-4), f'{dw}, not {want}'
+  return f"accepted, gradient {float(dw):.4f}"

@@ -1,0 +1,141 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gradients are accepted where the function is: residuals of branches."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax.experimental.shard_map import shard_map
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+X = np.linspace(.5, 1.5, 8, dtype=np.float32)
+W = np.array([.75, 1.25], np.float32)
+
+
+def smap(f, in_specs, out_specs, shape=(4,)):
+  mesh = Mesh(np.array(jax.devices()[:np.prod(shape)]).reshape(shape),
+              ('i', 'j')[:len(shape)])
+  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+# Of a device's part of x and of w; the results vary and don't. The residuals
+# sin(w) and sin(x) of the two branches don't change in the loop.
+
+def output_of_one_branch(x, w):
+  def body(c, _):
+    return lax.cond(w[0] > .5, lambda a, b: (a, b * jnp.sin(w)),
+                    lambda a, b: (a * jnp.sin(x), b), *c), None
+  return lax.scan(body, (x, w), None, length=3)[0]
+
+
+def cast_in_one_branch(x, w):
+  def body(c, _):
+    return lax.cond(w[0] > .5, lambda a, b: (a * jnp.sin(w), b * jnp.sin(w)),
+                    lambda a, b: (a * jnp.sin(x), b), *c), None
+  return lax.scan(body, (x, w), None, length=3)[0]
+
+
+def nested(x, w):
+  def body(c, _):
+    return lax.switch(jnp.int32(w[0] * 3), [
+        lambda a, b: (a * jnp.sin(w), jnp.cos(b)),
+        lambda a, b: (a * jnp.sin(x), b * w),
+        lambda a, b: lax.cond(w[1] > .5, lambda: (jnp.sin(a), b * w),
+                              lambda: (a * w, jnp.sin(b)))], *c), None
+  return lax.scan(body, (x, w), None, length=2)[0]
+
+
+FUNCTIONS = {f.__name__: f
+             for f in (output_of_one_branch, cast_in_one_branch, nested)}
+
+
+def loss(g):
+  return lambda x, w: sum(jnp.sum(jnp.sin(o)) for o in g(x, w))
+
+
+class GradientTest(jtu.JaxTestCase):
+
+  def single(self, f):
+    def g(x, w):
+      outs = [f(part, w) for part in jnp.split(x, 4)]
+      return jnp.concatenate([o[0] for o in outs]), outs[0][1]
+    return g
+
+  @parameterized.named_parameters(*[(f'_{k}', k) for k in sorted(FUNCTIONS)])
+  def test_grad(self, name):
+    f = FUNCTIONS[name]
+    g = smap(f, (P('i'), P()), (P('i'), P()))
+    self.assertAllClose(
+        jax.jit(jax.grad(loss(g), (0, 1)))(X, W),
+        jax.jit(jax.grad(loss(self.single(f)), (0, 1)))(X, W), rtol=1e-4)
+
+  @parameterized.named_parameters(
+      ('jit', jax.jit), ('remat', jax.checkpoint),
+      ('linearize', lambda g: lambda *a: jax.linearize(g, *a)[0]))
+  def test_grad_of(self, transform):
+    f = cast_in_one_branch
+    g = transform(smap(f, (P('i'), P()), (P('i'), P())))
+    self.assertAllClose(
+        jax.jit(jax.grad(loss(g), (0, 1)))(X, W),
+        jax.jit(jax.grad(loss(self.single(f)), (0, 1)))(X, W), rtol=1e-4)
+
+  def test_vmap_of_grad_on_two_axes(self):
+    f = output_of_one_branch
+    g = smap(f, (P('i'), P()), (P('i'), P()), (4, 2))
+    xs = np.stack([X, X + 1])
+    grads = lambda g: jax.vmap(jax.grad(loss(g), (0, 1)), (0, None))
+    self.assertAllClose(jax.jit(grads(g))(xs, W),
+                        jax.jit(grads(self.single(f)))(xs, W), rtol=1e-4)
+
+  def test_eager_grad(self):
+    f = output_of_one_branch
+    g = smap(f, (P('i'), P()), (P('i'), P()))
+    self.assertAllClose(
+        jax.grad(loss(g), (0, 1))(X, W),
+        jax.grad(loss(self.single(f)), (0, 1))(X, W), rtol=1e-4)
+
+
+class TangentTest(jtu.JaxTestCase):
+
+  def test_tangent_that_varies_is_refused(self):
+    @jax.custom_jvp
+    def f(w):
+      return jnp.sin(w)
+
+    @f.defjvp
+    def _(primals, tangents):
+      scale = 1. + lax.axis_index('i').astype('float32')
+      return f(*primals), tangents[0] * scale
+
+    def jvp(h):
+      g = smap(lambda w: h(w), P(), P())
+      self.assertAllClose(jax.jit(g)(W), np.sin(W), rtol=1e-5)
+      jax.make_jaxpr(lambda w: jax.jvp(g, (w,), (w,)))(W)
+    with self.assertRaisesRegex(ValueError, "out_specs"):
+      jvp(f)
+    with self.assertRaisesRegex(
+        ValueError, "the tangent of an output.*varies over mesh axis 'i'"):
+      jvp(jax.jit(f))  # when the rule runs, the function has been accepted
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
