@@ -149,7 +149,8 @@ def table():
       hypot logaddexp logaddexp2 mod remainder fmod floor_divide true_divide
       copysign nextafter heaviside ldexp_ equal less greater_equal isclose
       convolve correlate dot inner outer kron vdot cross_ polyadd polymul
-      polyval divmod float_power append allclose array_equal tensordot_ polysub'''
+      polyval divmod float_power append allclose array_equal tensordot_
+      polysub'''
   t.update(unary('jnp', jnp, two, 'VV'))
   t.update(unary('jnp', jnp, 'matmul dot vdot inner kron tensordot', 'MM'))
   t.update(unary('jnp.linalg', jnp.linalg, '''
@@ -168,7 +169,8 @@ def table():
       mish identity tanh'''))
   t.update(unary('special', jsp.special, '''
       erf erfc erfinv expit logit gammaln gamma digamma entr exp1 expi i0 i0e
-      i1 i1e log_ndtr log_softmax logsumexp ndtr ndtri softmax spence factorial'''))
+      i1 i1e log_ndtr log_softmax logsumexp ndtr ndtri softmax spence
+      factorial'''))
   t.update(unary('special', jsp.special, '''
       betaln beta xlogy xlog1py zeta gammainc gammaincc rel_entr kl_div
       poch'''.replace('zeta', ''), 'VV'))
