@@ -66,7 +66,6 @@ SAMPLERS = {
 # They have always taken a shared key.
 OTHERS = {
     'poisson': lambda k, a: random.poisson(k, a),
-    'binomial': lambda k, a: random.binomial(k, 10., a / 3.),
     'uniform': lambda k, a: random.uniform(k, a.shape, minval=a, maxval=3.),
     'categorical': lambda k, a: random.categorical(k, a),
     'bernoulli': lambda k, a: random.bernoulli(k, a / 3.),
