@@ -450,8 +450,8 @@ def collectives(axis, size):
   return [
       (f'lax.psum(meet({{0}}), {axis!r}) * .4', NONE, one, False),
       (f'lax.pmean(meet({{0}}), {axis!r})', NONE, one, False),
-      (f'lax.psum((meet({{0}}), meet({{0}} * .5)), {axis!r})[0] * .3', NONE,
-       one, False),
+      (f'lax.psum(meet(jnp.stack([{{0}}, {{0}} * .5])), {axis!r})[0] * .3',
+       NONE, one, False),
       (f'lax.all_gather(meet({{0}}), {axis!r}).sum(0) * .4', one, NONE, False),
       (f'lax.all_gather(meet({{0}}), {axis!r}, tiled=True)[-3:] * .4', one,
        NONE, False),
