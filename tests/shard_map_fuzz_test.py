@@ -938,6 +938,13 @@ def report(seed, case, fault):
                  jax_numpy_rank_promotion='allow')
 class FuzzTest(jtu.JaxTestCase):
 
+  def setUp(self):
+    super().setUp()
+    if jax.__version_info__ < (0, 7) and WIDE:
+      # As users run it: a re-evaluated jaxpr can be typed more coarsely than
+      # its values are, which the internal checks of 0.6.0 alone object to.
+      self.enter_context(jax.enable_checks(False))
+
   def faults(self, seeds, control_flow):
     cases = [(seed, Case(seed, control_flow)) for seed in seeds]
     return [report(seed, case, fault) for seed, case in cases
