@@ -136,7 +136,8 @@ def _test(args: argparse.Namespace) -> int:
         args.each, args.write), bases.chosen(args.base))
   chosen = bases.chosen(args.base or "all")
   if args.each:
-    return testing.run_each(chosen, args.tests, args.python_version)
+    return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
+                            args.python_version)
   return testing.run(chosen, args.tests, args.python_version, args.patches)
 
 
