@@ -31,7 +31,7 @@ from jax.experimental.shard_map import shard_map
 import jax.export
 import jax.numpy as jnp
 import jax.scipy as jsp
-import jax.scipy.sparse.linalg
+from jax.scipy.sparse import linalg as sparse_linalg
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -188,7 +188,7 @@ MIXED = {
 MIXED_BEFORE = {
     'gamma': lambda x, r: jax.random.gamma(
         jax.random.key(r[0, 0].astype('int32')), positive(x)),
-    'cg': lambda x, r: jsp.sparse.linalg.cg(lambda v: spd(r) @ v, x[0])[0],
+    'cg': lambda x, r: sparse_linalg.cg(lambda v: spd(r) @ v, x[0])[0],
     'solve': lambda x, r: jnp.linalg.solve(spd(r), x),
     'solve_for_r': lambda x, r: jsp.linalg.cho_solve(
         jsp.linalg.cho_factor(spd(x)), r),
