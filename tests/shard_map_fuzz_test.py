@@ -777,11 +777,11 @@ def vary(x):
   return lax.pvary(x, axes)
 
 
-def sharded(program, sizes, out_axes, record, check=True):
+def sharded(program, sizes, out_axes, record):
   """The program in shard_map, its results joined along ``out_axes``."""
   spec = lambda axes: P(*(a for a in AXES if a in axes))
-  body = function_of(program, vary=vary if check else lambda x: x,
-                     meet=lambda x: x, total=lambda g, axes: g)
+  body = function_of(program, vary=vary, meet=lambda x: x,
+                     total=lambda g, axes: g)
 
   def per_device(*args):
     outs = body(*(x.reshape(3) for x in args))

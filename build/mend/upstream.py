@@ -91,13 +91,16 @@ def _jobs(request: Request, base: Base) -> list[_Job]:
     groups = [(p.id, patches.with_needed(series, p.id), p.upstream_tests)
               for p in mine]
   else:
-    areas = dict.fromkeys(f for p in mine for f in p.upstream_tests)
+    every = {f for p in mine for f in p.upstream_tests}
     label = ", ".join(p.id for p in mine) if request.names else _ALL
-    groups = [(label, series, tuple(sorted(areas)))]
-  return [_Job(label, selected, path,
-               sides.of(base, series=selected, kind="upstream"))
-          for label, selected, areas in groups
-          for path in find_files(request.checkout, request.only or areas)]
+    groups = [(label, series, tuple(sorted(every)))]
+  jobs = []
+  for label, selected, areas in groups:
+    files = find_files(request.checkout, request.only or areas)
+    if files:
+      made = sides.of(base, series=selected, kind="upstream")
+      jobs += [_Job(label, selected, path, made) for path in files]
+  return jobs
 
 
 def _run_base(request: Request,
