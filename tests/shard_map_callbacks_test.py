@@ -21,17 +21,14 @@ from jax._src import core
 from jax._src import test_util as jtu
 from jax.experimental import io_callback
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_testing import axes_of
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 
 F32 = np.float32
 SCALAR = jax.ShapeDtypeStruct((), F32)
@@ -41,26 +38,12 @@ CALLS = {
     'io': io_callback,
     'ordered_io': functools.partial(io_callback, ordered=True),
 }
-MESHES = {'1d': (('x',), (4,)), '2d': (('x', 'y'), (2, 4))}
-
-
-def mesh_of(name):
-  names, sizes = MESHES[name]
-  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
-
-
-def axes_of(x):
-  aval = x.aval
-  return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
+MESHES = {'1d': (4,), '2d': (2, 4)}
 
 
 def declared(*axes):
   mat = core.ManualAxisType(varying=frozenset(axes))
   return jax.ShapeDtypeStruct((), F32, manual_axis_type=mat)
-
-
-def maybe_jit(jit):
-  return jax.jit if jit else lambda f: f
 
 
 def host_square(x):
@@ -91,7 +74,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
 
   @CASES
   def test_claim_of_replication_is_refused(self, call, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     f = shard_map(lambda x: CALLS[call](host_square, SCALAR, x[0]), mesh=mesh,
                   in_specs=P('x'), out_specs=P())
     x = np.arange(mesh.shape['x'], dtype=F32)
@@ -100,7 +83,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
 
   @CASES
   def test_values_per_device(self, call, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     f = shard_map(lambda x: CALLS[call](host_square, SCALAR, x[0])[None],
                   mesh=mesh, in_specs=P('x'), out_specs=P('x'))
     x = np.arange(1, 1 + mesh.shape['x'], dtype=F32)
@@ -109,12 +92,12 @@ class CallbackTypesTest(jtu.JaxTestCase):
   @CASES
   def test_replicated_operands_give_replicated_results(self, call, jit, mesh):
     f = shard_map(lambda x: CALLS[call](host_square, SCALAR, x[0]),
-                  mesh=mesh_of(mesh), in_specs=P(), out_specs=P())
+                  mesh=make_mesh(*MESHES[mesh]), in_specs=P(), out_specs=P())
     self.assertAllClose(maybe_jit(jit)(f)(np.full(2, 3., F32)), F32(9.))
 
   @parameterized.product(call=list(CALLS))
   def test_union_of_the_operands(self, call):
-    mesh = mesh_of('2d')
+    mesh = make_mesh(2, 4)
     f = lambda x, y: CALLS[call](host_sum, SCALAR, x[0], y[0])
     for specs, want in [((P('x'), P()), {'x'}), ((P(), P('y')), {'y'}),
                         ((P('x'), P('y')), {'x', 'y'}), ((P(), P()), set())]:
@@ -126,7 +109,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
       jit=[False, True],
       vmap_method=['sequential', 'broadcast_all', 'expand_dims'])
   def test_under_vmap(self, jit, vmap_method):
-    mesh = mesh_of('2d')
+    mesh = make_mesh(2, 4)
 
     def body(x, y):
       f = lambda y: jax.pure_callback(host_sum, SCALAR, x[0], y,
@@ -144,7 +127,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
   def test_gradient_of_a_factor(self, mesh, jit):
     # The host's value was taken for a replicated one, so the gradient of the
     # replicated factor was not summed over the devices.
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
 
     @jax.custom_jvp
     def square(x):
@@ -164,36 +147,36 @@ class CallbackTypesTest(jtu.JaxTestCase):
         lambda x: dict(a=host_square(x), b=(host_square(x),)),
         dict(a=SCALAR, b=(SCALAR,)), x[0])
     self.assertEqual(
-        self.types(f, np.ones(4, F32), mesh=mesh_of('1d'), in_specs=P('x')),
+        self.types(f, np.ones(4, F32), mesh=make_mesh(4), in_specs=P('x')),
         [{'x'}, {'x'}])
 
   @parameterized.product(ordered=[False, True])
   def test_io_callback_without_operands(self, ordered):
     f = lambda: io_callback(lambda: F32(1.), SCALAR, ordered=ordered)
-    got, = self.types(f, mesh=mesh_of('2d'), in_specs=())
+    got, = self.types(f, mesh=make_mesh(2, 4), in_specs=())
     self.assertEqual(got, {'x', 'y'})
 
   @parameterized.product(jit=[False, True])
   def test_io_callback_tells_each_device_something_else(self, jit):
     told = iter(range(100))
     f = shard_map(lambda: io_callback(lambda: F32(next(told)), SCALAR)[None],
-                  mesh=mesh_of('1d'), in_specs=(), out_specs=P('x'))
+                  mesh=make_mesh(4), in_specs=(), out_specs=P('x'))
     got = maybe_jit(jit)(f)()
     self.assertEqual(sorted(np.asarray(got)), [0., 1., 2., 3.])
     with self.assertRaisesRegex(ValueError, 'replicat'):
       shard_map(lambda: io_callback(lambda: F32(next(told)), SCALAR),
-                mesh=mesh_of('1d'), in_specs=(), out_specs=P())()
+                mesh=make_mesh(4), in_specs=(), out_specs=P())()
 
   def test_pure_callback_without_operands(self):
     f = lambda: jax.pure_callback(lambda: F32(1.), SCALAR)
-    self.assertEqual(self.types(f, mesh=mesh_of('2d'), in_specs=()), [set()])
+    self.assertEqual(self.types(f, mesh=make_mesh(2, 4), in_specs=()), [set()])
 
   @parameterized.product(call=list(CALLS))
   def test_declaration_is_honoured(self, call):
     if not DECLARES:
       self.skipTest('ShapeDtypeStruct of 0.6.0 has no varying axes')
     f = lambda x: CALLS[call](host_square, declared('x', 'y'), x[0])
-    got, = self.types(f, np.ones(2, F32), mesh=mesh_of('2d'), in_specs=P('x'))
+    got, = self.types(f, np.ones(2, F32), mesh=make_mesh(2, 4), in_specs=P('x'))
     self.assertEqual(got, {'x', 'y'})
 
   @parameterized.product(call=list(CALLS))
@@ -205,14 +188,14 @@ class CallbackTypesTest(jtu.JaxTestCase):
       with self.assertRaisesRegex(
           ValueError, r"callback: the operands vary over .*\{'x'\}.*result 0 "
           r'must be declared.*ShapeDtypeStruct says'):
-        self.types(f, np.ones(2, F32), mesh=mesh_of('2d'), in_specs=P('x'))
+        self.types(f, np.ones(2, F32), mesh=make_mesh(2, 4), in_specs=P('x'))
 
   def test_io_callback_declaration_without_operands(self):
     if not DECLARES:
       self.skipTest('ShapeDtypeStruct of 0.6.0 has no varying axes')
     for axes in [('y',), ()]:
       f = lambda: io_callback(lambda: F32(1.), declared(*axes))
-      self.assertEqual(self.types(f, mesh=mesh_of('2d'), in_specs=()),
+      self.assertEqual(self.types(f, mesh=make_mesh(2, 4), in_specs=()),
                        [set(axes)])
 
   def test_nested_jit_and_control_flow(self):
@@ -226,7 +209,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
       return z[None]
 
     x = np.array([1., 2., .5, 1.5], F32)
-    f = shard_map(body, mesh=mesh_of('1d'), in_specs=P('x'), out_specs=P('x'))
+    f = shard_map(body, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
     self.assertAllClose(jax.jit(f)(x), x ** 8)
 
   def test_outside_shard_map_and_check_off(self):
@@ -234,7 +217,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
     self.assertEqual(jax.pure_callback(host_square, SCALAR, F32(3.)), 9.)
     off = {('check_vma' if DECLARES else 'check_rep'): False}
     f = shard_map(lambda x: jax.pure_callback(host_square, SCALAR, x[0])[None],
-                  mesh=mesh_of('1d'), in_specs=P('x'), out_specs=P('x'), **off)
+                  mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'), **off)
     x = np.arange(4, dtype=F32)
     self.assertAllClose(jax.jit(f)(x), x * x)
 

@@ -26,28 +26,18 @@ from jax import lax
 from jax._src import config as jax_config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import BlockwiseTestCase
+from shard_map_testing import fill
+from shard_map_testing import make_mesh
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
 
-MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 # Eager shard_map compiles each operation, so it runs on one mesh only.
 WHERE = [('1d', True), ('2d', True), ('2d', False)]
 f0 = jax.dtypes.float0
-
-
-def make_mesh(kind):
-  shape, names = MESHES[kind]
-  devices = np.array(jax.devices()[:4]).reshape(shape)
-  return Mesh(devices, names), P(*names)
 
 
 def inputs(dtype=np.float32, n=1):
@@ -61,38 +51,11 @@ def inputs(dtype=np.float32, n=1):
   return out
 
 
-def blockwise(f, kind, *args):
-  """Applies `f` to each device's block without shard_map, on one device."""
-  shape, _ = MESHES[kind]
-  def split(a):
-    blocks = [a]
-    for dim, size in enumerate(shape):
-      blocks = [b for a in blocks for b in np.split(a, size, dim)]
-    return np.stack(blocks)
-  def assemble(a):
-    blocks = list(np.asarray(a))
-    for dim, size in reversed(list(enumerate(shape))):
-      blocks = [np.concatenate(blocks[i:i + size], dim)
-                for i in range(0, len(blocks), size)]
-    return blocks[0]
-  out = jax.jit(jax.vmap(f))(*map(split, args))
-  return jax.tree.map(assemble, out)
+class Base(BlockwiseTestCase):
 
-
-class Base(jtu.JaxTestCase):
-
-  def check(self, f, where, *args, wide=False):
-    kind, jit = where
-    tol = 1e-12 if wide else 2e-5
-    with jax_config.enable_x64(True if wide else jax.config.jax_enable_x64):
-      mesh, spec = make_mesh(kind)
-      g = shard_map(f, mesh=mesh, in_specs=(spec,) * len(args), out_specs=spec)
-      got = (jax.jit(g) if jit else g)(*args)
-      want = blockwise(f, kind, *args)
-    self.assertEqual(jax.tree.structure(got), jax.tree.structure(want))
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-      self.assertEqual(a.dtype, b.dtype)
-      np.testing.assert_allclose(a, b, rtol=tol, atol=tol)
+  def check_wide(self, f, *args):
+    with jax_config.enable_x64(True):
+      self.check(f, ('2d', True), *args, tol=1e-12)
 
 
 def loss(x):
@@ -101,10 +64,6 @@ def loss(x):
 
 def tree_loss(p):
   return jnp.sum(jnp.tanh(p['a']) * p['b'][0]), p['a'] * 2.
-
-
-def fill(x, s):  # a block-shaped array, so that out_specs can name every axis
-  return jnp.zeros(x.shape, x.dtype) + s
 
 
 def value_and_grad(x):
@@ -215,7 +174,7 @@ class GradTest(Base):
 
   @parameterized.product(f=[value_and_grad, hessian])
   def test_float64(self, f):
-    self.check(f, ('2d', True), *inputs(np.float64), wide=True)
+    self.check_wide(f, *inputs(np.float64))
 
   @parameterized.product(where=WHERE)
   def test_holomorphic(self, where):
@@ -230,7 +189,7 @@ class GradTest(Base):
     w = np.float32(1.5)
     def f(x, w):
       return jax.grad(lambda w: jnp.sum(jnp.sin(x * w)))(w)
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     g = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())
     got = (jax.jit(g) if jit else g)(x, w)
     want = np.sum(np.cos(x * w) * x)
@@ -245,7 +204,7 @@ class GradTest(Base):
         h = lax.pmean(jnp.sum(x * w), 'x')
         return jnp.sum(jnp.sin(x * w) * h)
       return jax.grad(lambda w: lax.psum(local(w), 'x'))(w)
-    mesh, spec = make_mesh('1d')
+    mesh, spec = make_mesh(4), P('x')
     got = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())(x, w)
     blocks = x.reshape(4, 2, 4)
     def emulated(w):
@@ -259,7 +218,7 @@ class GradTest(Base):
     x, = inputs()
     def f(x):
       return jax.grad(lambda x: lax.psum(jnp.sum(jnp.sin(x)), 'y'))(x)
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     got = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)(x)
     np.testing.assert_allclose(got, np.cos(x), rtol=1e-5)
 
@@ -322,7 +281,7 @@ class CotangentTest(Base):
   def test_float64(self):
     def f(x):
       return jax.vjp(loss, x)[1](1.)[0]
-    self.check(f, ('2d', True), *inputs(np.float64), wide=True)
+    self.check_wide(f, *inputs(np.float64))
 
   def test_remat_vjp(self):
     f = lambda x: jax.vjp(jax.checkpoint(loss), x)[1](1.)[0]
@@ -332,7 +291,7 @@ class CotangentTest(Base):
   def test_cotangent_with_some_of_the_axes(self, dim):
     # The cotangent varies over one mesh axis, the output over two.
     x, = inputs()
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     part = P('x') if dim == 0 else P(None, 'y')
     ct = x[:, :1] if dim == 0 else x[:1]
     def f(x, ct):
@@ -346,7 +305,7 @@ class ErrorTest(Base):
 
   def run_2d(self, f):
     x, = inputs()
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     return shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)(
         x, np.float32(2.))
 
@@ -391,7 +350,7 @@ class IdentityTest(Base):
 
   def test_check_off(self):
     x, = inputs()
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     f = lambda x: jax.vjp(loss, x)[1](1.)[0]
     try:
       g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec,

@@ -24,31 +24,27 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import MESHES
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
 
 X = np.random.RandomState(0).uniform(0.5, 2., (8, 4)).astype(np.float32)
 WHERE = [('1d', True), ('2d', True), ('2d', False)]
-MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 
 
 def run(f, where, w=None):
   """Applies `f` to the blocks of X, and to a replicated `w`."""
   kind, jit = where
-  shape, names = MESHES[kind]
-  mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), names)
-  specs, args = (P(*names),), (X,)
+  mesh = make_mesh(*MESHES[kind])
+  spec = P(*mesh.axis_names)
+  specs, args = (spec,), (X,)
   if w is not None:
     specs, args = specs + (P(),), args + (w,)
-  g = shard_map(f, mesh=mesh, in_specs=specs, out_specs=P(*names))
-  return (jax.jit(g) if jit else g)(*args)
+  g = shard_map(f, mesh=mesh, in_specs=specs, out_specs=spec)
+  return maybe_jit(jit)(g)(*args)
 
 
 def own_cotangent(y):  # varies as y does, which every base accepts

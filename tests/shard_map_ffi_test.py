@@ -19,8 +19,12 @@ from jax import export
 from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_testing import axes_of
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import shard_map
 
 try:
   from jax import ffi
@@ -28,30 +32,9 @@ except ImportError:
   from jax.extend import ffi
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 
 F32 = np.float32
-MESHES = {'1d': (('x',), (4,)), '2d': (('x', 'y'), (2, 4))}
-
-
-def mesh_of(name):
-  names, sizes = MESHES[name]
-  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
-
-
-def axes_of(x):
-  aval = x.aval
-  return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
-
-
-def maybe_jit(jit):
-  return jax.jit if jit else lambda f: f
+MESHES = {'1d': (4,), '2d': (2, 4)}
 
 
 DECLARES = hasattr(core, 'ManualAxisType')  # not 0.6.0
@@ -83,7 +66,7 @@ class FfiTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_ffi_claim_of_replication_is_refused(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     f = shard_map(lambda a: lapack_cholesky(a[0]), mesh=mesh, in_specs=P('x'),
                   out_specs=P())
     with self.assertRaisesRegex(ValueError, 'replicat'):
@@ -91,7 +74,7 @@ class FfiTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_ffi_values(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     a = matrices(mesh.shape['x'])
 
     def body(a):
@@ -106,7 +89,7 @@ class FfiTypesTest(jtu.JaxTestCase):
   @parameterized.product(jit=[False, True])
   def test_ffi_replicated(self, jit):
     a = matrices(1)[0]
-    f = shard_map(lapack_cholesky, mesh=mesh_of('2d'), in_specs=P(),
+    f = shard_map(lapack_cholesky, mesh=make_mesh(2, 4), in_specs=P(),
                   out_specs=P())
     self.assertAllClose(maybe_jit(jit)(f)(a), lapack_cholesky(a))
 
@@ -120,7 +103,7 @@ class FfiTypesTest(jtu.JaxTestCase):
 
     ones = np.ones((4, 3), F32)
     for specs in [(P('x'), P()), (P('x'), P('y')), (P(), P())]:
-      jax.make_jaxpr(shard_map(body, mesh=mesh_of('2d'), in_specs=specs,
+      jax.make_jaxpr(shard_map(body, mesh=make_mesh(2, 4), in_specs=specs,
                                out_specs=()))(ones, ones)
     self.assertEqual(seen, [{'x'}, {'x', 'y'}, set()])
 
@@ -139,7 +122,7 @@ class FfiTypesTest(jtu.JaxTestCase):
         seen.append(axes_of(call(x[0])))
         return ()
 
-      jax.make_jaxpr(shard_map(body, mesh=mesh_of('2d'), in_specs=P('x'),
+      jax.make_jaxpr(shard_map(body, mesh=make_mesh(2, 4), in_specs=P('x'),
                                out_specs=()))(np.ones((4, 3), F32))
 
     trace('x')
@@ -148,7 +131,7 @@ class FfiTypesTest(jtu.JaxTestCase):
     call = ffi.ffi_call('not_called', [sds_of('x', 'y')])  # made outside
     jax.make_jaxpr(shard_map(
         lambda x: seen.append(axes_of(call(x[0])[0])) or (),
-        mesh=mesh_of('2d'), in_specs=P('x'), out_specs=()))(np.ones((4, 3)))
+        mesh=make_mesh(2, 4), in_specs=P('x'), out_specs=()))(np.ones((4, 3)))
     self.assertEqual(seen[-1], {'x', 'y'})
     for axes in [('y',), ()]:
       with self.assertRaisesRegex(
@@ -157,7 +140,7 @@ class FfiTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_export_claim_of_replication_is_refused(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     exp = exported()
     f = shard_map(lambda w, x: exp.call(w, x[0]), mesh=mesh,
                   in_specs=(P(), P('x')), out_specs=P())
@@ -167,7 +150,7 @@ class FfiTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_export_values(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     exp = exported()
 
     def body(w, x):
@@ -184,7 +167,7 @@ class FfiTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_export_gradient_of_a_shared_operand(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     exp = exported()
     f = shard_map(lambda w, x: exp.call(w, x[0])[0][None], mesh=mesh,
                   in_specs=(P(), P('x')), out_specs=P('x'))
@@ -198,7 +181,7 @@ class FfiTypesTest(jtu.JaxTestCase):
   @parameterized.product(jit=[False, True])
   def test_export_replicated(self, jit):
     exp = exported()
-    f = shard_map(lambda w, x: exp.call(w, x)[0], mesh=mesh_of('2d'),
+    f = shard_map(lambda w, x: exp.call(w, x)[0], mesh=make_mesh(2, 4),
                   in_specs=(P(), P()), out_specs=P())
     w = x = np.arange(3, dtype=F32)
     self.assertAllClose(maybe_jit(jit)(f)(w, x), np.sin(w) * x)

@@ -23,73 +23,27 @@ import jax
 from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import BlockwiseTestCase
+from shard_map_testing import MESHES
+from shard_map_testing import fill
+from shard_map_testing import make_mesh
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
 
-MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 # Eager shard_map compiles each operation, so it runs on one mesh only.
 WHERE = [('1d', True), ('2d', True), ('2d', False)]
-
-
 f0 = jax.dtypes.float0
-
-
-def make_mesh(kind):
-  shape, names = MESHES[kind]
-  devices = np.array(jax.devices()[:4]).reshape(shape)
-  return Mesh(devices, names), P(*names)
 
 
 def block_values():
   return np.random.RandomState(0).uniform(0.5, 2., (8, 4)).astype(np.float32)
 
 
-def blockwise(f, kind, *args):
-  """Applies `f` to each device's block without shard_map, on one device."""
-  shape, _ = MESHES[kind]
-  def split(a):
-    rows = np.split(a, shape[0])
-    if len(shape) == 1:
-      return rows
-    return [b for row in rows for b in np.split(row, shape[1], 1)]
-  def assemble(*blocks):
-    n = shape[1] if len(shape) == 2 else 1
-    return np.concatenate([np.concatenate(blocks[i:i + n], 1)
-                           for i in range(0, len(blocks), n)])
-  g = jax.jit(f)
-  outs = [g(*blocks) for blocks in zip(*map(split, args))]
-  return jax.tree.map(assemble, *outs)
-
-
-class Base(jtu.JaxTestCase):
-
-  def check(self, f, where, *args):
-    kind, jit = where
-    mesh, spec = make_mesh(kind)
-    g = shard_map(f, mesh=mesh, in_specs=(spec,) * len(args), out_specs=spec)
-    got = (jax.jit(g) if jit else g)(*args)
-    want = blockwise(f, kind, *args)
-    self.assertEqual(jax.tree.structure(got), jax.tree.structure(want))
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-      self.assertEqual(a.dtype, b.dtype)
-      np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
-
-
 def loss(x):
   return jnp.sum(jnp.sin(x) * x ** 2)
-
-
-def fill(x, s):  # a block-shaped array, so that out_specs can name every axis
-  return jnp.zeros(x.shape, x.dtype) + s
 
 
 def own_tangent(x):  # the same on every device
@@ -140,7 +94,7 @@ def hvp_reverse_over_forward(x):
   return jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
 
 
-class HessianVectorTest(Base):
+class HessianVectorTest(BlockwiseTestCase):
   """The direction does not vary. Refused by every release since 0.6.0."""
 
   @parameterized.product(
@@ -161,7 +115,7 @@ class HessianVectorTest(Base):
     self.check(f, where, block_values())
 
 
-class JvpTest(Base):
+class JvpTest(BlockwiseTestCase):
   """jvp with a tangent that does not have its primal's varying axes."""
 
   def fewer(self, names, where):
@@ -212,7 +166,7 @@ class JvpTest(Base):
          }[collective]
     x = np.random.RandomState(0).rand(16, 4).astype(np.float32)
     t = np.random.RandomState(1).rand(4, 4).astype(np.float32)
-    mesh, spec = make_mesh('1d')
+    mesh, spec = make_mesh(4), P('x')
     def f(x, t):
       y = jax.jvp(g, (x,), (t,))[1]
       return y.sum()[None] + 0. * x[:1, 0]
@@ -248,14 +202,14 @@ GRAD_OF_JVP = ['remat', 'relu_softmax', 'stack', 'sort', 'scan',
                'linear_solve', 'where']
 
 
-class GradOfJvpTest(Base):
+class GradOfJvpTest(BlockwiseTestCase):
 
   @parameterized.parameters(
       *((n, w) for n in GRAD_OF_JVP for w in ('primal', 'tangent')
         if (n, w) != ('linear_solve', 'primal')))
   def test_unvarying_factor(self, name, which):
     x = block_values()
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     def directional(s, x, reduce):
       t = jnp.ones(x.shape)
       p, t = (x * s, t) if which == 'primal' else (x, t * s)
@@ -270,11 +224,11 @@ class GradOfJvpTest(Base):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-class TypesTest(Base):
+class TypesTest(BlockwiseTestCase):
   """Which outputs may be declared to be the same on all devices."""
 
   def run_with(self, f, out_specs, jit=True):
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=out_specs)
     return (jax.jit(g) if jit else g)(block_values())
 
@@ -350,7 +304,7 @@ class TypesTest(Base):
 
   def test_point_varies_along_one_axis_and_tangent_along_the_other(self):
     x = block_values()
-    mesh, _ = make_mesh('2d')
+    mesh = make_mesh(2, 2)
     def f(x, y):
       p, t = jax.jvp(FUNCTIONS['scan'], (x[:, 0],), (y[:, 0],))
       return p, t[:, None]
@@ -366,7 +320,7 @@ class TypesTest(Base):
         rtol=1e-5)
 
   def test_matching_jvp_is_not_changed(self):
-    mesh, spec = make_mesh('2d')
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
     f = shard_map(lambda x: jax.jvp(FUNCTIONS['scan'], (x,), (x,))[1],
                   mesh=mesh, in_specs=spec, out_specs=spec)
     text = str(jax.make_jaxpr(f)(block_values()))

@@ -22,34 +22,16 @@ from jax._src import test_util as jtu
 from jax._src.cudnn import scaled_matmul_stablehlo
 from jax.experimental.sparse import _lowerings as sparse_lowerings
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_testing import axes_of
+from shard_map_testing import make_mesh
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 
 F32 = np.float32
-MESHES = {'1d': (('x',), (4,)), '2d': (('x', 'y'), (2, 4))}
-
-
-def mesh_of(name):
-  names, sizes = MESHES[name]
-  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
-
-
-def axes_of(x):
-  aval = x.aval
-  return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
-
-
-def maybe_jit(jit):
-  return jax.jit if jit else lambda f: f
+MESHES = {'1d': (4,), '2d': (2, 4)}
 
 
 def scaled_matmul(x):
@@ -91,7 +73,7 @@ class KernelTypesTest(jtu.JaxTestCase):
       seen.extend(map(axes_of, jax.tree_util.tree_leaves(out)))
       return ()
 
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     for spec, want in [(P('x'), {'x'}), (P(), set())]:
       jax.make_jaxpr(shard_map(body, mesh=mesh, in_specs=spec, out_specs=()))(
           np.ones(4, F32))

@@ -18,38 +18,15 @@ import jax
 from jax.experimental.ode import odeint
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import run_rows
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
 
-MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 WHERE = [('1d', True), ('2d', True), ('1d', False)]
 X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
 W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
-
-
-def run(f, where, *args, shared=None, out=None):
-  """Applies f to each device's row of the arguments, and to what is shared."""
-  kind, jit = where
-  shape, names = MESHES[kind]
-  mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), names)
-  def g(*rows):
-    n = len(args)
-    got = f(*(r[0] for r in rows[:n]), *rows[n:])
-    return got if out is not None else jax.tree.map(lambda y: y[None], got)
-  rest = () if shared is None else (shared,)
-  h = shard_map(g, mesh=mesh, out_specs=P(names) if out is None else out,
-                in_specs=(P(names),) * len(args) + (P(),) * len(rest))
-  return (jax.jit(h) if jit else h)(*args, *rest)
 
 
 def solve(y, k):
@@ -60,7 +37,7 @@ def solve(y, k):
 class OdeintTest(jtu.JaxTestCase):
 
   def check(self, f, where, summed):
-    got = run(f, where, X, shared=W, out=P() if summed else None)
+    got = run_rows(f, where, X, shared=W, out=P() if summed else None)
     want = [jax.jit(f)(x, W) for x in X]
     want = sum(want) if summed else np.stack(want)
     np.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-4)

@@ -19,34 +19,17 @@ from jax import lax
 from jax._src import test_util as jtu
 from jax.extend.random import threefry_2x32
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_testing import axes_of
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 
 F32 = np.float32
-MESHES = {'1d': (('x',), (4,)), '2d': (('x', 'y'), (2, 4))}
-
-
-def mesh_of(name):
-  names, sizes = MESHES[name]
-  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
-
-
-def axes_of(x):
-  aval = x.aval
-  return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
-
-
-def maybe_jit(jit):
-  return jax.jit if jit else lambda f: f
+MESHES = {'1d': (4,), '2d': (2, 4)}
 
 
 def bits(key):
@@ -66,13 +49,13 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
       seen.extend(map(axes_of, jax.tree_util.tree_leaves(f(*args))))
       return ()
 
-    jax.make_jaxpr(shard_map(body, mesh=mesh_of('2d'), in_specs=in_specs,
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(2, 4), in_specs=in_specs,
                              out_specs=()))(*args)
     return seen
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_random_bits_claimed_to_be_replicated(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     f = shard_map(lambda k: bits(k[0]), mesh=mesh, in_specs=P('x'),
                   out_specs=P())
     with self.assertRaisesRegex(ValueError, 'replicat'):
@@ -80,7 +63,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_random_bits_per_device(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     keys = KEYS[:mesh.shape['x']]
     f = shard_map(lambda k: bits(k[0])[None], mesh=mesh, in_specs=P('x'),
                   out_specs=P('x'))
@@ -96,7 +79,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
   def test_gradient_of_a_factor_of_random_bits(self, jit):
     # Bits taken for replicated left the factor's gradient unsummed.
     noise = lambda k: bits(k).astype(F32) / F32(2 ** 32)
-    f = shard_map(lambda w, k: (w * noise(k[0]))[None], mesh=mesh_of('1d'),
+    f = shard_map(lambda w, k: (w * noise(k[0]))[None], mesh=make_mesh(4),
                   in_specs=(P(), P('x')), out_specs=P('x'))
     got = maybe_jit(jit)(jax.grad(lambda w: jnp.sum(f(w, KEYS))))(F32(2.))
     self.assertAllClose(got, sum(np.sum(noise(k)) for k in KEYS), rtol=1e-5)
@@ -104,7 +87,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
   @parameterized.parameters('rbg', 'unsafe_rbg')
   def test_keys_of_the_hardware_generator(self, impl):
     sample = lambda s: jax.random.uniform(jax.random.key(s, impl=impl), (3,))
-    f = shard_map(lambda s: sample(s[0])[None], mesh=mesh_of('1d'),
+    f = shard_map(lambda s: sample(s[0])[None], mesh=make_mesh(4),
                   in_specs=P('x'), out_specs=P('x'))
     seeds = np.arange(4, dtype=np.uint32)
     self.assertAllClose(jax.jit(f)(seeds), np.stack(list(map(sample, seeds))))
@@ -128,7 +111,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
   def test_threefry_per_device(self):
     count = np.arange(4, dtype=np.uint32)
     f = shard_map(lambda k: threefry_2x32(k[0, :2], count)[None],
-                  mesh=mesh_of('1d'), in_specs=P('x'), out_specs=P('x'))
+                  mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
     self.assertArraysEqual(
         jax.jit(f)(KEYS), np.stack([threefry_2x32(k[:2], count) for k in KEYS]))
 
@@ -148,7 +131,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_sinc_and_its_gradient(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     x = np.linspace(-1., 1., 2 * mesh.shape['x'], dtype=F32)
     f = shard_map(jnp.sinc, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
     self.assertAllClose(maybe_jit(jit)(f)(x), np.sinc(x), atol=1e-6)
@@ -158,7 +141,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_searchsorted_by_comparison(self, jit, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     a = np.array([.1, .3, .3, .8], F32)
     v = np.linspace(0, 1, 3 * mesh.shape['x'], dtype=F32)
     f = shard_map(lambda a, v: jnp.searchsorted(a, v, method='compare_all'),
@@ -172,7 +155,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
       return (lax.sort((x, y), num_keys=1)[0],
               lax.reduce(x, F32(0.), lambda a, b: a + b * b, (0,))[None])
 
-    f = shard_map(body, mesh=mesh_of('1d'), in_specs=(P('x'), P('x')),
+    f = shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P('x')),
                   out_specs=(P('x'), P('x')))
     x = np.arange(8, dtype=F32)
     text = str(jax.make_jaxpr(f)(x, x))

@@ -18,38 +18,15 @@ import jax
 from jax import random
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import run_rows
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
 
-MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 WHERE = [('1d', True), ('2d', True), ('1d', False)]
 X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
 W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
-
-
-def run(f, where, *args, shared=None, out=None):
-  """Applies f to each device's row of the arguments, and to what is shared."""
-  kind, jit = where
-  shape, names = MESHES[kind]
-  mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), names)
-  def g(*rows):
-    n = len(args)
-    got = f(*(r[0] for r in rows[:n]), *rows[n:])
-    return got if out is not None else jax.tree.map(lambda y: y[None], got)
-  rest = () if shared is None else (shared,)
-  h = shard_map(g, mesh=mesh, out_specs=P(names) if out is None else out,
-                in_specs=(P(names),) * len(args) + (P(),) * len(rest))
-  return (jax.jit(h) if jit else h)(*args, *rest)
 
 
 SAMPLERS = {
@@ -81,10 +58,10 @@ class RandomKeysTest(jtu.JaxTestCase):
     draw = lambda k, a: sample(
         random.wrap_key_data(k, impl='threefry2x32'), a)
     if shared:
-      got = run(lambda a, k: draw(k, a), where, X, shared=data[0])
+      got = run_rows(lambda a, k: draw(k, a), where, X, shared=data[0])
       want = [jax.jit(draw)(data[0], a) for a in X]
     else:
-      got = run(draw, where, data, X)
+      got = run_rows(draw, where, data, X)
       want = [jax.jit(draw)(k, a) for k, a in zip(data, X)]
     np.testing.assert_allclose(got, np.stack(want), rtol=1e-5)
 
@@ -109,7 +86,7 @@ class RandomKeysTest(jtu.JaxTestCase):
     def slope(a, k):
       k = random.wrap_key_data(k, impl='threefry2x32')
       return jax.grad(lambda a: jnp.sum(random.gamma(k, a) * W))(a)
-    got = run(slope, ('2d', True), X, shared=key)
+    got = run_rows(slope, ('2d', True), X, shared=key)
     want = np.stack([jax.jit(slope)(a, key) for a in X])
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
@@ -117,7 +94,7 @@ class RandomKeysTest(jtu.JaxTestCase):
     key = random.key_data(random.key(3, impl='threefry2x32'))
     def f(a, k):
       return random.gamma(random.wrap_key_data(k, impl='threefry2x32'), W)
-    got = run(f, ('2d', True), X, shared=key, out=P())
+    got = run_rows(f, ('2d', True), X, shared=key, out=P())
     want = random.gamma(random.wrap_key_data(key, impl='threefry2x32'), W)
     np.testing.assert_allclose(got, want, rtol=1e-5)
 

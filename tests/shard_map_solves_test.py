@@ -18,30 +18,17 @@ import jax
 from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 
 F32 = np.float32
-MESHES = {'1d': (('x',), (4,)), '2d': (('x', 'y'), (4, 2))}
+MESHES = {'1d': (4,), '2d': (4, 2)}
 B = np.arange(1, 4, dtype=F32)
-
-
-def mesh_of(name):
-  names, sizes = MESHES[name]
-  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
-
-
-def maybe_jit(jit):
-  return jax.jit if jit else lambda f: f
 
 
 def matrices():
@@ -85,7 +72,7 @@ class SolvesTest(jtu.JaxTestCase):
   def test_matrix_varies_and_vector_does_not(self, jit, symmetric):
     a = matrices()
     f = shard_map(lambda a, b: solve(a[0], b, symmetric)[None],
-                  mesh=mesh_of('2d'), in_specs=(P('x'), P()),
+                  mesh=make_mesh(4, 2), in_specs=(P('x'), P()),
                   out_specs=P('x'))
     self.assertAllClose(maybe_jit(jit)(f)(a, B),
                         np.stack([exact(m, B) for m in a]), rtol=1e-3)
@@ -93,7 +80,7 @@ class SolvesTest(jtu.JaxTestCase):
   @parameterized.product(jit=[False, True])
   def test_gradients(self, jit):
     a = matrices()
-    f = shard_map(lambda a, b: solve(a[0], b)[None], mesh=mesh_of('2d'),
+    f = shard_map(lambda a, b: solve(a[0], b)[None], mesh=make_mesh(4, 2),
                   in_specs=(P('x'), P()), out_specs=P('x'))
     loss = lambda a, b: jnp.sum(f(a, b))
     da, db = maybe_jit(jit)(jax.grad(loss, (0, 1)))(a, B)
@@ -108,7 +95,7 @@ class SolvesTest(jtu.JaxTestCase):
     # The solution is the same everywhere, and may be said to be.
     a = matrices()
     whole = a.sum(0)
-    f = shard_map(lambda a, b: spread_solve(a[0], b), mesh=mesh_of('2d'),
+    f = shard_map(lambda a, b: spread_solve(a[0], b), mesh=make_mesh(4, 2),
                   in_specs=(P('x'), P()), out_specs=P())
     self.assertAllClose(maybe_jit(jit)(f)(a, B), exact(whole, B), rtol=1e-3)
     loss = lambda a, b: jnp.sum(f(a, b))
@@ -120,7 +107,7 @@ class SolvesTest(jtu.JaxTestCase):
         atol=1e-4)
 
   def test_claim_of_replication_is_refused(self):
-    f = shard_map(lambda a, b: solve(a[0], b, True), mesh=mesh_of('1d'),
+    f = shard_map(lambda a, b: solve(a[0], b, True), mesh=make_mesh(4),
                   in_specs=(P('x'), P()), out_specs=P())
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.eval_shape(f, matrices(), B)
@@ -128,7 +115,8 @@ class SolvesTest(jtu.JaxTestCase):
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_root(self, jit, mesh):
     a = np.arange(1, 5, dtype=F32)
-    f = shard_map(lambda a: cube_root(a[0])[None], mesh=mesh_of(mesh),
+    mesh = make_mesh(*MESHES[mesh])
+    f = shard_map(lambda a: cube_root(a[0])[None], mesh=mesh,
                   in_specs=P('x'), out_specs=P('x'))
     self.assertAllClose(maybe_jit(jit)(f)(a), np.cbrt(a), rtol=1e-5)
     da = maybe_jit(jit)(jax.grad(lambda a: jnp.sum(f(a))))(a)
@@ -137,7 +125,7 @@ class SolvesTest(jtu.JaxTestCase):
   def test_replicated_solve_and_root(self):
     a = matrices()[0]
     f = shard_map(lambda a, b: (solve(a, b), cube_root(b[0])),
-                  mesh=mesh_of('2d'), in_specs=(P(), P()), out_specs=P())
+                  mesh=make_mesh(4, 2), in_specs=(P(), P()), out_specs=P())
     x, y = jax.jit(f)(a, B)
     self.assertAllClose(x, exact(a, B), rtol=1e-3)
     self.assertAllClose(y, np.cbrt(B[0]))
@@ -150,7 +138,7 @@ class SolvesTest(jtu.JaxTestCase):
       return lax.custom_linear_solve(
           mv, b, lambda _, b: b, symmetric=True)
 
-    jax.make_jaxpr(shard_map(body, mesh=mesh_of('1d'),
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(4),
                              in_specs=(P('x'), P('x')), out_specs=P('x')))(
                                  matrices(), np.tile(B, 4))
     self.assertLen(calls, 1)

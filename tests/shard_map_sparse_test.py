@@ -19,34 +19,17 @@ from jax._src import test_util as jtu
 from jax.experimental import sparse
 from jax.experimental.sparse import linalg as sparse_linalg
 import jax.numpy as jnp
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_testing import axes_of
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 
 F32 = np.float32
-MESHES = {'1d': (('x',), (4,)), '2d': (('x', 'y'), (2, 4))}
-
-
-def mesh_of(name):
-  names, sizes = MESHES[name]
-  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
-
-
-def axes_of(x):
-  aval = x.aval
-  return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
-
-
-def maybe_jit(jit):
-  return jax.jit if jit else lambda f: f
+MESHES = {'1d': (4,), '2d': (2, 4)}
 
 
 ROWS = np.array([0, 0, 1, 2, 3])
@@ -137,7 +120,7 @@ class SparseTypesTest(jtu.JaxTestCase):
   @parameterized.product(op=list(OPS))
   def test_claim_of_replication_is_refused(self, op):
     data, x = data_of(4)
-    f = shard_map(lambda d, x: OPS[op][0](d[0], x[0]), mesh=mesh_of('1d'),
+    f = shard_map(lambda d, x: OPS[op][0](d[0], x[0]), mesh=make_mesh(4),
                   in_specs=(P('x'), P('x')), out_specs=P())
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.eval_shape(f, data, x)
@@ -145,7 +128,7 @@ class SparseTypesTest(jtu.JaxTestCase):
   @parameterized.product(op=list(OPS))
   def test_values(self, op):
     # Data differs along 'x', the dense operand along 'y': a mixed operation.
-    mesh = mesh_of('2d')
+    mesh = make_mesh(2, 4)
     data, x = data_of(4)
     data = data[:2]
     fun, oracle, varies = OPS[op]
@@ -163,7 +146,7 @@ class SparseTypesTest(jtu.JaxTestCase):
   @parameterized.product(op=['bcoo_todense', 'bcoo_matvec', 'csr_matvec'],
                          mesh=list(MESHES))
   def test_eager(self, op, mesh):
-    mesh = mesh_of(mesh)
+    mesh = make_mesh(*MESHES[mesh])
     data, x = data_of(mesh.shape['x'])
     f = shard_map(lambda d, x: OPS[op][0](d[0], x)[None], mesh=mesh,
                   in_specs=(P('x'), P()), out_specs=P('x'))
@@ -172,7 +155,7 @@ class SparseTypesTest(jtu.JaxTestCase):
 
   @parameterized.product(op=DIFFERENTIATED, shared=['data', 'x'])
   def test_gradient_of_a_shared_operand(self, op, shared):
-    mesh = mesh_of('1d')
+    mesh = make_mesh(4)
     data, x = data_of(4)
     fun = OPS[op][0]
     specs = (P(), P('x')) if shared == 'data' else (P('x'), P())
@@ -196,7 +179,7 @@ class SparseTypesTest(jtu.JaxTestCase):
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_replicated_operands(self, jit, mesh):
     data, x = data_of(1)
-    f = shard_map(lambda d, x: bcoo(d) @ x, mesh=mesh_of(mesh),
+    f = shard_map(lambda d, x: bcoo(d) @ x, mesh=make_mesh(*MESHES[mesh]),
                   in_specs=(P(), P()), out_specs=P())
     self.assertAllClose(maybe_jit(jit)(f)(data[0], x[0]), dense(data[0]) @ x[0])
 
@@ -209,7 +192,7 @@ class SparseTypesTest(jtu.JaxTestCase):
       self.assertEqual(axes_of(out), {'x'})
       return ()
 
-    jax.make_jaxpr(shard_map(body, mesh=mesh_of('1d'), in_specs=(P('x'), P()),
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
                              out_specs=()))(data, b[0])
 
 

@@ -18,38 +18,15 @@ import jax
 from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import run_rows
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
 
-MESHES = {'1d': ((4,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 WHERE = [('1d', True), ('2d', True), ('1d', False)]
 X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
 W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
-
-
-def run(f, where, *args, shared=None, out=None):
-  """Applies f to each device's row of the arguments, and to what is shared."""
-  kind, jit = where
-  shape, names = MESHES[kind]
-  mesh = Mesh(np.array(jax.devices()[:4]).reshape(shape), names)
-  def g(*rows):
-    n = len(args)
-    got = f(*(r[0] for r in rows[:n]), *rows[n:])
-    return got if out is not None else jax.tree.map(lambda y: y[None], got)
-  rest = () if shared is None else (shared,)
-  h = shard_map(g, mesh=mesh, out_specs=P(names) if out is None else out,
-                in_specs=(P(names),) * len(args) + (P(),) * len(rest))
-  return (jax.jit(h) if jit else h)(*args, *rest)
 
 
 def gradient(f, x):
@@ -65,7 +42,7 @@ def rows(f, *args):
 class TransposesTest(jtu.JaxTestCase):
 
   def check(self, f, where, tol=1e-4):
-    got = run(f, where, X)
+    got = run_rows(f, where, X)
     np.testing.assert_allclose(got, rows(f, X), rtol=tol, atol=tol)
 
   @parameterized.product(where=WHERE)
@@ -110,7 +87,7 @@ class TransposesTest(jtu.JaxTestCase):
     def f(w, x):
       h = jax.hessian(lambda x: jnp.sum(jnp.sin(x * w)))(x)
       return jnp.sum(h) * x[0]
-    got = run(jax.grad(f, 1), where, X, shared=W, out=P())
+    got = run_rows(jax.grad(f, 1), where, X, shared=W, out=P())
     want = sum(jax.grad(f, 1)(x, W) for x in X)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
@@ -119,8 +96,8 @@ class TransposesTest(jtu.JaxTestCase):
     def f(x, w):
       a = jnp.eye(3) * 3. + x.reshape(3, 2) @ x.reshape(2, 3)
       return jnp.sum(jnp.linalg.lstsq(a, w.reshape(3, 2))[0] ** 2)
-    got = run(lambda x, w: gradient(lambda w: f(x, w), w), where, X, shared=W,
-              out=P())
+    got = run_rows(lambda x, w: gradient(lambda w: f(x, w), w), where, X,
+                   shared=W, out=P())
     want = sum(jax.grad(f, 1)(x, W) for x in X)
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 

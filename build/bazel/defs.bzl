@@ -95,13 +95,16 @@ def _mend_test_impl(ctx):
     ), is_executable = True)
     return [DefaultInfo(
         executable = script,
-        runfiles = ctx.runfiles([ctx.file.python, ctx.file.src] + ctx.files.wheel),
+        runfiles = ctx.runfiles(
+            [ctx.file.python, ctx.file.src] + ctx.files.helpers + ctx.files.wheel,
+        ),
     )]
 
 mend_test = rule(
     implementation = _mend_test_impl,
     test = True,
     attrs = {
+        "helpers": attr.label_list(allow_files = True),
         "python": attr.label(allow_single_file = True, mandatory = True),
         "src": attr.label(allow_single_file = True, mandatory = True),
         "wheel": attr.label(mandatory = True),

@@ -15,24 +15,29 @@ import pathlib
 import shutil
 from typing import Any
 
-from mend import bases, cache, envs, interpreters, patches, report, source
-from mend import wheel
+from mend import bases, cache, checkout, envs, interpreters, patches, report
+from mend import source, wheel
 from mend.bases import Base
 
 
 def data() -> str:
   """The Starlark file that WORKSPACE and the BUILD files load."""
   tests: dict[str, list[str]] = {}
+  helpers: dict[str, list[str]] = {}
   for base in bases.all_bases():
-    for patch in patches.for_base(patches.load(), base):
-      for test in (*patch.tests, *patch.unit_tests):
-        versions = tests.setdefault(pathlib.PurePath(test).name, [])
+    mine = patches.for_base(patches.load(), base)
+    for test, shared in checkout.tests(mine).items():
+        name = pathlib.PurePath(test).name
+        if shared:
+          helpers[name] = [pathlib.PurePath(s).name for s in shared]
+        versions = tests.setdefault(name, [])
         if base.version not in versions:
           versions.append(base.version)
   known = {b.version: next(r for r in b.requirements if "jaxlib" in r)
            for b in bases.all_bases()}
   return (f"BASES = {json.dumps(known, indent=4)}\n"
           f'DEFAULT = "{bases.default_base().version}"\n'
+          f"HELPERS = {json.dumps(helpers, indent=4, sort_keys=True)}\n"
           f"TESTS = {json.dumps(tests, indent=4, sort_keys=True)}\n")
 
 

@@ -22,9 +22,17 @@ _TEST_RULE = "jax_multiplatform_test"
 _UNRELEASED = "## Unreleased"
 
 
-def tests(mine: Sequence[patches.Patch]) -> list[str]:
-  """The test files of the series, at the path that upstream gives tests."""
-  return list(dict.fromkeys(t for p in mine for t in (*p.tests, *p.unit_tests)))
+def tests(mine: Sequence[patches.Patch]) -> dict[str, tuple[str, ...]]:
+  """The series' test files, at upstream's path, each with what it imports."""
+  return {test: patch.test_helpers for patch in mine
+          for test in (*patch.tests, *patch.unit_tests)}
+
+
+def test_files(mine: Sequence[patches.Patch]) -> list[str]:
+  """The test files of the series and the modules that they share."""
+  found = tests(mine)
+  return list(dict.fromkeys(
+      (*found, *(helper for helpers in found.values() for helper in helpers))))
 
 
 def edited(mine: Sequence[patches.Patch], tree: pathlib.Path,
@@ -49,8 +57,8 @@ def edited(mine: Sequence[patches.Patch], tree: pathlib.Path,
   for patch in mine:
     for module in patch.modules:
       _name_to_bazel(texts, module, _importers(patch, module))
-  for test in tests(mine):
-    _name_test(texts, test)
+  for test, helpers in tests(mine).items():
+    _name_test(texts, test, helpers)
   return {name: text for name, text in texts.new.items()
           if text != texts.old.get(name)}
 
@@ -151,7 +159,7 @@ def _name_to_bazel(texts: _Texts, module: str,
       return
 
 
-def _name_test(texts: _Texts, test: str) -> None:
+def _name_test(texts: _Texts, test: str, helpers: Sequence[str]) -> None:
   """A Bazel target for a test file, with what JAX's own tests run on."""
   build = texts.get(TESTS_BUILD)
   file = pathlib.PurePosixPath(test).name
@@ -160,9 +168,12 @@ def _name_test(texts: _Texts, test: str) -> None:
   if any(t.holds(file) for t in starlark.targets(build)
          if t.rule.endswith("_test")):
     return
+  names = [file, *(pathlib.PurePosixPath(h).name for h in helpers)]
+  sources = ", ".join(f'"{name}"' for name in names)
+  main = f'    main = "{file}",\n' if helpers else ""
   more = [t.name for t in starlark.targets(texts.get("jax/BUILD") or "")]
   experimental = '["//jax:experimental"] + ' if "experimental" in more else ""
   texts.new[TESTS_BUILD] = build.rstrip("\n") + (
       f'\n\n{_TEST_RULE}(\n    name = "{file.removesuffix(".py")}",\n'
-      f'    srcs = ["{file}"],\n    deps = {experimental}'
+      f'    srcs = [{sources}],\n{main}    deps = {experimental}'
       'py_deps("absl/testing") + py_deps("numpy"),\n)\n')

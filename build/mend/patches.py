@@ -19,7 +19,7 @@ STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
 _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
-             "supersedes", "upstream_tests")
+             "supersedes", "upstream_tests", "test_helpers")
 _SUPERSEDES_KEYS = ("tests", "why", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing")
 _EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
@@ -57,6 +57,7 @@ class Patch:
   changelog: str
   depends: tuple[str, ...] = ()
   unit_tests: tuple[str, ...] = ()
+  test_helpers: tuple[str, ...] = ()
   reproductions: tuple[str, ...] = ()
   upstream_tests: tuple[str, ...] = ()
   red: tuple[Red, ...] = ()
@@ -111,7 +112,8 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
                  f"wanted one of {', '.join(STATUSES)}")
   _check_specifier(data["bases"], refuse)
   files: list[str] = []
-  for key in ("modules", "tests", "unit_tests", "reproductions"):
+  for key in ("modules", "tests", "unit_tests", "test_helpers",
+              "reproductions"):
     files += data.get(key, [])
   for file in files:
     if not (root / file).is_file():
@@ -127,7 +129,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
                        for s in data.get("supersedes", [])),
       **{key: tuple(data.get(key, ())) for key in (
           "modules", "tests", "depends", "unit_tests", "reproductions",
-          "upstream_tests")})
+          "upstream_tests", "test_helpers")})
 
 
 def _check_keys(data: dict, required: Sequence[str], optional: Sequence[str],

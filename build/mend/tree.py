@@ -82,7 +82,7 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   added = _modules(mine, base, source, root)
   if checkout is not None:
     edited.update(checkouts.edited(mine, checkout, edited))
-    added.update({t: read(root / t) for t in checkouts.tests(mine)})
+    added.update({t: read(root / t) for t in checkouts.test_files(mine)})
   added[MANIFEST] = manifest(base, mine)
   count = sum(len(todo) for todo in by_file.values())
   return Result(base, edited, added, tuple(p.id for p in mine), count)

@@ -173,7 +173,7 @@ def _move(patch: patches.Patch, landed: str, series: tuple[patches.Patch, ...],
 
 def _files(patch: patches.Patch) -> tuple[str, ...]:
   return (*patch.modules, *patch.tests, *patch.unit_tests,
-          *patch.reproductions)
+          *patch.test_helpers, *patch.reproductions)
 
 
 def add_base(version: str) -> str:

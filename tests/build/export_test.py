@@ -19,6 +19,7 @@ issues = []
 upstream = { status = "fork-only", pr = "", landed_in = "" }
 modules = []
 tests = ["tests/fork_test.py"]
+test_helpers = ["tests/testing.py"]
 changelog = "New features: it says so."
 
 [[edit]]
@@ -74,6 +75,7 @@ def series(project):
   write(project / "patches" / "series", "fork\ngreeting\n")
   write(project / "patches" / "fork.toml", SECOND)
   write(project / "tests" / "fork_test.py", "FORK = 1\n")
+  write(project / "tests" / "testing.py", "SHARED = 1\n")
   write(project / "tests" / "greeting_test.py", "GREETING = 1\n")
   return patches.load(project)
 
@@ -113,6 +115,7 @@ def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
   tree.write_onto(result, upstream, clone, sys.executable)
   assert snapshot(other) == snapshot(clone)
   assert "tests/greeting_test.py" in snapshot(other)
+  assert ("tests/testing.py" in snapshot(other)) == ("fork" in names)
   assert not git(other, "status", "--porcelain")
 
 
@@ -255,6 +258,9 @@ def test_bazel_targets_get_the_new_files(series, base, upstream, clone,
   assert "_src/zebra.py" in result.files["jax/BUILD"]
   names = [t.name for t in starlark.targets(result.files["tests/BUILD"])]
   assert names == ["old_test", "fork_test", "greeting_test"]
+  text = result.files["tests/BUILD"]
+  assert 'srcs = ["fork_test.py", "testing.py"]' in text
+  assert text.count('main = "fork_test.py"') == text.count("main = ") == 1
 
 
 @pytest.mark.parametrize("before,after", [

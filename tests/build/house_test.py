@@ -1,6 +1,7 @@
 """The project's own rules: sizes, originality, packaging."""
 
 import ast
+import pathlib
 import tarfile
 
 from conftest import ROOT, write
@@ -28,11 +29,26 @@ def test_every_module_ships_with_a_patch():
 
 def test_every_test_and_reproduction_belongs_to_a_patch():
   series = patches.load()
-  tests = {t for p in series for t in (*p.tests, *p.unit_tests)}
+  tests = {t for p in series for t in (
+      *p.tests, *p.unit_tests, *p.test_helpers)}
   assert tests == {f"tests/{p.name}" for p in (ROOT / "tests").glob("*.py")}
   items = {r for p in series for r in p.reproductions}
   assert items == {f"reproductions/{p.name}"
                    for p in (ROOT / "reproductions").glob("*.py")}
+
+
+def test_each_patch_names_what_its_tests_share():
+  beside = {p.stem for p in (ROOT / "tests").glob("*.py")}
+  looked_at = 0
+  for patch in patches.load():
+    imported = set()
+    for test in (*patch.tests, *patch.unit_tests):
+      parsed = ast.parse((ROOT / test).read_text(encoding="utf-8"))
+      imported |= {n.module for n in ast.walk(parsed)
+                   if isinstance(n, ast.ImportFrom) and n.module in beside}
+    assert imported == {pathlib.Path(h).stem for h in patch.test_helpers}
+    looked_at += len(imported)
+  assert looked_at
 
 
 LONG = ["x = some_function_of(one, two, three)",
