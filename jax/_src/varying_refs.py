@@ -250,7 +250,7 @@ def _settling(prim: core.Primitive, bind, *args, **params):
 def _settling_access(prim: core.Primitive, bind, operands: int):
   """The same for a read or write, of so many operands besides the indices."""
   def bind_access(*args, **params):
-    if not vt.checking():
+    if len(args) == 1 or not vt.checking():  # the whole ref is read
       return bind(*args, **params)
     if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
       args = here(args)

@@ -90,7 +90,8 @@ def is_ref(aval) -> bool:
 
 
 # Of an array's type, in the fewest steps.
-axes_of_array = operator.attrgetter('mat.varying' if LATER else 'vma')
+AXES_OF_ARRAY = 'mat.varying' if LATER else 'vma'
+axes_of_array = operator.attrgetter(AXES_OF_ARRAY)
 
 
 _REF_EFFECTS = frozenset(['InternalMutableArrayEffect', 'ReadEffect',
