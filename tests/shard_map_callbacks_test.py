@@ -190,6 +190,25 @@ class CallbackTypesTest(jtu.JaxTestCase):
           r'must be declared.*ShapeDtypeStruct says'):
         self.types(f, np.ones(2, F32), mesh=make_mesh(2, 4), in_specs=P('x'))
 
+  @parameterized.product(call=list(CALLS))
+  def test_result_of_eval_shape_is_no_declaration(self, call):
+    # It has no varying axes, or one of two; the operands have more.
+    def f(x, y):
+      flat = jax.eval_shape(lambda: jnp.zeros(()))
+      like = jax.eval_shape(lambda: y[0])
+      return [CALLS[call](lambda x, y: F32(x + y), s, x[0], y[0])
+              for s in (flat, like)]
+    ones = np.ones(4, F32)
+    got = self.types(f, ones, ones, mesh=make_mesh(2, 4),
+                     in_specs=(P('x'), P('y')))
+    self.assertEqual(got, [{'x', 'y'}, {'x', 'y'}])
+
+  def test_io_callback_by_eval_shape_without_operands(self):
+    f = lambda: io_callback(
+        lambda: F32(1.), jax.eval_shape(lambda: jnp.zeros(())))
+    self.assertEqual(self.types(f, mesh=make_mesh(2, 4), in_specs=()),
+                     [{'x', 'y'}])
+
   def test_io_callback_declaration_without_operands(self):
     if not DECLARES:
       self.skipTest('ShapeDtypeStruct of 0.6.0 has no varying axes')

@@ -138,6 +138,18 @@ class FfiTypesTest(jtu.JaxTestCase):
           ValueError, 'ffi_call: the operands vary.*result 0 must be declared'):
         trace(*axes)
 
+  def test_ffi_result_of_eval_shape_is_no_declaration(self):
+    seen = []
+
+    def body(x):
+      call = ffi.ffi_call('not_called', jax.eval_shape(lambda: jnp.zeros(3)))
+      seen.append(axes_of(call(x[0])))
+      return ()
+
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(2, 4), in_specs=P('x'),
+                             out_specs=()))(np.ones((4, 3), F32))
+    self.assertEqual(seen, [{'x'}])
+
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_export_claim_of_replication_is_refused(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])

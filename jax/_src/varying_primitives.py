@@ -142,6 +142,8 @@ def result_types(name: str, operands: Sequence[Any], declarations,
     operands: the call's operands, flat.
     declarations: a pytree of what the user gave as result types. Only a
       ``ShapeDtypeStruct`` declares, by the argument that the base has for it.
+      One from ``jax.eval_shape``, which has a sharding as well, says what
+      another value varies along: results vary along the operands' axes too.
     avals: the flat result types, without varying axes.
     impure: whether the results can depend on more than the operands. Without
       an operand or a declaration they then vary along all manual axes, since
@@ -159,8 +161,8 @@ def result_types(name: str, operands: Sequence[Any], declarations,
   leaves = tree_util.tree_leaves(
       declarations, is_leaf=lambda x: x is core.abstract_token)
   declared = [_declared(leaf) for leaf in leaves]
-  for i, axes in enumerate(declared):
-    if axes is not None and least - axes:
+  for i, (leaf, axes) in enumerate(zip(leaves, declared)):
+    if axes is not None and leaf.sharding is None and least - axes:
       raise ValueError(
           f'{name}: the operands vary over the mesh axes {_show(least)}, so '
           f'result {i} must be declared to vary over them at least, but its '
@@ -171,7 +173,9 @@ def result_types(name: str, operands: Sequence[Any], declarations,
           'call, for example by jax.lax.pmax over those axes.')
   if impure and not operands:
     manual = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
-    declared = [manual if axes is None else axes for axes in declared]
+    declared = [
+        manual if axes is None or not axes and leaf.sharding is not None
+        else axes for leaf, axes in zip(leaves, declared)]
   return tuple(with_axes(a, d or NO_AXES) for a, d in zip(avals, declared))
 
 
