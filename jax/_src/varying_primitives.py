@@ -142,8 +142,9 @@ def result_types(name: str, operands: Sequence[Any], declarations,
     operands: the call's operands, flat.
     declarations: a pytree of what the user gave as result types. Only a
       ``ShapeDtypeStruct`` declares, by the argument that the base has for it.
-      One from ``jax.eval_shape``, which has a sharding as well, says what
-      another value varies along: results vary along the operands' axes too.
+      One from ``jax.eval_shape`` says what another value varies along; it
+      mostly has a sharding as well, or no axes. Then it declares nothing that
+      the operands don't: results vary along the operands' axes too.
     avals: the flat result types, without varying axes.
     impure: whether the results can depend on more than the operands. Without
       an operand or a declaration they then vary along all manual axes, since
@@ -162,7 +163,7 @@ def result_types(name: str, operands: Sequence[Any], declarations,
       declarations, is_leaf=lambda x: x is core.abstract_token)
   declared = [_declared(leaf) for leaf in leaves]
   for i, (leaf, axes) in enumerate(zip(leaves, declared)):
-    if axes is not None and leaf.sharding is None and least - axes:
+    if axes and leaf.sharding is None and least - axes:
       raise ValueError(
           f'{name}: the operands vary over the mesh axes {_show(least)}, so '
           f'result {i} must be declared to vary over them at least, but its '

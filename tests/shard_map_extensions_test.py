@@ -1,0 +1,119 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Primitives that other libraries define, inside shard_map (issue 3)."""
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax.extend import core
+from jax.interpreters import ad
+from jax.interpreters import mlir
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from shard_map_testing import axes_of
+from shard_map_testing import make_mesh
+from shard_map_testing import maybe_jit
+from shard_map_testing import run_rows
+from shard_map_testing import shard_map
+
+jax.config.parse_flags_with_absl()
+
+X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
+W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
+WHERE = [('1d', True), ('2d', True), ('1d', False)]
+
+
+def primitive(name, f, rule, how='def_abstract_eval'):
+  """A primitive as a library defines it, that computes ``f``."""
+  prim = core.Primitive(name)
+  prim.def_impl(jax.jit(f))
+  getattr(prim, how)(rule)
+  mlir.register_lowering(prim, mlir.lower_fun(f, multiple_results=False))
+  return prim
+
+
+def flat(x, *_):
+  """The type of ``x``, made of what a library's author thinks of."""
+  return jax.core.ShapedArray(x.shape, x.dtype)
+
+
+any_p = primitive('any_of_all', jnp.any,
+                  lambda x: jax.core.ShapedArray((), np.dtype(bool)))
+add_p = primitive('add_two', lambda x, y: x + y, functools.partial(flat))
+noted_p = primitive('add_and_note', lambda x, y: x + y,
+                    lambda x, y: (flat(x), set()), 'def_effectful_abstract_eval')
+product_p = primitive('multiply_two', lambda x, y: x * y, flat)
+ad.defbilinear(product_p, lambda ct, x, y: product_p.bind(ct, y),
+               lambda ct, x, y: product_p.bind(x, ct))
+
+
+class ExtensionsTest(jtu.JaxTestCase):
+
+  @parameterized.product(jit=[True, False], mesh=[(4,), (2, 2)])
+  def test_claim_of_replication_is_refused(self, jit, mesh):
+    f = shard_map(lambda x: any_p.bind(x > 1.9), mesh=make_mesh(*mesh),
+                  in_specs=P('x'), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready(maybe_jit(jit)(f)(X))
+
+  @parameterized.product(prim=[add_p, noted_p, product_p])
+  def test_varies_as_the_operands(self, prim):
+    seen = []
+
+    def body(x, y, w):
+      seen.extend(axes_of(prim.bind(a, b)) for a, b in [
+          (x, x), (w, x), (x, w), (x, y), (w, w)])
+      return ()
+
+    jax.make_jaxpr(shard_map(
+        body, mesh=make_mesh(2, 2), in_specs=(P('x'), P('y'), P()),
+        out_specs=()))(X, X, X[:2])
+    self.assertEqual(seen, [{'x'}, {'x'}, {'x'}, {'x', 'y'}, set()])
+
+  @parameterized.product(where=WHERE)
+  def test_gradient_of_shared_operand(self, where):
+    loss = lambda w, x: jnp.sum(product_p.bind(w, jnp.sin(x)))
+    got = run_rows(lambda x, w: jax.grad(loss)(w, x), where, X, shared=W,
+                   out=P())
+    np.testing.assert_allclose(got, np.sin(X).sum(0), rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_predicate(self, where):
+    # Each device goes on until its own number is large; w is read in the loop.
+    def f(w, x):
+      go = lambda c: any_p.bind(c < 9.)
+      y = lax.while_loop(go, lambda c: c * 2., x[0])
+      return lax.cond(any_p.bind(x > 1.9), lambda: y * w[0], lambda: y * w[1])
+    want = sum(jax.grad(f)(W, x) for x in X)
+    got = run_rows(lambda x, w: jax.grad(f)(w, x), where, X, shared=W, out=P())
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_shared_operands_stay_shared(self, where):
+    f = lambda x, w: product_p.bind(w, add_p.bind(w, w))
+    got = run_rows(f, where, X, shared=W, out=P())
+    np.testing.assert_allclose(got, 2. * W * W, rtol=1e-5)
+
+  def test_outside_of_shard_map(self):
+    eqn, = jax.make_jaxpr(product_p.bind)(W, W).eqns
+    self.assertIs(eqn.primitive, product_p)
+    np.testing.assert_allclose(jax.jit(product_p.bind)(W, W), W * W)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
