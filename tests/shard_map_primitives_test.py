@@ -162,5 +162,19 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertEqual(text.count('pvary'), 0)
 
 
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_constants_at_compile_time(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    table = jnp.arange(10., 20.)
+
+    def body(i):
+      with jax.ensure_compile_time_eval():
+        return table[i[0]] + jnp.float32(1.) * i.astype(F32)
+
+    f = shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
+    i = np.arange(mesh.shape['x'], dtype=np.int32)
+    self.assertAllClose(maybe_jit(jit)(f)(i), 10. + 2. * i.astype(F32))
+
+
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -41,6 +41,7 @@ from collections.abc import Sequence
 import functools
 from typing import Any
 
+from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
@@ -131,6 +132,25 @@ def bind_after_cast(*prims: core.Primitive) -> None:
     def bind(*args, prim=prim, bind=prim.bind, **params):
       return bind(*(promote(args) if vt.checking() else args), **params)
     prim.bind = bind
+
+
+def keep_casts(cast_p: core.Primitive) -> None:
+  """Makes ``bind`` of a cast stage it out for a constant, too.
+
+  Under ``jax.ensure_compile_time_eval`` an operation on constants is evaluated
+  at once. A constant that was cast so is what it was, and the operation that it
+  was cast for refuses it.
+  """
+  def bind(*args, bind=cast_p.bind, **params):
+    if config.eager_constant_folding.value and vt.checking():
+      with config.eager_constant_folding(False):
+        return bind(*args, **params)
+    return bind(*args, **params)
+
+  cast_p.bind = bind
+
+
+keep_casts(core.pvary_p)
 
 
 def result_types(name: str, operands: Sequence[Any], declarations,

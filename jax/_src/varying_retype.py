@@ -26,6 +26,7 @@ import weakref
 
 from jax._src import core
 from jax._src import linear_util as lu
+from jax._src import mesh as mesh_lib
 from jax._src import source_info_util
 from jax._src import varying_flow as flow
 from jax._src import varying_types as vt
@@ -53,7 +54,7 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
       all(vt.varying(v.aval) == a for v, a in zip(jaxpr.outvars, outs))):
     return jaxpr
   known = _built.setdefault(jaxpr, {})
-  key = (tuple(region.ins or ()), tuple(outs))
+  key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
   if key not in known:
     known[key] = _Builder(region).build(outs)
   return known[key]
@@ -143,8 +144,11 @@ class _Builder:
     return ref
 
   def emit(self, invars, outvars, primitive, params, effects=core.no_effects):
+    ctx = self.ctx
+    if ctx is not None and ctx.cur_abstract_mesh.empty:
+      ctx = None  # traced outside of shard_map; a cast needs the mesh of here
     self.eqns.append(core.new_jaxpr_eqn(
-        invars, outvars, primitive, params, effects, self.source, self.ctx))
+        invars, outvars, primitive, params, effects, self.source, ctx))
 
 
 def copy(b: _Builder, site: flow.Site, **params) -> None:
@@ -179,8 +183,8 @@ def _call(b: _Builder, site: flow.Site) -> None:
   copy(b, site, **call_params(site))
 
 
-def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, Sequence]:
-  """A jaxpr that is about to be evaluated, at the arguments' types.
+def at_types(jaxpr: core.Jaxpr, consts, args):
+  """A jaxpr that is about to be evaluated, at the types of what it is given.
 
   What is traced for later, such as the functions of a linear solve, a converted
   closure or a derivative rule, can be applied to values that vary over more
@@ -188,28 +192,65 @@ def at_types(jaxpr: core.Jaxpr, args) -> tuple[core.Jaxpr, Sequence]:
 
   Args:
     jaxpr: what is evaluated.
-    args: on what.
+    consts: the values that it captures.
+    args: its arguments.
 
   Returns:
-    Both as they are unless an argument varies over more axes than the jaxpr's
-    input, or else the jaxpr re-typed and the arguments cast to its inputs.
+    The three as they are if that can be evaluated. If a value varies over more
+    axes than its variable, the jaxpr re-typed, without captured values, and all
+    values as arguments, cast to its inputs. If one varies over fewer, and meets
+    another that doesn't, the values cast to what they vary over in the jaxpr.
   """
-  if vt.checking():
-    first = len(jaxpr.invars) - len(args)  # captured values may come before
-    for v, x in zip(jaxpr.invars[first:], args):
-      aval = vt.typeof(x)
-      if aval is not v.aval and vt.varying(aval) - vt.varying(v.aval):
-        return _at_wider_types(jaxpr, args, first)
-  return jaxpr, args
+  if not vt.checking():
+    return jaxpr, consts, args
+  binders, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
+  narrow = {}
+  for v, x in zip(binders, values):
+    aval = vt.typeof(x)
+    if aval is not v.aval:
+      axes = vt.varying(aval)
+      if axes - vt.varying(v.aval):
+        return _at_wider_types(jaxpr, values)
+      if axes != vt.varying(v.aval):
+        narrow[v] = axes
+  if narrow and _clash(jaxpr, narrow):
+    cast = [vt.cast(x, vt.varying(v.aval)) for v, x in zip(binders, values)]
+    return jaxpr, cast[:len(consts)], cast[len(consts):]
+  return jaxpr, consts, args
 
 
-def _at_wider_types(jaxpr: core.Jaxpr, args, first: int):
-  binders = [vt.varying(v.aval) for v in jaxpr.invars]
-  joined = [a | vt.varying(vt.typeof(x)) for a, x in zip(binders[first:], args)]
+def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
+  """Whether an equation whose operands varied alike has such that don't.
+
+  Args:
+    jaxpr: what is evaluated.
+    narrow: what its inputs vary over, for those that vary over fewer axes than
+      they did when it was traced. It is extended by what depends on them.
+  """
+  for eqn in jaxpr.eqns:
+    atoms = [v for v in eqn.invars if type(v) is core.Var]
+    if eqn.primitive.name in flow.rules or narrow.keys().isdisjoint(atoms):
+      continue
+    traced = [vt.varying(v.aval) for v in eqn.invars]
+    axes = [narrow.get(v, a) if type(v) is core.Var else a
+            for v, a in zip(eqn.invars, traced)]
+    if len(set(traced)) == 1 and len(set(axes)) > 1:
+      return True
+    less = flow.union(traced) - flow.union(axes)
+    if less:
+      narrow.update((v, vt.varying(v.aval) - less) for v in eqn.outvars)
+  return False
+
+
+def _at_wider_types(jaxpr: core.Jaxpr, values):
+  from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
+  jaxpr = pe.convert_constvars_jaxpr(jaxpr)
+  joined = [vt.varying(v.aval) | vt.varying(vt.typeof(x))
+            for v, x in zip(jaxpr.invars, values)]
   region = flow.Region(jaxpr)
-  region.run(binders[:first] + joined)
+  region.run(joined)
   flow.check_divergence(region.sites.values())
-  return rebuild(region), [vt.cast(x, a) for x, a in zip(args, joined)]
+  return rebuild(region), (), [vt.cast(x, a) for x, a in zip(values, joined)]
 
 
 core.at_types = at_types
