@@ -57,7 +57,8 @@ class EvalJaxprTest(jtu.JaxTestCase):
   @parameterized.product(f=[product, loop, branch], where=WHERE)
   def test_traced_outside(self, f, where):
     jaxpr = jax.make_jaxpr(f)(W, W)
-    got = run_rows(lambda x, w: jaxpr_as_fun(jaxpr)(x, w)[0], where, X, shared=W)
+    got = run_rows(lambda x, w: jaxpr_as_fun(jaxpr)(x, w)[0], where, X,
+                   shared=W)
     np.testing.assert_allclose(got, np.stack([f(x, W) for x in X]), rtol=1e-5)
 
   @parameterized.product(f=[product, loop, branch], where=WHERE)

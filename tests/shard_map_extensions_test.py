@@ -55,8 +55,9 @@ def flat(x, *_):
 any_p = primitive('any_of_all', jnp.any,
                   lambda x: jax.core.ShapedArray((), np.dtype(bool)))
 add_p = primitive('add_two', lambda x, y: x + y, functools.partial(flat))
-noted_p = primitive('add_and_note', lambda x, y: x + y,
-                    lambda x, y: (flat(x), set()), 'def_effectful_abstract_eval')
+noted_p = primitive(
+    'add_and_note', lambda x, y: x + y, lambda x, y: (flat(x), set()),
+    'def_effectful_abstract_eval')
 product_p = primitive('multiply_two', lambda x, y: x * y, flat)
 ad.defbilinear(product_p, lambda ct, x, y: product_p.bind(ct, y),
                lambda ct, x, y: product_p.bind(x, ct))
