@@ -48,7 +48,12 @@ class Tally:
 
 
 def workers() -> int:
-  return max(1, min(8, os.cpu_count() or 1))
+  """As many as the cores that this process may use: taskset limits a run."""
+  try:
+    cores = len(os.sched_getaffinity(0))
+  except AttributeError:  # macOS, Windows
+    cores = os.cpu_count() or 1
+  return max(1, min(8, cores))
 
 
 def tail(text: str, lines: int = 30) -> str:
