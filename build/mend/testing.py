@@ -30,6 +30,12 @@ class Job:
   python: pathlib.Path
   file: str
   reds: tuple[patches.Red, ...]
+  alone: str = ""  # the patch that is tried with only what it depends on
+
+  @property
+  def label(self) -> str:
+    alone = f", {self.alone} alone" if self.alone else ""
+    return f"{self.file} on {self.side} {self.base.version}{alone}"
 
 
 @dataclasses.dataclass
@@ -89,8 +95,9 @@ def run_each(chosen: Sequence[Base], names: Sequence[str],
   for base in chosen:
     for patch in patches.for_base(series, base):
       if not names or patch.id in names:
-        todo += [job for job in jobs(patches.with_needed(series, patch.id),
-                                     base, [patch.id], python_version)
+        needed = patches.with_needed(series, patch.id)
+        todo += [dataclasses.replace(job, alone=patch.id)
+                 for job in jobs(needed, base, [patch.id], python_version)
                  if job.side == "mended"]
   return finish(run_jobs(todo, total), total)
 
@@ -188,16 +195,15 @@ def run_jobs(todo: Sequence[Job], total: Tally) -> list[list[str]]:
     outcomes = pytest_run.run_file(job.python, bases.ROOT / job.file,
                                    limit=TEST_LIMIT, env=TEST_ENVIRONMENT)
     judge = judge_mended if job.side == "mended" else judge_pristine
-    label = f"{job.file} on {job.side} {job.base.version}"
-    return job, judge(label, outcomes, job.reds), time.monotonic() - began
+    tally = judge(job.label, outcomes, job.reds)
+    return job, tally, time.monotonic() - began
 
   with concurrent.futures.ThreadPoolExecutor(workers()) as pool:
     futures = [pool.submit(one, job) for job in todo]
     for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
       job, tally, took = future.result()
-      report.say(f"[{i}/{len(todo)}] {job.base.version} {job.side} {job.file}: "
-                 f"{tally.passed} passed, {len(tally.failures)} failed "
-                 f"({took:.0f} s)")
+      report.say(f"[{i}/{len(todo)}] {job.label}: {tally.passed} passed, "
+                 f"{len(tally.failures)} failed ({took:.0f} s)")
       total.add(tally)
       row = sums.setdefault((job.base.version, job.side), [0] * 5)
       for k, n in enumerate((1, tally.passed, tally.red, tally.skipped,
