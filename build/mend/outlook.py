@@ -10,14 +10,35 @@ import pathlib
 
 from mend import (bases, candidates, docs, drift, patches, pytest_run, report,
                   testing)
-from mend.bases import Base
 from mend.candidates import Candidate
 
 DOCUMENT = "docs/candidates.md"
 _LIMIT = 60.0  # seconds for a test: some deadlock on a pristine release
-_HEADER = ("patch", "as on", "edits", "regressions on pristine", "mended",
-           "verdict")
+_HEADER = ("patch", "as on", "edits", "regressions on pristine",
+           "guards on pristine", "mended", "verdict")
 Outcomes = dict[str, pytest_run.Outcome]
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+  """What a patch's tests say on the mended candidate."""
+  passed: int = 0
+  left: int = 0  # regressions that fail still
+  broken: int = 0  # what passes on pristine and fails here
+  differ: int = 0  # guards that fail on both: they expect something else
+  units: int = 0  # unit tests that fail
+
+  @property
+  def failed(self) -> int:
+    return self.left + self.broken + self.differ + self.units
+
+  def problems(self) -> str:
+    """What failed, worst first; "" if nothing did."""
+    named = ((self.broken, "broken by it"), (self.left, "not mended"),
+             (self.units, "of its modules"),
+             (self.differ, "that pristine fails too"))
+    found = [f"{n} {words}" for n, words in named if n]
+    return "look at tests: " + ", ".join(found) if found else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,38 +47,51 @@ class Row:
   patch: str
   edits: dict[str, int]  # state -> count
   red: tuple[int, int] | None = None  # still failing, of all; None: not run
-  mended: tuple[int, int] | None = None  # passed, failed
+  mended: Proof | None = None  # None: it is not in the mended one
   detail: str = ""
   base: str = ""  # whose edits were tried
+  guards: tuple[int, int] = (0, 0)  # failing on pristine, of all
 
   @property
   def verdict(self) -> str:
     """What to do about the patch, worst news first."""
     lost = self.edits.get(candidates.GONE, 0)
     if self.red is not None and self.red[1] and not self.red[0]:
-      return "upstream has it: retire"
+      return "upstream has it: retire" + (
+          f", after a look at {_count(self.guards[0], 'guard')}"
+          if self.guards[0] else "")
     if self.edits.get(candidates.THERE):
       return "partly there: look"
     if lost:
-      return f"port {lost} edit{'s' * (lost > 1)}"
+      return f"port {_count(lost, 'edit')}"
     if self.detail:
       return self.detail
     if self.mended is None:
       return "run its tests" if self.red is None else "port what it needs"
-    if self.mended[1]:
-      return f"{self.mended[1]} tests to look at"
-    if not self.mended[0]:
-      return "no test ran"
+    return self.mended.problems() or self._works()
+
+  def _works(self) -> str:
+    assert self.red is not None and self.mended is not None
     drifted = self.edits.get(candidates.DRIFTED, 0)
-    return f"works; review {drifted} drifted" if drifted else "works"
+    gone = self.red[1] - self.red[0]
+    if not self.mended.passed:
+      return "no test of its own: as what needs it"
+    return "; ".join(["works"] + (
+        [f"{gone} of {_count(self.red[1], 'regression')} gone upstream"]
+        if gone else []) + ([f"review {drifted} drifted"] if drifted else []))
 
   def cells(self) -> tuple[str, ...]:
     counts = ", ".join(f"{n} {s}" for s, n in self.edits.items()) or "none"
-    red = "not run" if self.red is None else (
-        f"{self.red[0]} of {self.red[1]} fail" if self.red[1] else "none")
+    red, guards = ("not run",) * 2 if self.red is None else (
+        f"{n} of {of} fail" if of else "none"
+        for n, of in (self.red, self.guards))
     mended = "-" if self.mended is None else (
-        f"{self.mended[0]} passed, {self.mended[1]} failed")
-    return self.patch, self.base, counts, red, mended, self.verdict
+        f"{self.mended.passed} passed, {self.mended.failed} failed")
+    return self.patch, self.base, counts, red, guards, mended, self.verdict
+
+
+def _count(n: int, what: str) -> str:
+  return f"{n} {what}{'s' * (n != 1)}"
 
 
 def rows(series: Sequence[patches.Patch], candidate: Candidate,
@@ -71,7 +105,7 @@ def rows(series: Sequence[patches.Patch], candidate: Candidate,
     if state.state != drift.EXACT:
       report.say(f"{state.state.upper()}: {state.edit.label}"
                  + (f": {state.detail}" if state.detail else ""))
-  plain = [Row(p.id, _count(p, found), base=b) for p, b in origin]
+  plain = [Row(p.id, _states_of(p, found), base=b) for p, b in origin]
   if not run_tests or not candidate.released or not mine:
     return plain
   good = candidates.applicable(series, base, found)
@@ -79,18 +113,20 @@ def rows(series: Sequence[patches.Patch], candidate: Candidate,
   for name, why in made.problems.items():
     report.say(f"BREAKS IMPORT: patch {name}: {why}")
   good = [p for p in good if p.id not in made.problems]
-  before = _run(made.pristine, mine)
-  after = _run(made.mended, good) if made.mended else {}
+  before = _run(made.pristine, [t for p in mine for t in p.tests])
+  after = _run(made.mended, [t for p in good for t in (
+      *p.tests, *p.unit_tests)]) if made.mended else {}
   names = {p.id for p in good}
   return [dataclasses.replace(
-      row, red=_red(patch, base, before),
-      mended=_mended(patch, after) if patch.id in names and after else None,
+      row, red=judge_red(patch, before), guards=judge_guards(patch, before),
+      mended=judge(patch, before, after)
+      if patch.id in names and after else None,
       detail="breaks `import jax`" if patch.id in made.problems else "")
           for row, patch in zip(plain, mine)]
 
 
-def _count(patch: patches.Patch,
-           found: Sequence[drift.State]) -> dict[str, int]:
+def _states_of(patch: patches.Patch,
+               found: Sequence[drift.State]) -> dict[str, int]:
   counts: dict[str, int] = {}
   for state in found:
     if state.edit.patch == patch.id:
@@ -98,10 +134,9 @@ def _count(patch: patches.Patch,
   return counts
 
 
-def _run(python: pathlib.Path,
-         series: Sequence[patches.Patch]) -> dict[str, Outcomes]:
-  """The outcomes of every regression test file of the patches."""
-  files = list(dict.fromkeys(t for p in series for t in p.tests))
+def _run(python: pathlib.Path, named: Sequence[str]) -> dict[str, Outcomes]:
+  """The outcomes of each test file, by its name."""
+  files = list(dict.fromkeys(named))
   with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
     outcomes = pool.map(lambda f: pytest_run.run_file(
         python, bases.ROOT / f, limit=_LIMIT, env=testing.TEST_ENVIRONMENT),
@@ -110,28 +145,61 @@ def _run(python: pathlib.Path,
       return dict(zip(files, outcomes))
 
 
-def _red(patch: patches.Patch, base: Base,
-         outcomes: dict[str, Outcomes]) -> tuple[int, int]:
-  """How many of the regression tests still fail, of how many."""
-  wanted = [name for red in patch.red
-            if not red.bases or base.within(red.bases) for name in red.tests]
-  found = [outcome for file in patch.tests
-           for test, outcome in outcomes.get(file, {}).items()
-           if any(fnmatch.fnmatchcase(test, name) for name in wanted)
-           or test == pytest_run.COLLECTING]
-  failing = sum(o.status == pytest_run.FAILED for o in found)
-  return failing, len(found)
+def _is_red(patch: patches.Patch, test: str) -> bool:
+  return test == pytest_run.COLLECTING or any(
+      fnmatch.fnmatchcase(test, name) for red in patch.red
+      for name in red.tests)
 
 
-def _mended(patch: patches.Patch,
-            outcomes: dict[str, Outcomes]) -> tuple[int, int]:
-  found = [o.status for file in patch.tests
-           for o in outcomes.get(file, {}).values()]
-  return found.count(pytest_run.PASSED), found.count(pytest_run.FAILED)
+def _failing(found: Sequence[pytest_run.Outcome]) -> tuple[int, int]:
+  ran = [o.status for o in found if o.status != pytest_run.SKIPPED]
+  return ran.count(pytest_run.FAILED), len(ran)
+
+
+def judge_red(patch: patches.Patch,
+              outcomes: dict[str, Outcomes]) -> tuple[int, int]:
+  """How many of the regression tests still fail, of how many that ran."""
+  return _failing([o for file in patch.tests
+                   for test, o in outcomes.get(file, {}).items()
+                   if _is_red(patch, test)])
+
+
+def judge_guards(patch: patches.Patch,
+                 outcomes: dict[str, Outcomes]) -> tuple[int, int]:
+  """The same of the tests that every base passes, pristine or mended."""
+  return _failing([o for file in patch.tests
+                   for test, o in outcomes.get(file, {}).items()
+                   if not _is_red(patch, test)])
+
+
+def judge(patch: patches.Patch, before: dict[str, Outcomes],
+          after: dict[str, Outcomes]) -> Proof:
+  """What the patch's tests say on mended, with pristine to compare."""
+  kinds: list[str] = []
+  for file in (*patch.tests, *patch.unit_tests):
+    for test, outcome in after.get(file, {}).items():
+      was = before.get(file, {}).get(test)
+      if outcome.status == pytest_run.PASSED:
+        kinds.append("passed")
+      elif outcome.status == pytest_run.FAILED:
+        kinds.append(_failure(patch, file, test, was))
+        report.say(f"FAILS, {kinds[-1]}: {file} {test}\n"
+                   + testing.tail(outcome.text, 8))
+  return Proof(**{kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
+
+
+def _failure(patch: patches.Patch, file: str, test: str,
+             was: pytest_run.Outcome | None) -> str:
+  """Which of `Proof`'s kinds a test is that fails on mended."""
+  if file in patch.unit_tests:
+    return "units"
+  if was is not None and was.status == pytest_run.PASSED:
+    return "broken"
+  return "left" if _is_red(patch, test) else "differ"
 
 
 def check(named: Sequence[str], run_tests: bool, write: bool) -> int:
-  """Prints a table for each candidate; 0 if every edit is exact."""
+  """Prints a table for each candidate; 0 if all edits and tests hold."""
   series = patches.load()
   good = True
   for name in named:
@@ -143,7 +211,8 @@ def check(named: Sequence[str], run_tests: bool, write: bool) -> int:
     if write:
       docs.write_section(DOCUMENT, "candidates", text)
     good = good and bool(found) and all(
-        set(r.edits) <= {drift.EXACT} for r in found)
+        set(r.edits) <= {drift.EXACT} and not (r.mended and r.mended.failed)
+        for r in found)
   return 0 if good else 1
 
 

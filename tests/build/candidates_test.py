@@ -1,9 +1,11 @@
 """The series against a jax that is no base: states, verdicts, the document."""
 
+import dataclasses
+
 from conftest import GREET, PATCH, write
 from mend import bases, candidates, drift, outlook, patches, pytest_run, tree
 from mend.errors import MendError
-from mend.outlook import Row
+from mend.outlook import Proof, Row
 from mend.pytest_run import Outcome
 import pytest
 
@@ -102,35 +104,64 @@ def test_what_a_release_asks_for(tmp_path):
 
 
 @pytest.mark.parametrize("row,verdict", [
-    (Row("p", {"exact": 2}, (3, 3), (5, 0)), "works"),
-    (Row("p", {"exact": 1, "drifted": 2}, (3, 3), (5, 0)),
+    (Row("p", {"exact": 2}, (3, 3), Proof(5)), "works"),
+    (Row("p", {"exact": 1, "drifted": 2}, (3, 3), Proof(5)),
      "works; review 2 drifted"),
-    (Row("p", {"exact": 2}, (0, 3), (5, 0)), "upstream has it: retire"),
+    (Row("p", {"exact": 1, "drifted": 2}, (1, 3), Proof(5)),
+     "works; 2 of 3 regressions gone upstream; review 2 drifted"),
+    (Row("p", {"exact": 2}, (0, 3), Proof(5)), "upstream has it: retire"),
+    (Row("p", {"exact": 2}, (0, 3), Proof(5), guards=(1, 4)),
+     "upstream has it: retire, after a look at 1 guard"),
     (Row("p", {"gone": 1}, (0, 3)), "upstream has it: retire"),
     (Row("p", {"gone": 1}, (3, 3)), "port 1 edit"),
     (Row("p", {"gone": 2}), "port 2 edits"),
     (Row("p", {"already there": 1}), "partly there: look"),
     (Row("p", {"exact": 2}), "run its tests"),
     (Row("p", {"exact": 2}, (1, 3)), "port what it needs"),
-    (Row("p", {"exact": 2}, (1, 3), (4, 1)), "1 tests to look at"),
-    (Row("p", {}, (0, 0), (0, 0)), "no test ran")])
+    (Row("p", {"exact": 2}, (1, 3), Proof(4, left=1)),
+     "look at tests: 1 not mended"),
+    (Row("p", {"exact": 2}, (3, 3), Proof(4, broken=2, differ=1, units=3)),
+     "look at tests: 2 broken by it, 3 of its modules, "
+     "1 that pristine fails too"),
+    (Row("p", {}, (0, 0), Proof(3)), "works"),  # unit tests only
+    (Row("p", {}, (0, 0), Proof()), "no test of its own: as what needs it")])
 def test_the_verdict(row, verdict):
   assert row.verdict == verdict
   assert row.cells()[-1] == verdict
 
 
-def test_regressions_that_still_fail_are_counted(project, base):
+def greeting(**outcomes):
+  """Outcomes of the regression test file, by the tests' last names."""
+  return {"tests/greeting_test.py": {
+      f"GreetingTest.test_{name}": Outcome(status)
+      for name, status in outcomes.items()}}
+
+
+def test_regressions_and_guards_are_counted_apart(project):
   (patch,) = patches.load(project)
-  outcomes = {"tests/greeting_test.py": {
-      "GreetingTest.test_polite": Outcome("failed"),
-      "GreetingTest.test_other": Outcome("failed")}}
-  assert outlook._red(patch, base, outcomes) == (1, 1)
-  outcomes = {"tests/greeting_test.py": {
-      "GreetingTest.test_polite": Outcome("passed")}}
-  assert outlook._red(patch, base, outcomes) == (0, 1)
-  outcomes = {"tests/greeting_test.py": {
-      pytest_run.COLLECTING: Outcome("failed")}}
-  assert outlook._red(patch, base, outcomes) == (1, 1)
+  for outcomes, red, guards in (
+      (greeting(polite="failed", other="failed"), (1, 1), (1, 1)),
+      (greeting(polite="passed", other="passed"), (0, 1), (0, 1)),
+      (greeting(polite="skipped", other="skipped"), (0, 0), (0, 0)),
+      ({"tests/greeting_test.py": {
+          pytest_run.COLLECTING: Outcome("failed")}}, (1, 1), (0, 0))):
+    assert outlook.judge_red(patch, outcomes) == red
+    assert outlook.judge_guards(patch, outcomes) == guards
+
+
+def test_what_fails_on_mended_is_held_against_pristine(project, capsys):
+  (patch,) = patches.load(project)
+  before = greeting(polite="failed", other="passed", more="failed")
+  fine = greeting(polite="passed", other="passed", more="passed")
+  assert outlook.judge(patch, before, fine) == Proof(3)
+  after = greeting(polite="failed", other="failed", more="failed")
+  assert outlook.judge(patch, before, after) == Proof(
+      0, left=1, broken=1, differ=1)
+  assert "FAILS, broken: tests/greeting_test.py GreetingTest.test_other" in (
+      capsys.readouterr().out)
+  patch = dataclasses.replace(patch, tests=(),
+                              unit_tests=("tests/greeting_test.py",))
+  assert outlook.judge(patch, {}, after) == Proof(0, units=3)
 
 
 def test_the_exit_status_and_the_document(project, candidate, base,
