@@ -21,7 +21,6 @@ from mend.errors import MendError
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
-DRIFTED, GONE, THERE = "drifted", "gone", "already there"
 _VERSION = re.compile(r"^_version\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -138,8 +137,9 @@ def adapted(series: Iterable[patches.Patch], candidate: Candidate,
       if base.within(patch.bases):
         as_there = _as_on(patch, base)
         counts = [s.state for s in states([as_there], candidate, root)]
-        lost = counts.count(GONE) + counts.count(THERE)
-        tried.append((lost, counts.count(DRIFTED), len(tried), as_there, base))
+        lost = counts.count(drift.GONE) + counts.count(drift.THERE)
+        tried.append((lost, counts.count(drift.DRIFTED), len(tried), as_there,
+                      base))
     if tried:
       *_, as_there, base = min(tried, key=lambda t: t[:3])
       found.append((as_there, base.version))
@@ -162,11 +162,11 @@ def states(series: Iterable[patches.Patch], candidate: Candidate,
   for state in drift.states(series, candidate.base, candidate.source, root):
     known = drift.recorded(state.edit.patch, root).get(
         drift.edit_key(state.edit), {})
-    if state.state in ("new", DRIFTED):
+    if state.state in (drift.NEW, drift.DRIFTED):
       # An edit at a module's end or start relies on no definition.
       same = state.fingerprint in (*known.values(), drift.fingerprint(""))
       state = dataclasses.replace(
-          state, state=drift.EXACT if same else DRIFTED, detail="")
+          state, state=drift.EXACT if same else drift.DRIFTED, detail="")
     found.append(state)
   return found
 
@@ -174,7 +174,7 @@ def states(series: Iterable[patches.Patch], candidate: Candidate,
 def applicable(series: Sequence[patches.Patch], base: Base,
                found: Sequence[drift.State]) -> list[patches.Patch]:
   """The patches all of whose edits are found, and what they depend on too."""
-  bad = {s.edit.patch for s in found if s.state in (GONE, THERE)}
+  bad = {s.edit.patch for s in found if s.state in (drift.GONE, drift.THERE)}
   good: list[patches.Patch] = []
   for patch in patches.for_base(series, base):
     here = {p.id for p in good}

@@ -14,11 +14,12 @@ import hashlib
 import json
 import pathlib
 
-from mend import bases, edits, patches, syntax, tree
+from mend import bases, edits, patches, presence, syntax, tree
 from mend.bases import Base
 from mend.edit import Edit
 
-EXACT = "exact"
+EXACT, DRIFTED, GONE = "exact", "drifted", "gone"
+THERE, NEW = "already there", "new"
 Recorded = dict[str, dict[str, str]]  # edit -> base -> fingerprint
 
 
@@ -59,10 +60,10 @@ def states(series: Iterable[patches.Patch], base: Base, source: pathlib.Path,
       path = source / edit.file
       if not path.is_file():
         if not edit.optional:
-          found.append(State(edit, base.version, "gone", "", "no such file"))
+          found.append(State(edit, base.version, GONE, "", "no such file"))
         continue
       if edit.file not in parsed:
-        parsed[edit.file] = edits.Source(tree.read(path))
+        parsed[edit.file] = edits.parsed(tree.read(path))
       reviewed = known.get(edit_key(edit), {}).get(base.version)
       found.append(_state(parsed[edit.file], edit, base, reviewed))
   return found
@@ -71,18 +72,24 @@ def states(series: Iterable[patches.Patch], base: Base, source: pathlib.Path,
 def _state(source: edits.Source, edit: Edit, base: Base,
            reviewed: str | None) -> State:
   try:
-    located = edits.locate(source, edit)
+    now = fingerprint(edits.locate(source, edit).context)
   except syntax.NotFound as e:
-    return State(edit, base.version, "gone", "", str(e))
-  now = fingerprint(located.context)
-  if now == reviewed:  # short code may stand there by chance
+    state = THERE if _there(source, edit) else GONE
+    return State(edit, base.version, state, "", str(e))
+  if now == reviewed:
     return State(edit, base.version, EXACT, now)
-  code = " ".join(edit.code.split())
-  if code and code in " ".join(located.context.split()):
-    return State(edit, base.version, "already there", now)
+  if _there(source, edit):
+    return State(edit, base.version, THERE, now)
   if reviewed is None:
-    return State(edit, base.version, "new", now, "not reviewed yet")
-  return State(edit, base.version, "drifted", now)
+    return State(edit, base.version, NEW, now, "not reviewed yet")
+  return State(edit, base.version, DRIFTED, now)
+
+
+def _there(source: edits.Source, edit: Edit) -> bool:
+  try:
+    return presence.already_there(source, edit)
+  except syntax.NotFound:
+    return False
 
 
 def record(found: Sequence[State], root: pathlib.Path = bases.ROOT) -> int:

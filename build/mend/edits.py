@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import re
 import textwrap
 
@@ -51,6 +52,12 @@ class Source:
     if not edit.scope:
       return self.module
     return syntax.find_definition(self.module, edit.scope, edit.n)
+
+
+@functools.cache
+def parsed(text: str) -> Source:
+  """The text's tree; `check` and `export` ask for the same ones repeatedly."""
+  return Source(text)
 
 
 def _block(code: str, indent: str) -> str:
@@ -237,6 +244,7 @@ OPERATIONS: dict[str, Callable[[Source, Edit], Spans]] = {
 }
 
 
+@functools.cache
 def locate(source: Source, edit: Edit) -> Located:
   """The splices of `edit` on a pristine source.
 

@@ -55,12 +55,12 @@ class Row:
   @property
   def verdict(self) -> str:
     """What to do about the patch, worst news first."""
-    lost = self.edits.get(candidates.GONE, 0)
+    lost = self.edits.get(drift.GONE, 0)
     if self.red is not None and self.red[1] and not self.red[0]:
       return "upstream has it: retire" + (
           f", after a look at {_count(self.guards[0], 'guard')}"
           if self.guards[0] else "")
-    if self.edits.get(candidates.THERE):
+    if self.edits.get(drift.THERE):
       return "partly there: look"
     if lost:
       return f"port {_count(lost, 'edit')}"
@@ -72,7 +72,7 @@ class Row:
 
   def _works(self) -> str:
     assert self.red is not None and self.mended is not None
-    drifted = self.edits.get(candidates.DRIFTED, 0)
+    drifted = self.edits.get(drift.DRIFTED, 0)
     gone = self.red[1] - self.red[0]
     if not self.mended.passed:
       return "no test of its own: as what needs it"

@@ -108,7 +108,7 @@ def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
     raise MendError(
         f"{todo[0].label}, base {base.version}: there is no {file}.",
         "python3 build/build.py check shows every edit's state")
-  parsed = edits.Source(read(path))
+  parsed = edits.parsed(read(path))
   splices = [s for edit in todo for s in locate(parsed, edit, base).splices]
   try:
     return splice.apply(parsed.text, splices)
