@@ -59,7 +59,8 @@ def in_fori(x):
 
 
 def over_both_axes(x):
-  return lax.cond(x[0] > 2, lambda: lax.psum(x, ('x', 'y')), lambda: x)
+  y = x + lax.axis_index('y').astype(x.dtype)  # so that it varies over both
+  return lax.cond(x[0] > 2, lambda: lax.psum(y, ('x', 'y')), lambda: x)
 
 
 def deep_inside(x):

@@ -219,23 +219,6 @@ PRECISE = {f.__name__: f for f in [
     untouched_carry, counter, global_time_step, global_convergence]}
 
 
-def nest(kinds, x, calls):
-  """Loops and branches in each other, counting the innermost's traces."""
-  def make(level):
-    def inner(c):
-      calls.append(level)
-      return c + x[0]
-    step = inner if level == len(kinds) - 1 else make(level + 1)
-    if kinds[level] == 'w':
-      return lambda c: lax.while_loop(
-          lambda s: s[0] < 2, lambda s: (s[0] + 1, step(s[1])), (0, c))[1]
-    if kinds[level] == 's':
-      return lambda c: lax.scan(lambda d, _: (step(d), None), c, None,
-                                length=2)[0]
-    return lambda c: lax.cond(lax.psum(1., 'x') > 0., step, lambda d: d, c)
-  return make(0)(0.)[None]
-
-
 class ShardMapLoopsTest(jtu.JaxTestCase):
 
   def setUp(self):
@@ -340,16 +323,6 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
         w, self.x.reshape(2, 2)).reshape(-1)
     got = jax.jit(jax.jacfwd(lambda w: run(w, self.x)))(.7)
     self.assertAllClose(got, jax.jacfwd(oracle)(.7))
-
-  @parameterized.parameters('w', 's', 'ww', 'ss', 'wsws', 'wwwwwwww',
-                            'ssssssss', 'wcs', 'scwcswcs', 'csww')
-  def test_nest(self, kinds):
-    calls = []
-    f = sharded(lambda x: nest(kinds, x, calls), make_mesh('1d'), P('x'))
-    got = jax.jit(f)(self.x)
-    self.assertLen(calls, 1)
-    trips = 2. ** len(kinds.replace('c', ''))
-    self.assertAllClose(got, trips * self.x[::2])
 
   @parameterized.parameters('scan', 'while', 'cond', 'weak')
   def test_derivative_inside(self, kind):
