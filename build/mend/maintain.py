@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import pathlib
 from typing import Any
 
-from mend import (bases, export, lint, outlook, patches, report, source,
-                  upkeep)
+from mend import (bases, candidates, drift, export, lint, outlook, patches,
+                  report, source, upkeep)
+from mend.errors import MendError
 
 _COMMAND = "python3 build/build.py"
 Option = tuple[str, dict[str, Any]]
 
 
 def _export(args: argparse.Namespace) -> int:
-  (base,) = bases.chosen(args.base if args.base != "all" else None)
   series = patches.load()
   if args.names:
     series = patches.select(series, args.names)
   target = pathlib.Path(args.output_path).absolute()
-  checkout = pathlib.Path(args.tree).absolute() if args.tree else None
+  if args.candidate:
+    base, series, origin = _on_candidate(args, series)
+    checkout: pathlib.Path | None = origin
+  else:
+    (base,) = bases.chosen(args.base if args.base != "all" else None)
+    origin = source.pristine(base)
+    checkout = pathlib.Path(args.tree).absolute() if args.tree else None
   with report.step(f"exporting for jax {base.version}"):
-    names = export.export(series, base, source.pristine(base), target, checkout)
+    names = export.export(series, base, origin, target, checkout)
   for name in names:
     report.say(name)
   report.say(f"\n{len(names)} commits for jax {base.version}: {target}\n"
@@ -30,6 +36,24 @@ def _export(args: argparse.Namespace) -> int:
              "Nothing was pushed or sent. A person must read and vouch for "
              f"each before it goes upstream: see {target / export.README}")
   return 0
+
+
+def _on_candidate(args: argparse.Namespace, series: Sequence[patches.Patch],
+                  ) -> tuple[bases.Base, list[patches.Patch], pathlib.Path]:
+  """The base, series and tree for a checkout that is no release of ours."""
+  if args.base or args.tree:
+    raise MendError("--candidate is a checkout by itself: neither --base nor "
+                    "--tree goes with it.",
+                    f"{_COMMAND} export --candidate=GIT_CHECKOUT "
+                    "--output_path=DIR")
+  folder = pathlib.Path(args.candidate).absolute()
+  export.require_checkout(folder)
+  found = candidates.find(str(folder))
+  mine = [p for p, _ in candidates.adapted(series, found)]
+  for state in candidates.states(mine, found):
+    if state.state != drift.EXACT:
+      report.say(f"{state.state.upper()}: {state.edit.label}")
+  return found.base, mine, folder
 
 
 def _new(args: argparse.Namespace) -> int:
@@ -70,7 +94,11 @@ COMMANDS: tuple[tuple[str, Callable[[argparse.Namespace], int], str,
         ("--output_path", {"required": True, "help": "a new folder"}),
         ("--tree", {"help": "a clean git checkout of jax at the base's tag: "
                     "adds the change log and the Bazel files",
-                    "metavar": "GIT_CHECKOUT"}))),
+                    "metavar": "GIT_CHECKOUT"}),
+        ("--candidate", {"help": "instead: a clean git checkout of no base, "
+                         "such as upstream's main; the edits of the base that "
+                         "fits best are made there",
+                         "metavar": "GIT_CHECKOUT"}))),
     ("lint", _lint, "ruff and mypy, as `test` runs them", ()),
     ("new", _new, "starts a patch", (
         ("name", {"metavar": "NAME"}),

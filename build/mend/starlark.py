@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 import dataclasses
+import functools
 import re
 
 
@@ -25,7 +26,8 @@ class Target:
         pattern.fullmatch(file) for pattern in _patterns(self.srcs))
 
 
-def targets(text: str) -> list[Target]:
+@functools.cache  # export asks for the same texts once for each commit
+def targets(text: str) -> tuple[Target, ...]:
   """The rules that stand at the top of the file and have a name."""
   found = []
   for node in ast.parse(text).body:
@@ -37,7 +39,7 @@ def targets(text: str) -> list[Target]:
     if isinstance(name, ast.Constant):
       found.append(Target(str(name.value), ast.unparse(node.value.func),
                           settings.get("srcs")))
-  return found
+  return tuple(found)
 
 
 def _patterns(node: ast.expr) -> Iterator[re.Pattern[str]]:
@@ -56,6 +58,7 @@ def _patterns(node: ast.expr) -> Iterator[re.Pattern[str]]:
       yield from _patterns(item)
 
 
+@functools.cache
 def glob(pattern: str) -> re.Pattern[str]:
   """A Bazel glob as a regular expression."""
   parts = re.split(r"(\*\*/|\*\*|\*)", pattern)
