@@ -13,7 +13,7 @@ from mend import (bases, candidates, docs, drift, patches, pytest_run, report,
 from mend.candidates import Candidate
 
 DOCUMENT = "docs/candidates.md"
-_LIMIT = 60.0  # seconds for a test: some deadlock on a pristine release
+_LIMIT = 120.0  # seconds for a test: some deadlock on a pristine release
 _HEADER = ("patch", "as on", "edits", "regressions on pristine",
            "guards on pristine", "mended", "verdict")
 Outcomes = dict[str, pytest_run.Outcome]
