@@ -16,7 +16,7 @@ Option = tuple[str, dict[str, Any]]
 
 
 def _export(args: argparse.Namespace) -> int:
-  series = patches.load()
+  series: Sequence[patches.Patch] = patches.load()
   if args.names:
     series = patches.select(series, args.names)
   target = pathlib.Path(args.output_path).absolute()

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -17,6 +18,7 @@ from mend.edit import Edit
 from mend.errors import MendError
 
 MANIFEST = "jax/_src/mend_manifest.py"
+_COMMIT = re.compile(r"^_git_hash\b.*['\"]([0-9a-f]{40})['\"]", re.MULTILINE)
 _COMPILE = ("import sys\n"
             "for path in sys.argv[1:]:\n"
             "  source = open(path, encoding='utf-8').read()\n"
@@ -204,6 +206,17 @@ def _tag_version(folder: pathlib.Path, base: Base) -> None:
   write(folder / "setup.cfg", f"[egg_info]\ntag_build = {tag}\ntag_date = 0\n")
 
 
+def release_commit(base: Base, pristine: pathlib.Path) -> str:
+  """The commit that the release was made from; not each has a tag.
+
+  Newer source distributions have its hash in their jax/version.py.
+  """
+  file = pristine / "jax" / "version.py"
+  found = _COMMIT.search(read(file)) if file.is_file() else None
+  return f"the tag jax-v{base.version}" + (
+      f" (commit {found[1]})" if found else "")
+
+
 def require_pristine(result: Result, pristine: pathlib.Path,
                      target: pathlib.Path) -> None:
   """Refuses a tree that is mended, or whose files are not the base's own."""
@@ -224,8 +237,9 @@ def require_pristine(result: Result, pristine: pathlib.Path,
     raise MendError(
         f"{target} is not an unmodified jax {result.base.version}: "
         f"{', '.join(other)} differs from the release's.",
-        f"check out the tag jax-v{result.base.version}, or name the base that "
-        "the tree is: --base=V")
+        f"check out {release_commit(result.base, pristine)}, or name the base "
+        "that the tree is: --base=V; for a checkout of no base, such as main: "
+        "export --candidate=DIR")
 
 
 def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 from conftest import PATCH, write
-from mend import checkout, export, patches, starlark, tree
+from mend import (bases, candidates, checkout, export, patches, starlark,
+                  tree)
 from mend.errors import MendError
 import pytest
 
@@ -217,6 +218,40 @@ def test_a_checkout_must_be_clean_and_the_bases(
   with pytest.raises(MendError, match="no jax source tree"):
     exported(series, base, upstream, tmp_path / "out", tmp_path, project)
   assert not (tmp_path / "out").exists()
+
+
+def test_the_commit_of_a_release_is_named(series, base, upstream, clone,
+                                         project, tmp_path):
+  commit = "0123456789" * 4
+  write(upstream / "jax" / "version.py",
+        f"_version = '1.0'\n_git_hash: str = '{commit}'\n")
+  with open(clone / "jax" / "_src" / "greet.py", "a", encoding="utf-8") as f:
+    f.write("# mine\n")
+  git(clone, "commit", "--quiet", "--all", "--message=mine")
+  with pytest.raises(MendError) as refused:
+    exported(series, base, upstream, tmp_path / "out", clone, project)
+  assert f"tag jax-v1.0 (commit {commit})" in refused.value.next_step
+  assert "export --candidate=DIR" in refused.value.next_step
+
+
+def test_onto_a_checkout_of_no_base(series, clone, project, tmp_path,
+                                    monkeypatch, base):
+  monkeypatch.setattr(bases, "all_bases", lambda: (base,))
+  write(clone / "jax" / "version.py", '_version = "1.1"\n')
+  path = clone / "jax" / "_src" / "greet.py"
+  write(path, "# The next release's licence.\n" + path.read_text(
+      encoding="utf-8").lstrip("\n") + "\n\ndef more():\n  return 1\n")
+  git(clone, "commit", "--quiet", "--all", "--message=main")
+  found = candidates.find(str(clone))
+  mine = [p for p, _ in candidates.adapted(series, found, project)]
+  want = tree.mended(mine, found.base, clone, project, clone)
+  names = exported(mine, found.base, clone, tmp_path / "out", clone, project)
+  assert len(names) == len(series)
+  am(clone, tmp_path / "out")
+  for name, text in want.files.items():
+    assert tree.read(clone / name) == text
+  assert "def more():" in tree.read(path)
+  assert "return polite.greeting(name)" in tree.read(path)
 
 
 def test_the_output_folder_must_be_empty(series, base, upstream, project,
