@@ -105,3 +105,12 @@ def chosen(option: str | None) -> tuple[Base, ...]:
   if option:
     return tuple(get(v.strip()) for v in option.split(","))
   return (default_base(),)
+
+
+def one(option: str | None) -> Base:
+  """The base that `--base=` means where a command works on one only."""
+  found = chosen(option)
+  if len(found) != 1:
+    raise MendError(f"--base={option} names several bases; this command takes "
+                    "one.", f"--base={found[-1].version}, then the next")
+  return found[0]

@@ -9,7 +9,7 @@ import os
 import pathlib
 import shutil
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from mend import (bases, bazel, cache, checking, docs, interpreters, maintain,
                   outlook, patches, report, reproduce, sides, source, testing,
@@ -19,6 +19,7 @@ from mend.errors import MendError
 COMMAND = "python3 build/build.py"
 Option = tuple[str, dict[str, Any]]
 Command = Callable[[argparse.Namespace], int]
+_TIME = 120.0  # seconds for one of upstream's tests
 
 
 def _build(args: argparse.Namespace) -> int:
@@ -66,7 +67,7 @@ def _apply(args: argparse.Namespace) -> int:
     raise MendError("apply needs one of --output_path=DIR (a new tree) and "
                     "--tree=DIR (an existing one).",
                     f"{COMMAND} apply --base=0.6.0 --output_path=DIR")
-  (base,) = bases.chosen(args.base if args.base != "all" else None)
+  base = bases.one(args.base)
   target = pathlib.Path(args.tree or args.output_path).absolute()
   if args.output_path:
     tree.require_empty(target)
@@ -89,7 +90,20 @@ def _apply(args: argparse.Namespace) -> int:
   return 0
 
 
+def _only_with(args: argparse.Namespace, flag: str,
+               *others: tuple[str, object]) -> None:
+  """Refuses options that mean nothing without `flag`, instead of ignoring."""
+  if getattr(args, flag):
+    return
+  for name, default in others:
+    if getattr(args, name) != default:
+      raise MendError(f"--{name} goes with --{flag}, which was not given.",
+                      f"{COMMAND} {args.command} --{flag}=... --{name}, or "
+                      f"leave --{name} away")
+
+
 def _check(args: argparse.Namespace) -> int:
+  _only_with(args, "candidate", ("no_tests", False), ("write", False))
   if args.candidate:
     return outlook.check(args.candidate, not args.no_tests, args.write)
   return checking.check(bases.chosen(args.base or "all"), args.record)
@@ -130,6 +144,8 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 
 def _test(args: argparse.Namespace) -> int:
+  _only_with(args, "upstream", ("only", None), ("write", False),
+             ("time", _TIME))
   if args.upstream:
     return upstream.run(upstream.Request(
         pathlib.Path(args.upstream), args.only or [], args.time, args.patches,
@@ -183,7 +199,7 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
         _flag("--only", "with --upstream: these test files (those that the "
               "patches name)", nargs="+", metavar="FILE"),
         _flag("--time", "with --upstream: seconds for one test (120)",
-              type=float, default=120.0, metavar="S"), _PATCHES,
+              type=float, default=_TIME, metavar="S"), _PATCHES,
         _flag("--each", "each patch alone, with what it depends on: its own "
               "tests", action="store_true"),
         _flag("--write", f"with --upstream: to {upstream.DOCUMENT}",
@@ -193,8 +209,16 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+  """Ends its errors with the command to run next, as all others do."""
+
+  def error(self, message: str) -> NoReturn:
+    self.print_usage(sys.stderr)
+    self.exit(2, f"{self.prog}: {message}\nNext: {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(prog="build.py", description=__doc__)
+  parser = _Parser(prog=COMMAND, description=__doc__)
   commands = parser.add_subparsers(dest="command", required=True)
   for name, function, text, options in COMMANDS:
     sub = commands.add_parser(name, help=text, description=text)
@@ -214,6 +238,11 @@ def main(argv: Sequence[str]) -> int:
   except BrokenPipeError:  # the reader, such as `head`, has seen enough
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
+  except OSError as e:
+    print(f"build.py {args.command}: {e}\nNext: see that the folders named "
+          "exist and may be written (--output_path, $MEND_CACHE), and that "
+          "the disk has room", file=sys.stderr)
+    return 2
   except KeyboardInterrupt:
     print("build.py: stopped; the next run recovers", file=sys.stderr)
     return 130

@@ -186,7 +186,7 @@ def require_checkout(folder: pathlib.Path) -> None:
   """
   if not (folder / "jax" / "version.py").is_file():
     raise MendError(f"{folder} is no jax source tree: it has no "
-                    "jax/version.py.", "name a checkout of jax: --tree=DIR")
+                    "jax/version.py.", "name the folder that holds jax/")
   if not (folder / ".git").exists():
     raise MendError(f"{folder} is no git checkout.",
                     "leave --tree away, or name a checkout of jax")

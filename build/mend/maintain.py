@@ -24,7 +24,7 @@ def _export(args: argparse.Namespace) -> int:
     base, series, origin = _on_candidate(args, series)
     checkout: pathlib.Path | None = origin
   else:
-    (base,) = bases.chosen(args.base if args.base != "all" else None)
+    base = bases.one(args.base)
     origin = source.pristine(base)
     checkout = pathlib.Path(args.tree).absolute() if args.tree else None
   with report.step(f"exporting for jax {base.version}"):

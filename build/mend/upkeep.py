@@ -182,6 +182,11 @@ def add_base(version: str) -> str:
   Returns:
     The entry that bases.toml now ends with.
   """
+  try:
+    version = str(Version(version))
+  except InvalidVersion as e:
+    raise MendError(f"{version!r} is no version.",
+                    "python3 build/build.py add_base 0.12.1") from e
   if version in [b.version for b in bases.all_bases()]:
     raise MendError(f"jax {version} is a base already.",
                     f"python3 build/build.py check --base={version}")
