@@ -28,6 +28,7 @@ def _build(args: argparse.Namespace) -> int:
                     "stock jaxlib is used.", f"{COMMAND} build --wheels=jax")
   out = pathlib.Path(args.output_path).absolute()
   tree.require_writable(out)
+  out.mkdir(parents=True, exist_ok=True)  # or else now, not after the build
   status = 0
   for base in bases.chosen(args.base):
     status |= _build_one(base, out, args)
