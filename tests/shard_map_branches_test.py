@@ -371,5 +371,40 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
       jax.jit(f)(self.x)
 
 
+def nest(kinds, x, calls):
+  """Loops and branches in each other, counting the innermost's traces."""
+  def make(level):
+    def inner(c):
+      calls.append(level)
+      return c + x[0]
+    step = inner if level == len(kinds) - 1 else make(level + 1)
+    if kinds[level] == 'w':
+      return lambda c: lax.while_loop(
+          lambda s: s[0] < 2, lambda s: (s[0] + 1, step(s[1])), (0, c))[1]
+    if kinds[level] == 's':
+      return lambda c: lax.scan(lambda d, _: (step(d), None), c, None,
+                                length=2)[0]
+    return lambda c: lax.cond(lax.psum(1., 'x') > 0., step, lambda d: d, c)
+  return make(0)(0.)[None]
+
+
+class ShardMapNestsTest(jtu.JaxTestCase):
+
+  @parameterized.parameters('w', 's', 'ww', 'ss', 'wsws', 'wwwwwwww',
+                            'ssssssss', 'wcs', 'scwcswcs', 'csww')
+  def test_nest(self, kinds):
+    if len(jax.devices()) < 2:
+      self.skipTest('needs two devices')
+    mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+    x = jnp.array([1., 2., 3., 4.])
+    calls = []
+    f = shard_map(lambda x: nest(kinds, x, calls), mesh=mesh,
+                  in_specs=P('x'), out_specs=P('x'))
+    got = jax.jit(f)(x)
+    self.assertLen(calls, 1)
+    trips = 2. ** len(kinds.replace('c', ''))
+    self.assertAllClose(got, trips * x[::2])
+
+
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

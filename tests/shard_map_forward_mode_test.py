@@ -94,6 +94,10 @@ def hvp_reverse_over_forward(x):
   return jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
 
 
+def hessian(x):
+  return jax.hessian(loss)(x).sum((2, 3))
+
+
 class HessianVectorTest(BlockwiseTestCase):
   """The direction does not vary. Refused by every release since 0.6.0."""
 
@@ -101,6 +105,10 @@ class HessianVectorTest(BlockwiseTestCase):
       f=[hvp_forward_over_reverse, hvp_reverse_over_forward], where=WHERE)
   def test_hvp(self, f, where):
     self.check(f, where, block_values())
+
+  @parameterized.product(where=WHERE)
+  def test_hessian(self, where):
+    self.check(hessian, where, block_values())
 
   @parameterized.product(where=WHERE)
   def test_jacfwd(self, where):
@@ -222,6 +230,28 @@ class GradOfJvpTest(BlockwiseTestCase):
     want = sum(jax.grad(lambda s, b=b: directional(s, b, lambda v: v))(
         jnp.float32(1.1)) for b in blocks)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+class DerivativeInLoopTest(BlockwiseTestCase):
+  """A step along a gradient; the carry begins the same on every device."""
+
+  @parameterized.parameters('scan', 'while', 'cond', 'weak')
+  def test_step(self, kind):
+    # At the carry's final type, the gradient isn't summed over devices.
+    def f(x):
+      y = x.reshape(-1)
+      grad = jax.grad(lambda c: (jnp.sin(c) * y).sum())
+      step = lambda c: c - .1 * grad(c) + y[0]
+      if kind == 'while':
+        return fill(x, lax.while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1])), (0, .5))[1])
+      if kind == 'cond':
+        half = lambda c: lax.cond(c > 1., step, lambda c: c + y[1], c)
+        return lax.scan(lambda c, a: (half(c), c), .5, y)[1].reshape(x.shape)
+      init = 1 if kind == 'weak' else .5
+      return lax.scan(lambda c, a: (step(c * 1.), step(c * 1.)), init, y)[
+          1].reshape(x.shape)
+    self.check(f, ('2d', True), block_values())
 
 
 class TypesTest(BlockwiseTestCase):

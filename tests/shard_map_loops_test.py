@@ -324,23 +324,6 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     got = jax.jit(jax.jacfwd(lambda w: run(w, self.x)))(.7)
     self.assertAllClose(got, jax.jacfwd(oracle)(.7))
 
-  @parameterized.parameters('scan', 'while', 'cond', 'weak')
-  def test_derivative_inside(self, kind):
-    # At the carry's final type, the gradient isn't summed over devices.
-    def f(x):
-      grad = lambda c: jax.grad(lambda c: (jnp.sin(c) * x).sum())(c)
-      step = lambda c: c - .1 * grad(c) + x[0]
-      if kind == 'while':
-        return lax.while_loop(lambda s: s[0] < 3,
-                              lambda s: (s[0] + 1, step(s[1])),
-                              (0, .5))[1][None]
-      if kind == 'cond':
-        step_ = lambda c: lax.cond(c > 1., step, lambda c: c + x[1], c)
-        return lax.scan(lambda c, a: (step_(c), c), .5, x)[1]
-      init = 1 if kind == 'weak' else .5
-      return lax.scan(lambda c, a: (step(c * 1.), step(c * 1.)), init, x)[1]
-    self.check(f, 'jit', '2d')
-
   def test_annotated_program_is_the_same(self):
     def f(x, cast):
       def outer(c, a):
