@@ -146,11 +146,11 @@ def _reproduce(args: argparse.Namespace) -> int:
 
 def _test(args: argparse.Namespace) -> int:
   _only_with(args, "upstream", ("only", None), ("write", False),
-             ("time", _TIME))
+             ("time", _TIME), ("share", 1))
   if args.upstream:
     return upstream.run(upstream.Request(
         pathlib.Path(args.upstream), args.only or [], args.time, args.patches,
-        args.each, args.write), bases.chosen(args.base))
+        args.each, args.write, args.share), bases.chosen(args.base))
   chosen = bases.chosen(args.base or "all")
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
@@ -160,6 +160,12 @@ def _test(args: argparse.Namespace) -> int:
 
 def _names(text: str) -> list[str]:
   return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _count(text: str) -> int:
+  if int(text) < 1:
+    raise ValueError
+  return int(text)
 
 
 def _flag(name: str, text: str, **settings: Any) -> Option:
@@ -200,7 +206,10 @@ COMMANDS: tuple[tuple[str, Command, str, tuple[Option, ...]], ...] = (
         _flag("--only", "with --upstream: these test files (those that the "
               "patches name)", nargs="+", metavar="FILE"),
         _flag("--time", "with --upstream: seconds for one test (120)",
-              type=float, default=_TIME, metavar="S"), _PATCHES,
+              type=float, default=_TIME, metavar="S"),
+        _flag("--share", "with --upstream: one test in N of each file, another "
+              "share for each patch (1: all)", type=_count, default=1,
+              metavar="N"), _PATCHES,
         _flag("--each", "each patch alone, with what it depends on: its own "
               "tests", action="store_true"),
         _flag("--write", f"with --upstream: to {upstream.DOCUMENT}",

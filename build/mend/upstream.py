@@ -35,6 +35,7 @@ class Request:
   names: Sequence[str] | None  # patches; None for the whole series
   each: bool  # every patch alone, with what it depends on
   write: bool  # to DOCUMENT
+  share: int = 1  # one test in so many of each file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,7 @@ class _Job:
   series: Sequence[patches.Patch]
   path: pathlib.Path
   made: sides.Sides
+  number: int  # of those that run this file: each takes another share
 
 
 def run(request: Request, chosen: Sequence[Base]) -> int:
@@ -94,12 +96,13 @@ def _jobs(request: Request, base: Base) -> list[_Job]:
     every = {f for p in mine for f in p.upstream_tests}
     label = ", ".join(p.id for p in mine) if request.names else _ALL
     groups = [(label, series, tuple(sorted(every)))]
-  jobs = []
+  jobs: list[_Job] = []
   for label, selected, areas in groups:
     files = find_files(request.checkout, request.only or areas)
     if files:
       made = sides.of(base, series=selected, kind="upstream")
-      jobs += [_Job(label, selected, path, made) for path in files]
+      jobs += [_Job(label, selected, path, made,
+                    sum(job.path == path for job in jobs)) for path in files]
   return jobs
 
 
@@ -109,8 +112,10 @@ def _run_base(request: Request,
   todo = _jobs(request, base)
 
   def one(job: _Job) -> tuple[str, str, dict[str, int]]:
-    after = pytest_run.run_file(job.made.mended, job.path, env=_ENVIRONMENT,
-                                limit=request.limit)
+    share = f"{job.number % request.share}/{request.share}"
+    after = pytest_run.run_file(
+        job.made.mended, job.path, limit=request.limit,
+        env={**_ENVIRONMENT, "MEND_SHARE": share})
     failing = [t for t, o in after.items() if o.status == pytest_run.FAILED]
     before = pytest_run.run_file(
         job.made.pristine, job.path, env=_ENVIRONMENT, limit=request.limit,
@@ -131,7 +136,10 @@ def _section(base: Base, request: Request,
       ("patches", "upstream's file", *KINDS),
       [(label, file, *(str(counts[k]) for k in KINDS))
        for label, file, counts in rows])
-  return f"## jax {base.version}, {title}\n\n{table}"
+  words = "" if request.share == 1 else (
+      f"One test in {request.share} of each file; a file's patches take "
+      "different ones.\n\n")
+  return f"## jax {base.version}, {title}\n\n{words}{table}"
 
 
 def compare(name: str, base: Base, before: Outcomes, after: Outcomes,

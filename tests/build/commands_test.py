@@ -17,6 +17,7 @@ import pytest
     ("check --no_tests", "goes with --candidate", "check --candidate=..."),
     ("check --candidate=nope", "no version and no folder", "--candidate=DIR"),
     ("test --only a_test", "goes with --upstream", "test --upstream=..."),
+    ("test --share=2", "goes with --upstream", "test --upstream=..."),
     ("test --time=1", "goes with --upstream", "test --upstream=..."),
     ("test nope", "no test file and no patch", "ls tests"),
     ("test --each nope", "no patch 'nope'", "choose"),
@@ -45,7 +46,7 @@ def test_wrong_values(line, wrong, following, capsys):
 @pytest.mark.parametrize("line,command", [
     ("", ""), ("frob", ""), ("status --nope", ""), ("docs extra", ""),
     ("export", " export"), ("new", " new"), ("retire fork-identity", " retire"),
-    ("test --time=soon", " test"), ("bazel", " bazel")])
+    ("test --time=soon", " test"), ("test --share=0", " test"), ("bazel", " bazel")])
 def test_unknown_or_missing_arguments(line, command, capsys):
   with pytest.raises(SystemExit) as stopped:
     cli.main(line.split())

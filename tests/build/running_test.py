@@ -157,6 +157,35 @@ def test_only_some_tests_of_a_file(tmp_path):
   assert outcomes == {"T.test_b": Outcome("passed")}
 
 
+def test_a_share_of_a_files_tests(tmp_path):
+  body = "".join(f"  def test_{c}(self): self.assertNotEqual('{c}', 'c')\n"
+                 for c in "dcbae")
+  path = write(tmp_path / "x_test.py",
+               f"import unittest\nclass T(unittest.TestCase):\n{body}")
+  shares = [pytest_run.run_file(sys.executable, path, limit=60,
+                                env={"MEND_SHARE": f"{k}/2"}) for k in (0, 1)]
+  assert [sorted(s) for s in shares] == [
+      ["T.test_a", "T.test_c", "T.test_e"], ["T.test_b", "T.test_d"]]
+  # What fails is run again by name, whatever the share.
+  assert list(pytest_run.run_file(
+      sys.executable, path, limit=60, env={"MEND_SHARE": "1/2"},
+      only=["T.test_c"])) == ["T.test_c"]
+
+
+def test_each_patch_takes_another_share(tmp_path, monkeypatch, base, project):
+  (patch,) = patches.load(project)
+  series = [dataclasses.replace(patch, id=name, upstream_tests=("a_test.py",))
+            for name in ("one", "two")]
+  monkeypatch.setattr(patches, "load", lambda: series)
+  monkeypatch.setattr(upstream.sides, "of", lambda *a, **k: None)
+  write(tmp_path / "tests" / "a_test.py", "")
+  request = upstream.Request(tmp_path, [], 1., None, True, False, 2)
+  assert [(j.label, j.number) for j in upstream._jobs(request, base)] == [
+      ("one", 0), ("two", 1)]
+  text = upstream._section(base, request, [])
+  assert "each patch alone\n\nOne test in 2 of each file" in text
+
+
 def test_memory_kinds_are_asked_for_on_cpu(tmp_path):
   fake = "def test_device_matches(types):\n  return 'cpu' in types\n"
   write(tmp_path / "jax" / "__init__.py", "")
