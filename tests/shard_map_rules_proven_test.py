@@ -98,6 +98,21 @@ class GradientTest(jtu.JaxTestCase):
         jax.jit(jax.grad(loss(g), (0, 1)))(X, W),
         jax.jit(jax.grad(loss(self.single(f)), (0, 1)))(X, W), rtol=1e-4)
 
+  @parameterized.named_parameters(
+      ('hessian', lambda g: jax.hessian(loss(g), (0, 1))),
+      ('jvp_of_vjp', lambda g: jax.jacfwd(
+          lambda x, w: jax.vjp(g, x, w)[0][1], 1)),
+      ('linearize_twice', lambda g: lambda x, w: jax.linearize(
+          lambda x, w: jax.linearize(g, x, w)[1](x, w), x, w)[1](x, w)),
+      ('grad_of_jvp', lambda g: jax.grad(
+          lambda x, w: sum(map(jnp.sum, jax.jvp(g, (x, w), (x, w))[1])))))
+  def test_tangents_are_outputs(self, derivative):
+    f = output_of_one_branch
+    g = jax.jit(smap(f, (P('i'), P()), (P('i'), P())))
+    self.assertAllClose(
+        jax.jit(derivative(g))(X, W),
+        jax.jit(derivative(self.single(f)))(X, W), rtol=1e-4)
+
   def test_vmap_of_grad_on_two_axes(self):
     f = output_of_one_branch
     g = smap(f, (P('i'), P()), (P('i'), P()), (4, 2))
@@ -114,27 +129,49 @@ class GradientTest(jtu.JaxTestCase):
         jax.grad(loss(self.single(f)), (0, 1))(X, W), rtol=1e-4)
 
 
+@jax.custom_jvp
+def sine(w):
+  return jnp.sin(w)
+
+
+@sine.defjvp
+def _(primals, tangents):
+  scale = 1. + lax.axis_index('i').astype('float32')
+  return sine(*primals), tangents[0] * scale
+
+
 class TangentTest(jtu.JaxTestCase):
 
+  def jvp(self, f, jit):
+    g = smap(f, P(), P())
+    self.assertAllClose(jax.jit(g)(W), np.sin(W), rtol=1e-5)
+    return jit(lambda w: jax.jvp(g, (w,), (w,))[1])(W)
+
   def test_tangent_that_varies_is_refused(self):
-    @jax.custom_jvp
-    def f(w):
-      return jnp.sin(w)
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      self.jvp(sine, jax.jit)
 
-    @f.defjvp
-    def _(primals, tangents):
-      scale = 1. + lax.axis_index('i').astype('float32')
-      return f(*primals), tangents[0] * scale
+  # Here, when the rule runs, the function has been accepted.
+  @parameterized.named_parameters(
+      ('jit', jax.jit(sine)),
+      ('scan', lambda w: lax.scan(
+          lambda c, _: (sine(w) * c, None), jnp.ones(2), None, length=1)[0]))
+  def test_tangent_that_varies_is_refused_in(self, f):
+    refused = self.assertRaisesRegex(
+        ValueError, "the tangent of an output.*varies over mesh axis 'i'")
+    with refused:
+      self.jvp(f, jax.jit)
+    with refused:
+      self.jvp(f, lambda g: g)
+    with refused:  # through another level of jit and of derivatives
+      g = jax.jit(smap(f, P(), P()))
+      jax.jit(jax.hessian(lambda w: g(w).sum()))(W)
 
-    def jvp(h):
-      g = smap(lambda w: h(w), P(), P())
-      self.assertAllClose(jax.jit(g)(W), np.sin(W), rtol=1e-5)
-      jax.make_jaxpr(lambda w: jax.jvp(g, (w,), (w,)))(W)
-    with self.assertRaisesRegex(ValueError, "out_specs"):
-      jvp(f)
-    with self.assertRaisesRegex(
-        ValueError, "the tangent of an output.*varies over mesh axis 'i'"):
-      jvp(jax.jit(f))  # when the rule runs, the function has been accepted
+  def test_tangent_that_varies_is_taken_where_the_result_varies(self):
+    g = smap(jax.jit(sine), P(), P('i'))
+    _, t = jax.jit(lambda: jax.jvp(g, (W,), (W,)))()
+    want = np.concatenate([W * (1 + i) for i in range(4)])
+    self.assertAllClose(t, want, rtol=1e-5)
 
 
 if __name__ == '__main__':

@@ -41,6 +41,7 @@ from jax._src.interpreters import partial_eval as pe
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
 from jax._src.shard_map_rules import reps
+from jax._src.shard_map_rules import tangents
 from jax.experimental import shard_map as sm
 
 _ZEROS = (ad_util.SymbolicZero, ad.Zero)
@@ -83,10 +84,14 @@ def _match(mesh, x, src, dst):
 @lu.transformation_with_aux2
 def _rewrite_jvp(f, store, tag, mesh, in_reps, primal_reps, *args):
   vals, out_reps = _trace_rewritten(f, tag, mesh, in_reps * 2, args)
-  primals, tangents = util.split_list(out_reps, [len(out_reps) // 2])
-  known = _stored(primal_reps) or primals
+  primals, tangent_reps = util.split_list(out_reps, [len(out_reps) // 2])
+  known = _stored(primal_reps)
+  if known:  # what follows was typed without this rule
+    vals[len(known):] = map(tangents.mark, vals[len(known):], tangent_reps,
+                            known)
+  known = known or primals
   dst = [reps.meet(*[r for r in rs if r is not None])
-         for rs in zip(primals, known, tangents)]
+         for rs in zip(primals, known, tangent_reps)]
   store.store(dst)
   return [_match(mesh, *a) for a in zip(vals, out_reps, dst * 2)]
 

@@ -20,10 +20,17 @@ residuals, and a loop hands what it does not change from one part of its body
 to the other through such places, so that a replicated value takes the type of
 another branch's varying one. The results themselves are those of the function
 that was proven, and ``jvp`` says so in the names of the axes that belong to
-each output: a result need not be proven again; a tangent, which may come from
-a rule of the user's, has to be.
+each output: a result need not be proven again.
+
+Nor need its tangent, which is the same on all devices wherever the result is,
+unless a rule of the user's made it differ. Such tangents carry a mark (see
+``tangents``): where a program holds one, the tangents among its outputs are
+proven like any other value. Evaluation without ``jit`` follows the marks from
+one primitive to the next.
 """
 from __future__ import annotations
+
+from jax._src.shard_map_rules import tangents
 
 
 class Proven(dict):
@@ -53,21 +60,53 @@ def keep(old, new) -> list[dict]:
   return [type(o)(n) for o, n in zip(old, new)]
 
 
-def refuse_tangents(mesh, reps, num_outs: int) -> None:
-  """Raises if what could not be proven is a tangent.
+def holds(mesh, rep, names, enough: bool) -> bool:
+  """Whether an output may have `names`.
 
   Args:
     mesh: the mesh of the shard_map.
-    reps: per output that failed, its type; other objects for the others.
-    num_outs: the number of results of the function; tangents follow them.
+    rep: the type of the output.
+    names: the axis names that it is to have, marked as above.
+    enough: whether the type alone says so.
+
+  Raises:
+    ValueError: if it is a tangent that a custom rule made differ.
   """
-  for rep in reps[num_outs:]:
-    if isinstance(rep, set):
-      axes = ', '.join(repr(a) for a in mesh.axis_names if a not in rep)
-      raise ValueError(
-          "shard_map: the tangent of an output that out_specs declare to be "
-          f"replicated varies over mesh axis {axes}. Expected the derivative "
-          "of a replicated value to be replicated, got a rule of jax.custom_jvp"
-          " or jax.custom_vjp that makes it differ between devices. In the "
-          "rule, make the tangent the same on all of them, for instance with "
-          "jax.lax.psum or jax.lax.pmean.")
+  if enough or isinstance(names, Proven):
+    return True
+  if isinstance(names, Unproven) and not isinstance(rep, Loose):
+    return True  # as its primal
+  if isinstance(names, Unproven):
+    mentioned = {n for ns in names.values() for n in ns}
+    axes = ', '.join(repr(a) for a in mesh.axis_names
+                     if a not in rep and a not in mentioned)
+    raise ValueError(
+        "shard_map: the tangent of an output that out_specs declare to be "
+        f"replicated varies over mesh axis {axes}. Expected the derivative "
+        "of a replicated value to be replicated, got a rule of jax.custom_jvp"
+        " that makes it differ between devices. In the rule, make the tangent "
+        "the same on all of them, for instance with jax.lax.psum or "
+        "jax.lax.pmean.")
+  return False
+
+
+class Loose(set):
+  """The type of what may come from a tangent with a mark (see `tangents`)."""
+
+
+def loosen(jaxpr, names, out_reps) -> list:
+  """Returns the types of a jaxpr's outputs; of tangents, marks kept in mind."""
+  out_reps = list(out_reps)
+  if any(isinstance(n, Unproven) for n in names) and tangents.marked_in(jaxpr):
+    return [r if r is None else Loose(r) for r in out_reps]
+  return out_reps
+
+
+def spread(prim, params, in_reps, out_reps):
+  """The same for the outputs of one primitive that is evaluated."""
+  if not (any(isinstance(r, Loose) for r in in_reps)
+          or tangents.marked(prim, params)):
+    return out_reps
+  if out_reps is None or isinstance(out_reps, set):
+    return Loose(out_reps or ()) if out_reps is not None else None
+  return [r if r is None else Loose(r) for r in out_reps]
