@@ -29,6 +29,7 @@ The modules here complete both tables:
 * ``divergence``: collectives that devices would not reach together;
 * ``custom``: ``custom_jvp``, ``custom_vjp``;
 * ``linear``: ``custom_linear_solve``, ``linear_call`` and their like;
+* ``refs``: kernels, and loops over references;
 * ``complete``: a rule, or the reason for none, for every other primitive.
 
 Each module registers its rules when it is imported; ``shard_map.py`` imports

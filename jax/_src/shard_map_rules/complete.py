@@ -16,10 +16,10 @@
 There are four kinds beside those with a module of their own:
 
 * *standard*: the outputs depend on the operands and on nothing else;
-* *uniform*: the same, with functions inside (see ``linear``);
+* *uniform*: the same, with functions inside (see ``linear``, ``refs``);
 * *everywhere*: the outputs may differ between any two devices, whatever the
-  operands, as for a kernel that can read its device's number, what is fed in
-  to each, or a mutable array, which may be written to at any later time;
+  operands, as for what is fed in to each, or a mutable array, which may be
+  written to at any later time;
 * none, with a reason.
 
 ``pure_callback`` is standard: the function is pure, so that equal operands
@@ -40,14 +40,13 @@ from jax._src import ffi
 from jax._src import pjit
 from jax._src.lax import lax
 from jax._src.lax import parallel
-from jax._src.lax.control_flow import for_loop
 from jax._src.shard_map_rules import collectives
 from jax._src.shard_map_rules import custom as _custom  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
 from jax._src.shard_map_rules import linear
 from jax._src.shard_map_rules import lookup
-from jax._src.state import discharge
+from jax._src.shard_map_rules import refs
 from jax._src.state import primitives as state_primitives
 from jax.experimental import shard_map as sm
 
@@ -60,12 +59,12 @@ def standard(*primitives) -> None:
 
 def everywhere(*primitives) -> None:
   for p in primitives:
-    flow.flow_rules[p] = lambda axes, ins, **_: flow.made(axes, axes)
+    flow.flow_rules[p] = lambda axes, ins, /, **_: flow.made(axes, axes)
     sm._check_rules[p] = flow.check_rule(p)
     sm._rewrite_rules[p] = functools.partial(_everywhere_rewrite, p)
 
 
-def _everywhere_rewrite(prim, mesh, in_rep, *args, **params):
+def _everywhere_rewrite(prim, mesh, in_rep, /, *args, **params):
   args = [flow.promote(mesh, x, r, set()) for x, r in zip(args, in_rep)]
   outs = prim.bind(*args, **params)
   outs = outs if prim.multiple_results else [outs]
@@ -109,8 +108,7 @@ standard(ad_checkpoint.name_p, pjit.reshard_p, debugging.inspect_sharding_p,
          custom_derivatives.unreachable_p, state_primitives.get_p,
          state_primitives.swap_p, state_primitives.addupdate_p,
          state_primitives.broadcast_to_p, core.freeze_p)
-everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p,
-           lax.infeed_p)
+everywhere(core.mutable_array_p, lax.infeed_p)
 _typed(lax.rng_uniform_p, lambda axes, ins, **_: flow.made(axes, axes))
 
 linear.register_uniform(custom_batching.custom_vmap_p,
@@ -174,8 +172,7 @@ for _name in (
     'jax._src.cudnn.fused_attention_stablehlo',
     'jax._src.cudnn.scaled_matmul_stablehlo'):
   lookup.when_imported(_name, _all_standard)
-for _name in ('jax._src.pallas.pallas_call', 'jax._src.tpu_custom_call',
-              'jax.experimental.mosaic.gpu.core'):
+for _name in ('jax._src.tpu_custom_call', 'jax.experimental.mosaic.gpu.core'):
   lookup.when_imported(_name, _all_everywhere)
 
 
@@ -195,6 +192,7 @@ def _cudnn_fusion(module) -> None:
                           lambda params: [params['jaxpr'].jaxpr])
 
 
+lookup.when_imported('jax._src.pallas.pallas_call', refs.enter_kernels)
 lookup.when_imported('jax._src.custom_dce', _custom_dce)
 lookup.when_imported('jax._src.custom_partitioning', _custom_partitioning)
 lookup.when_imported('jax._src.cudnn.fusion', _cudnn_fusion)

@@ -97,21 +97,25 @@ sm._check_rules[solves.linear_solve_p] = flow.check_rule(solves.linear_solve_p)
 sm._rewrite_rules[solves.linear_solve_p] = _linear_solve_rewrite
 
 
-def register_uniform(prim, functions):
+def register_uniform(prim, functions, outputs=None):
   """Enters the rules of a primitive with functions that stay as they are.
 
   Args:
     prim: the primitive.
     functions: function from its parameters to the jaxprs that it may run; the
       first is the one whose results it returns.
+    outputs: function from the mesh axes, the operands' flows and that first
+      one to the flows of the results.
   """
+  outputs = outputs or (lambda axes, ins, jaxpr: flow.call(axes, jaxpr, ins))
+
   def rule(axes, ins, **params):
     used = functions(params)
     made = [f for j in used
             for f in flow.call(axes, j, [flow.constant(axes)] * len(j.invars))]
     varies = flow.halves(axes, flow.union(axes, [*ins, *made]))[0]
     return [flow.Flow((*varies, *flow.halves(axes, f)[1]))
-            for f in flow.call(axes, used[0], ins)]
+            for f in outputs(axes, ins, used[0])]
   flow.flow_rules[prim] = rule
 
   def rewrite(mesh, in_rep, *args, **params):
