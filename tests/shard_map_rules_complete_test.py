@@ -317,16 +317,55 @@ class FunctionsTest(jtu.JaxTestCase):
   def test_custom_vmap(self):
     self.check(custom_vmapped, derivative=False)  # it has no transpose
 
-  def test_eager(self):
-    x = np.random.RandomState(0).randn(4, 4).astype(np.float32)
-    y = smap(P('i'), P('i'))(product(bcoo))(x)
-    want = np.concatenate([p @ np.sin(p[0]) for p in (x[:2], x[2:])])
-    self.assertAllClose(y, want, rtol=1e-4, check_dtypes=False)
-
   def test_sparse_is_varying_where_its_operands_are(self):
     f = smap(P('i'), P())(product(bcoo))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.make_jaxpr(f)(np.ones((4, 4), np.float32))
+
+
+# Of a device's part of x and of r, evaluated without jit.
+EAGER = {
+    'fft': lambda x, r: jnp.abs(jnp.fft.rfft(x * r[0])),
+    'reduce_window': lambda x, r: lax.reduce_window(
+        x * r[0], 0., lax.add, (1, 2), (1, 1), 'VALID'),
+    'sort': lambda x, r: lax.sort((x, x * r[0]), num_keys=1)[1],
+}
+EAGER_NEW = {
+    'device_put': lambda x, r: x * jax.device_put(r[0]),
+    'bcoo': lambda x, r: bcoo(x) @ r[0],
+    'while': lambda x, r: x * lax.while_loop(
+        lambda c: jnp.sum(c) < 9., lambda c: 2. * c,
+        lax.stop_gradient(positive(r[0]))),
+}
+
+
+@jtu.with_config(jax_numpy_rank_promotion='allow')
+class EagerTest(jtu.JaxTestCase):
+
+  def check(self, f):
+    rng = np.random.RandomState(0)
+    x, r = rng.randn(4, 4).astype('f'), rng.randn(2, 4).astype('f')
+    g = smap((P('i'), P()), P('i'))(f)
+    single = lambda x, r: jnp.concatenate([f(part, r) for part in halves(x)])
+    with unchecked():
+      got = jax.value_and_grad(
+          lambda *a: jnp.sum(jnp.sin(g(*a))), (0, 1))(x, r)
+    want = jax.jit(jax.value_and_grad(
+        lambda *a: jnp.sum(jnp.sin(single(*a))), (0, 1)))(x, r)
+    self.assertAllClose(got, want, rtol=1e-4, atol=1e-4)
+
+  @parameterized.named_parameters(*[(f'_{k}', k) for k in sorted(EAGER)])
+  def test_guard(self, name):
+    self.check(EAGER[name])
+
+  @parameterized.named_parameters(*[(f'_{k}', k) for k in sorted(EAGER_NEW)])
+  def test_new(self, name):
+    self.check(EAGER_NEW[name])
+
+  def test_device_put_elsewhere_is_refused(self):
+    f = smap(P(), P())(lambda x: jax.device_put(x, jax.devices()[1]))
+    with self.assertRaisesRegex(ValueError, 'explicit device not allowed'):
+      f(np.ones(2, np.float32))
 
 
 class EffectsTest(jtu.JaxTestCase):
