@@ -143,7 +143,34 @@ def _debug_callback(axes, ins, **_):
 # value that is the same already: what differentiation makes of the rewritten
 # program (residuals of several branches share a place) can have coarser or
 # finer types than the program had.
-for _p in (sm.psum2_p, sm.pbroadcast_p, parallel.all_gather_p,
-           parallel.all_to_all_p, parallel.ppermute_p,
+# Here for the common ones, without the way over flows.
+
+def _check_exchange(mesh, /, rep, *, axis_name, **_):
+  rep = set(mesh.axis_names) if rep is None else rep
+  return rep.difference(names(axis_name))
+
+
+def _check_all_gather(mesh, /, rep, *, axis_name, axis_index_groups, **_):
+  if axis_index_groups is not None:
+    return _check_exchange(mesh, rep, axis_name=axis_name)
+  return None if rep is None else rep.union(names(axis_name))
+
+
+def check_reduction(prim):
+  """Returns the check rule of a reduction over devices."""
+  by_flow = flow.check_rule(prim)
+
+  def rule(mesh, /, *in_rep, axes, axis_index_groups):
+    if axis_index_groups is not None:
+      return by_flow(mesh, *in_rep, axes=axes,
+                     axis_index_groups=axis_index_groups)
+    return [None if r is None else r.union(names(axes)) for r in in_rep]
+  return rule
+
+
+for _p in (parallel.all_to_all_p, parallel.ppermute_p,
            parallel.reduce_scatter_p):
-  sm._check_rules[_p] = flow.check_rule(_p)
+  sm._check_rules[_p] = _check_exchange
+sm._check_rules[parallel.all_gather_p] = _check_all_gather
+sm._check_rules[sm.psum2_p] = check_reduction(sm.psum2_p)
+sm._check_rules[sm.pbroadcast_p] = lambda mesh, /, *in_rep, **_: list(in_rep)

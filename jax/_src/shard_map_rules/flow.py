@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
+import operator
 from typing import Any, NamedTuple
 
 from jax._src import core
@@ -94,10 +95,10 @@ def made(axes, names) -> Flow:
 
 
 def union(axes, flows: Sequence[Flow]) -> Flow:
-  masks = [0] * (2 * len(axes))
+  masks = (0,) * (2 * len(axes))
   for f in flows:
-    masks = [m | n for m, n in zip(masks, f.masks)]
-  return Flow(tuple(masks))
+    masks = tuple(map(operator.or_, masks, f.masks))
+  return Flow(masks)
 
 
 def without(axes, flow: Flow, names) -> Flow:
@@ -135,11 +136,18 @@ def infer(axes, prim, ins: Sequence[Flow], params, num_outs: int):
   return [outs] * num_outs if isinstance(outs, Flow) else outs
 
 
+def is_standard(prim) -> bool:
+  """Whether a primitive has no rule but that of what only computes."""
+  rule = sm._check_rules.get(prim)
+  return (isinstance(rule, functools.partial)
+          and rule.func is sm._standard_check and prim not in flow_rules)
+
+
 def _by_check_rule(axes, prim, ins, params) -> Flow:
   rule = sm._check_rules.get(prim)
   if rule is None:
     sm._rule_missing(prim)
-  if isinstance(rule, functools.partial) and rule.func is sm._standard_check:
+  if is_standard(prim):
     return union(axes, ins)
   # A rule that someone else registered: ask it what varies out of nothing.
   everywhere = set(axes)
@@ -202,14 +210,22 @@ def call(axes, jaxpr: core.Jaxpr, ins: Sequence[Flow]) -> list[Flow]:
 
 def from_reps(mesh, in_rep) -> list[Flow]:
   axes = mesh.axis_names
-  masks = lambda r: tuple(
-      MADE if r is not None and a not in r else 0 for a in axes)
-  return [Flow(masks(r) + masks(reps.equal(r)), i)
-          for i, r in enumerate(in_rep)]
+  flows = []
+  for i, r in enumerate(in_rep):
+    if r is None or r.issuperset(axes):
+      masks = (0,) * (2 * len(axes))
+    else:
+      masks = tuple([0 if a in r else MADE for a in axes])
+      masks += masks if type(r) is set else tuple(
+          [0 if a in reps.equal(r) else MADE for a in axes])
+    flows.append(Flow(masks, i))
+  return flows
 
 
 def to_rep(mesh, flow: Flow) -> set[Any]:
   axes = mesh.axis_names
+  if not any(flow.masks):
+    return set(axes)
   rep, same = [{a for a, m in zip(axes, masks) if not m}
                for masks in halves(axes, flow)]
   return rep if rep == same else reps.Rep(rep, same)
@@ -223,14 +239,18 @@ def differing(mesh, rep) -> set[Any]:
 def check_rule(prim):
   """Returns the check rule of shard_map that a flow rule amounts to."""
   def rule(mesh, /, *in_rep, **params):
-    outs = flow_rules[prim](mesh.axis_names, from_reps(mesh, in_rep), **params)
-    if isinstance(outs, Flow):
-      return set(reps.equal(to_rep(mesh, outs)))
-    return [set(reps.equal(to_rep(mesh, f))) for f in outs]
+    axes = mesh.axis_names
+    outs = flow_rules[prim](axes, from_reps(mesh, in_rep), **params)
+    one = isinstance(outs, Flow)
+    found = [{a for a, m in zip(axes, halves(axes, f)[1]) if not m}
+             for f in ([outs] if one else outs)]
+    return found[0] if one else found
   return rule
 
 
 def promote(mesh, x, src, dst):
   """Casts `x`, replicated along `src`, to be replicated along `dst` only."""
-  axes = tuple(n for n in mesh.axis_names if n in src and n not in dst)
+  if src.issubset(dst):
+    return x
+  axes = tuple([n for n in mesh.axis_names if n in src and n not in dst])
   return sm.pbroadcast(x, axes) if axes else x

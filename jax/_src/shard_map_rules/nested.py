@@ -35,6 +35,8 @@ from jax.experimental import shard_map as sm
 def own(mesh, auto=frozenset()):
   """Returns `mesh`, or what it is without auto axes and those of outer ones."""
   context = mesh_lib.get_abstract_mesh()
+  if context.empty and not auto:
+    return mesh
   manual = () if context.empty else context._axis_types_dict.get(
       mesh_lib.AxisType.Manual, ())
   names = tuple(a for a in mesh.axis_names if a not in auto and a not in manual)

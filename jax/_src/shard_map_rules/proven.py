@@ -60,19 +60,18 @@ def keep(old, new) -> list[dict]:
   return [type(o)(n) for o, n in zip(old, new)]
 
 
-def holds(mesh, rep, names, enough: bool) -> bool:
-  """Whether an output may have `names`.
+def holds(mesh, rep, names) -> bool:
+  """Whether an output may have `names`, although its type does not say so.
 
   Args:
     mesh: the mesh of the shard_map.
     rep: the type of the output.
     names: the axis names that it is to have, marked as above.
-    enough: whether the type alone says so.
 
   Raises:
     ValueError: if it is a tangent that a custom rule made differ.
   """
-  if enough or isinstance(names, Proven):
+  if isinstance(names, Proven):
     return True
   if isinstance(names, Unproven) and not isinstance(rep, Loose):
     return True  # as its primal
@@ -96,16 +95,14 @@ class Loose(set):
 
 def loosen(jaxpr, names, out_reps) -> list:
   """Returns the types of a jaxpr's outputs; of tangents, marks kept in mind."""
-  out_reps = list(out_reps)
-  if any(isinstance(n, Unproven) for n in names) and tangents.marked_in(jaxpr):
+  if Unproven in map(type, names) and tangents.marked_in(jaxpr):
     return [r if r is None else Loose(r) for r in out_reps]
   return out_reps
 
 
 def spread(prim, params, in_reps, out_reps):
   """The same for the outputs of one primitive that is evaluated."""
-  if not (any(isinstance(r, Loose) for r in in_reps)
-          or tangents.marked(prim, params)):
+  if Loose not in map(type, in_reps) and not tangents.marked(prim, params):
     return out_reps
   if out_reps is None or isinstance(out_reps, set):
     return Loose(out_reps or ()) if out_reps is not None else None

@@ -37,9 +37,18 @@ from jax._src.shard_map_rules import flow
 from jax.experimental import shard_map as sm
 
 
+def _of_mesh(mesh, axes) -> bool:
+  return all(map(mesh.axis_names.__contains__, axes))
+
+
 def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
              axis_index_groups):
   axes = collectives.names(axes)
+  if axis_index_groups is None and _of_mesh(mesh, axes):
+    made = set(axes)
+    args = [flow.promote(mesh, x, r, r - made) for x, r in zip(args, in_rep)]
+    outs = named_prim.bind(*args, axes=axes, axis_index_groups=None)
+    return outs, [r | made for r in in_rep]
   positional = tuple(a for a in axes if isinstance(a, int))
   named = tuple(a for a in axes if not isinstance(a, int))
   if positional:
@@ -69,9 +78,8 @@ for _p, _reduce, _named in (
     (parallel.pmax_p, lax.reduce_max, parallel.pmax_p)):
   sm._rewrite_rules[_p] = functools.partial(_rewrite, _p, _reduce, _named)
   divergence.guard(_p, 'axes')
-sm._check_rules[parallel.psum_p] = flow.check_rule(parallel.psum_p)
-for _p in (parallel.pmin_p, parallel.pmax_p):
-  sm._check_rules[_p] = flow.check_rule(_p)
+for _p in (parallel.psum_p, parallel.pmin_p, parallel.pmax_p):
+  sm._check_rules[_p] = collectives.check_reduction(_p)
 
 
 def _transpose(transposed, cts, *args, **params):

@@ -38,9 +38,13 @@ makers = {parallel.all_gather_p, parallel.pbroadcast_p, sm.pbroadcast_p}
 
 def outputs(mesh, prim, in_reps, out_reps, params):
   """Returns the types of a primitive's outputs with what is the same added."""
-  if prim in _KNOWN or not (
-      prim in makers or any(isinstance(r, reps.Rep) for r in in_reps)):
+  if prim not in makers and reps.Rep not in map(type, in_reps):
     return out_reps
+  if prim in _KNOWN:
+    return out_reps
+  if flow.is_standard(prim):  # most are: without the way over flows
+    same = set.intersection(*map(reps.equal, in_reps))
+    return [reps.Rep(r, same) for r in out_reps]
   flows = flow.infer(mesh.axis_names, prim, flow.from_reps(mesh, in_reps),
                      params, len(out_reps))
   return [reps.Rep(r, reps.equal(flow.to_rep(mesh, f)))

@@ -28,8 +28,6 @@ that come without a value; otherwise they hold whatever was in memory.
 """
 from __future__ import annotations
 
-import functools
-
 from jax._src import core
 from jax._src import custom_derivatives
 from jax._src import pjit
@@ -84,10 +82,7 @@ _OF_KERNELS = (
 
 def _only_computes(jaxpr: core.Jaxpr) -> bool:
   for e in jaxpr.eqns:
-    rule = sm._check_rules.get(e.primitive)
-    standard = (isinstance(rule, functools.partial)
-                and rule.func is sm._standard_check)
-    if not (standard or e.primitive in _CONTROL_FLOW
+    if not (flow.is_standard(e.primitive) or e.primitive in _CONTROL_FLOW
             or e.primitive.name in _OF_KERNELS):
       return False
   return all(map(_only_computes, core.subjaxprs(jaxpr)))

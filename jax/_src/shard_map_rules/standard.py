@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""The check rule of a primitive that computes from its operands.
+"""What the check rule of a primitive that computes from its operands gives.
 
 Its outputs are replicated where every operand is. A constant, whose type is
 None, is replicated everywhere and says nothing; a primitive with several
@@ -24,12 +24,6 @@ rewritten program, where a batched ``cond`` is a ``select`` and a new tangent
 is a constant.
 """
 from __future__ import annotations
-
-
-def check(*in_rep):
-  """Returns the axes along which all of the operands are replicated."""
-  reps = [r for r in in_rep if r is not None]
-  return set.intersection(*reps) if reps else None
 
 
 def per_output(out_rep, num_outs: int) -> list:
