@@ -16,10 +16,10 @@
 There are four kinds beside those with a module of their own:
 
 * *standard*: the outputs depend on the operands and on nothing else;
-* *uniform*: the same, with functions inside (see ``linear``, ``refs``);
+* *uniform*: the same, with functions inside (see ``linear``);
 * *everywhere*: the outputs may differ between any two devices, whatever the
   operands, as for what is fed in to each, or a mutable array, which may be
-  written to at any later time;
+  written to at any later time, and, without ``refs``, for kernels;
 * none, with a reason.
 
 ``pure_callback`` is standard: the function is pure, so that equal operands
@@ -42,13 +42,14 @@ from jax._src import pjit
 from jax._src import sharding_impls
 from jax._src.lax import lax
 from jax._src.lax import parallel
+from jax._src.lax.control_flow import for_loop
 from jax._src.shard_map_rules import collectives
 from jax._src.shard_map_rules import custom as _custom  # noqa: F401
 from jax._src.shard_map_rules import divergence
 from jax._src.shard_map_rules import flow
 from jax._src.shard_map_rules import linear
 from jax._src.shard_map_rules import lookup
-from jax._src.shard_map_rules import refs
+from jax._src.state import discharge
 from jax._src.state import primitives as state_primitives
 from jax.experimental import shard_map as sm
 
@@ -110,7 +111,8 @@ standard(ad_checkpoint.name_p, pjit.reshard_p, debugging.inspect_sharding_p,
          custom_derivatives.unreachable_p, state_primitives.get_p,
          state_primitives.swap_p, state_primitives.addupdate_p,
          state_primitives.broadcast_to_p, core.freeze_p)
-everywhere(core.mutable_array_p, lax.infeed_p)
+everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p,
+           lax.infeed_p)
 _typed(lax.rng_uniform_p, lambda axes, ins, **_: flow.made(axes, axes))
 
 linear.register_uniform(custom_batching.custom_vmap_p,
@@ -190,7 +192,8 @@ for _name in (
     'jax._src.cudnn.fused_attention_stablehlo',
     'jax._src.cudnn.scaled_matmul_stablehlo'):
   lookup.when_imported(_name, _all_standard)
-for _name in ('jax._src.tpu_custom_call', 'jax.experimental.mosaic.gpu.core'):
+for _name in ('jax._src.pallas.pallas_call', 'jax._src.tpu_custom_call',
+              'jax.experimental.mosaic.gpu.core'):
   lookup.when_imported(_name, _all_everywhere)
 
 
@@ -210,7 +213,6 @@ def _cudnn_fusion(module) -> None:
                           lambda params: [params['jaxpr'].jaxpr])
 
 
-lookup.when_imported('jax._src.pallas.pallas_call', refs.enter_kernels)
 lookup.when_imported('jax._src.custom_dce', _custom_dce)
 lookup.when_imported('jax._src.custom_partitioning', _custom_partitioning)
 lookup.when_imported('jax._src.cudnn.fusion', _cudnn_fusion)

@@ -35,8 +35,10 @@ from jax._src import util
 from jax._src.lax.control_flow import conditionals
 from jax._src.lax.control_flow import for_loop
 from jax._src.lax.control_flow import loops as lax_loops
+from jax._src.shard_map_rules import complete as _complete  # noqa: F401
 from jax._src.shard_map_rules import flow
 from jax._src.shard_map_rules import linear
+from jax._src.shard_map_rules import lookup
 from jax._src.shard_map_rules import loops
 from jax._src.shard_map_rules import refine
 from jax._src.state import discharge
@@ -112,3 +114,6 @@ def enter_kernels(module) -> None:
   refine.makers.add(prim)
   sm._check_rules[prim] = flow.check_rule(prim)
   sm._rewrite_rules[prim] = rewrite
+
+
+lookup.when_imported('jax._src.pallas.pallas_call', enter_kernels)
