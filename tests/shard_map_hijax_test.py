@@ -1,0 +1,169 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Operations that hold their own types, in loops and branches (issue 3)."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+F32 = np.float32
+W = np.array([.2, .5, .9], F32)
+A = np.array([[.3, -.4, .6], [-.2, .1, -.5], [.7, .2, .4], [0., -.3, .2]], F32)
+GRID = np.linspace(-2., 2., 3, dtype=F32)
+
+OPERATIONS = {
+    'searchsorted': lambda s, w: jnp.searchsorted(s, w).astype(F32),
+    'interp': lambda s, w: jnp.interp(w, GRID, s),
+    'histogram': lambda s, w: jnp.histogram(s * w, 3)[0].astype(F32),
+    'nonzero': lambda s, w: jnp.nonzero(s > w, size=3)[0].astype(F32) * w,
+    'ldexp': lambda s, w: jnp.ldexp(s, 2) * w,
+    'frexp': lambda s, w: jnp.frexp(s)[0] * w,
+    'custom_root': lambda s, w: lax.custom_root(
+        lambda y: y - s * w, w, lambda f, y: y - f(y), lambda g, y: y),
+}
+SMOOTH = ('interp', 'ldexp', 'custom_root')
+
+
+def in_branch(operation, a, w):
+  return lax.cond(a[0] > 0., lambda: operation(w, w * .5), lambda: w)
+
+
+def in_loop(operation, a, w):
+  return lax.fori_loop(
+      0, 2, lambda i, s: jnp.sort(operation(s, w)) * .5 + a, w)
+
+
+def in_loop_in_branch(operation, a, w):
+  return lax.cond(jnp.sum(a) > 0., lambda: in_loop(operation, w, w),
+                  lambda: in_branch(operation, w, w))
+
+
+FORMS = dict(branch=in_branch, loop=in_loop, both=in_loop_in_branch)
+CASES = [dict(testcase_name=f'_{o}_{f}', name=o, form=f)
+         for o in OPERATIONS for f in FORMS if f != 'both' or o == 'interp']
+
+
+def sharded(f):
+  """``f`` of each row of its first argument, on a device of its own."""
+  mesh = Mesh(np.array(jax.devices()[:4]), ('x',))
+  return jax.shard_map(lambda a, w: f(a[0], w)[None], mesh=mesh,
+                       in_specs=(P('x'), P()), out_specs=P('x'))
+
+
+def single(f):
+  return lambda a, w: jnp.stack([f(row, w) for row in a])
+
+
+class HijaxTest(jtu.JaxTestCase):
+
+  @parameterized.named_parameters(CASES)
+  def test_values(self, name, form):
+    f = lambda a, w: FORMS[form](OPERATIONS[name], a, w)
+    self.assertAllClose(jax.jit(sharded(f))(A, W), jax.jit(single(f))(A, W))
+
+  @parameterized.named_parameters(c for c in CASES if c['name'] in SMOOTH
+                                  and c['form'] != 'both')
+  def test_gradients(self, name, form):
+    def loss(per_row):
+      f = lambda a, w: FORMS[form](OPERATIONS[name], a, w)
+      return lambda a, w: jnp.sum(per_row(f)(a, w) * (A + 1.))
+    both = lambda f: jax.jit(lambda *args: (
+        jax.grad(f, (0, 1))(*args), jax.jvp(f, args, args)[1]))
+    self.assertAllClose(both(loss(sharded))(A, W), both(loss(single))(A, W),
+                        rtol=1e-5)
+
+  @parameterized.named_parameters(
+      c for c in CASES if c['form'] == 'branch'
+      and c['name'] in ('interp', 'nonzero'))
+  def test_values_of_a_batch(self, name, form):
+    f = lambda a, w: FORMS[form](OPERATIONS[name], a, w)
+    a = np.stack([A, -A])
+    got = jax.jit(jax.vmap(sharded(f), (0, None)))(a, W)
+    self.assertAllClose(got[0], jax.jit(single(f))(a[0], W))
+    self.assertAllClose(got[1], jax.jit(single(f))(a[1], W))
+
+  @parameterized.named_parameters(c for c in CASES if c['form'] == 'branch')
+  def test_tangents_in_a_branch(self, name, form):
+    f = lambda a, w: FORMS[form](OPERATIONS[name], a, w)
+    both = lambda a, w: sum(jax.jvp(f, (a, w), (a, w)))
+    self.assertAllClose(jax.jit(sharded(both))(A, W),
+                        jax.jit(single(both))(A, W))
+
+  @parameterized.named_parameters(
+      dict(testcase_name='_' + o, name=o) for o in OPERATIONS
+      if o != 'custom_root')
+  def test_traces_the_body_once(self, name):
+    calls = []
+    def f(a, w):
+      def body(s, _):
+        calls.append(1)
+        return OPERATIONS[name](s, w) + a, None
+      return lax.scan(body, w, None, length=2)[0]
+    jax.make_jaxpr(sharded(f))(A, W)
+    self.assertLen(calls, 1)
+
+  def test_an_unsound_claim_is_refused(self):
+    f = jax.shard_map(
+        lambda a, w: in_branch(OPERATIONS['interp'], a[0], w),
+        mesh=Mesh(np.array(jax.devices()[:4]), ('x',)),
+        in_specs=(P('x'), P()), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replication'):
+      f(A, W)
+
+  @parameterized.parameters(False, True)
+  def test_a_traced_function_is_typed_by_its_operands(self, converted):
+    def f(a, w):
+      if not converted:  # with what it captures, it can't be called (upstream)
+        traced = jax.jit(lambda u, w: u * jnp.sin(w)).trace(w, w)
+        return traced(a, w)
+      traced = jax.jit(lambda u: u * jnp.sin(w)).trace(w)
+      consts, call = traced.closure_convert()
+      return call(consts, a)
+    want = single(lambda a, w: a * jnp.sin(w))(A, W)
+    self.assertAllClose(jax.jit(sharded(f))(A, W), want)
+    claim = jax.shard_map(
+        lambda a, w: f(a[0], w), in_specs=(P('x'), P()), out_specs=P(),
+        mesh=Mesh(np.array(jax.devices()[:4]), ('x',)))
+    with self.assertRaisesRegex(ValueError, 'replication'):
+      claim(A, W)
+    grad = jax.jit(jax.grad(lambda w: jnp.sum(sharded(f)(A, w))))(W)
+    self.assertAllClose(grad, A.sum(0) * np.cos(W), rtol=1e-5)
+
+  def test_exponents_vary(self):
+    f = jax.shard_map(
+        lambda a: jnp.frexp(a[0])[1], in_specs=P('x'), out_specs=P(),
+        mesh=Mesh(np.array(jax.devices()[:4]), ('x',)))
+    with jax.enable_checks(False):  # as users run it
+      with self.assertRaisesRegex(ValueError, 'replication'):
+        jax.jit(f)(A)
+
+  @parameterized.named_parameters(
+      dict(testcase_name='_' + o, name=o) for o in OPERATIONS)
+  def test_what_does_not_vary_stays_so(self, name):
+    f = lambda w: OPERATIONS[name](w, w * .5)
+    mesh = Mesh(np.array(jax.devices()[:4]), ('x',))
+    got = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P()))(W)
+    self.assertAllClose(got, f(W))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
