@@ -313,6 +313,20 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
                             out_specs=P()))(self.w, self.x)
     self.assertAllClose(got, self.w)
 
+  def test_same_number_keeps_its_type(self):
+    def f(w, x):
+      return w * lax.cond(x[0] > 2, lambda: (1., w), lambda: (1., 2.))[0]
+    run = lambda f: jax.jit(shard_map(
+        f, mesh=make_mesh('2d'), in_specs=(P(), P('x')), out_specs=P()))
+    self.assertAllClose(run(f)(self.w, self.x), self.w)
+
+  def test_unsound_numbers(self):
+    def f(w, x):
+      return w * lax.cond(x[0] > 2, lambda: (1., w), lambda: (2., w))[0]
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      shard_map(f, mesh=make_mesh('2d'), in_specs=(P(), P('x')),
+                out_specs=P())(self.w, self.x)
+
   def test_replicated_index_stays_replicated(self):
     def f(w, x):
       return lax.cond(lax.pmax(x[0], 'x') > 2, lambda: w * 2, lambda: w)

@@ -16,7 +16,8 @@
 Output j of ``cond``, ``switch`` and ``platform_dependent`` varies over the
 union of what it does in each branch and of what the index varies over. (An
 output that is the same operand in every branch isn't an output of the
-primitive, so it keeps its own type.)
+primitive, so it keeps its own type. A number that is the same in every branch
+is one, and doesn't vary.)
 
 Where the index varies, whatever a branch reads is cast before the branch. The
 cast's transpose is a sum over devices, so inside the branch, devices that take
@@ -39,6 +40,12 @@ def _reads(jaxpr: core.Jaxpr) -> list[bool]:
   return [v in used for v in jaxpr.invars]
 
 
+def _is_one_number(outs) -> bool:
+  """Whether an output is the same literal in every branch."""
+  return all(type(v) is core.Literal for v in outs) and (
+      len({str(v.val) for v in outs}) == 1)
+
+
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   index, *ops = ins
   branches = site.regions(*site.eqn.params['branches'])
@@ -52,8 +59,8 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   if refs:
     ops = _join_refs(site, branches, ops)
   outs = zip(*(b.run(ops) for b in branches))
-  typed = (isinstance(v.aval, core.ShapedArray)
-           for v in branches[0].jaxpr.outvars)
+  typed = (isinstance(vs[0].aval, core.ShapedArray) and not _is_one_number(vs)
+           for vs in zip(*(b.jaxpr.outvars for b in branches)))
   site.operands = [index, *ops]
   site.outs = [flow.union(o) | index if t else flow.union(o)
                for o, t in zip(outs, typed)]
