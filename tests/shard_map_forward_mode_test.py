@@ -57,8 +57,10 @@ def shared_point(x):
 slope = jax.custom_jvp(lambda x: jnp.sin(x))
 slope.defjvps(lambda t, ans, x: t * jnp.cos(x))
 
+CAPTURED = jnp.array([2., 3.])  # an array that a jaxpr holds as a constant
 FUNCTIONS = {
     'sin': jnp.sin,
+    'captured': jax.jit(lambda x: jnp.sin(x * CAPTURED[0]) * CAPTURED[1]),
     'jit': jax.jit(lambda x: jnp.sin(x) * x),
     'remat': jax.checkpoint(lambda x: jnp.sin(x) * x),
     'custom_jvp': slope,

@@ -18,8 +18,9 @@ axes it may differ between devices. A tangent or cotangent has the type of its
 primal value, axes included, so ``jnp.ones(())`` or ``1.0`` is not the right
 type for a loss that varies (jax#28193). Using a replicated value where a
 varying one is expected is always right, so it is cast (``pvary``, nothing at
-run time). The reverse is a mistake that only the caller can resolve, by a sum
-over devices or by letting the output vary, so it is refused, naming both.
+run time). The reverse is for a tangent what it says, a direction for each
+device; for a cotangent it is a mistake that only the caller can resolve, by a
+sum over devices or by letting the output vary, so it is refused, naming both.
 
 Shape and dtype are left to the checks of the caller, which run afterwards.
 
@@ -138,37 +139,43 @@ def match_cotangents(
   return new_cts, new_avals
 
 
-def match_tangents(api_name: str, tangents: Sequence[Any],
+def match_tangents(tangents: Sequence[Any],
                    avals: Sequence[Any]) -> list[Any]:
-  """Gives each tangent the varying axes of the primal that it belongs to.
+  """Gives each tangent at least the varying axes of its primal.
+
+  A tangent may vary along more axes than its primal, as in `jax.jvp`: a
+  direction for each device, at a point that all share. What is linear is typed
+  by the tangents when it is evaluated (`varying_retype.at_types`).
 
   Args:
-    api_name: the public function whose result was called, for messages.
     tangents: the tangents, flat.
     avals: the types of the primal values that they belong to.
 
   Returns:
     The tangents, cast where they lacked axes.
-
-  Raises:
-    ValueError: if a tangent varies along an axis along which its primal value,
-      which is known and fixed by now, does not.
   """
   out = list(tangents)
   for i, (t, aval) in enumerate(zip(tangents, avals)):
     got_type = array_type(t)
-    if got_type is None or not comparable(got_type, aval.to_tangent_aval()):
-      continue
-    extra = vt.varying(got_type) - vt.varying(aval)
-    if extra:
-      raise ValueError(
-          f'{api_name}: linearized function called on tangent values'
-          ' inconsistent with the original primal values: tangent number'
-          f' {i} has type {got_type.str_short()}, but'
-          f' {aval.to_tangent_aval().str_short()} was expected. It varies over'
-          f' {axes_text(extra)} and the primal value does not. Try applying'
-          f" {cast_text('...', extra)} to the primal value passed to"
-          f' {api_name}.')
-    if got_type.dtype != dtypes.float0:
+    if (got_type is not None and got_type.dtype != dtypes.float0
+        and comparable(got_type, aval.to_tangent_aval())):
       out[i] = vt.cast(t, vt.varying(aval))
   return out
+
+
+def types_to_check(tangent_avals: Sequence[Any],
+                   avals: Sequence[Any]) -> Sequence[Any]:
+  """The tangents' types, to be checked for everything but varying axes.
+
+  Args:
+    tangent_avals: the types of what `match_tangents` returned.
+    avals: the types of the primal values.
+
+  Returns:
+    The types, with the varying axes of the primals where these are all that may
+    differ.
+  """
+  return [
+      vt.with_varying(t, vt.varying(p))
+      if comparable(t, p.to_tangent_aval()) else t
+      for t, p in zip(tangent_avals, avals)]

@@ -90,11 +90,14 @@ class _Builder:
         self.source, self.ctx = eqn.source_info, eqn.ctx
         builders.get(eqn.primitive.name, copy)(self, site)
     outvars = [self.cast(v, a) for v, a in zip(jaxpr.outvars, outs)]
+    # Later releases keep the captured values with the variables.
+    values = getattr(jaxpr, 'consts', ())
     return jaxpr.replace(constvars=constvars, invars=invars,
                          eqns=self.eqns, outvars=outvars,
                          effects=(self.effects(jaxpr.effects, self.new)
                                   | self.added),
-                         debug_info=jaxpr.debug_info)
+                         debug_info=jaxpr.debug_info,
+                         **(dict(consts=values) if values else {}))
 
   def define(self, v: core.Var) -> core.Var:
     """The variable that is bound in place of ``v``."""
