@@ -20,6 +20,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import config as jax_config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
@@ -209,6 +210,64 @@ class CustomVjpTest(jtu.JaxTestCase):
     f = jax.custom_vjp(lambda x: jnp.sum(x))
     f.defvjp(lambda x: (f(x), None), lambda r, g: (jnp.ones((3,)),))
     with self.assertRaisesRegex(ValueError, 'Custom VJP bwd rule'):
+      run(lambda x: gradient(f, x), ('2d', True))
+
+
+class CustomVjp3Test(jtu.JaxTestCase):
+  """The same under jax_custom_vjp3."""
+
+  def setUp(self):
+    super().setUp()
+    if not hasattr(jax_config, 'custom_vjp3'):
+      self.skipTest('the option is newer')
+    self.enter_context(jax_config.custom_vjp3(True))
+
+  @parameterized.product(make=[constant_cotangent, numpy_cotangent],
+                         where=WHERE)
+  def test_unvarying_cotangent(self, make, where):
+    f = make()
+    got = run(lambda x: x * gradient(f, x), where)
+    np.testing.assert_allclose(got, X, rtol=1e-6)
+
+  @parameterized.product(where=WHERE)
+  def test_replicated_parameter_is_summed(self, where):
+    f = jax.custom_vjp(lambda p: jnp.sum(p['x'] * p['w']))
+    f.defvjp(lambda p: (f(p), p),
+             lambda p, g: ({'x': None, 'w': jnp.sum(g * p['x'])},))
+    def g(x, w):
+      return x * gradient(lambda w: f({'x': x, 'w': w}), w)
+    got = run(g, where, np.float32(2.))
+    np.testing.assert_allclose(got, X * X.sum(), rtol=1e-5)
+
+  @parameterized.product(what=['scan', 'vmap', 'remat'])
+  def test_replicated_parameter_within(self, what):
+    f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
+    f.defvjp(lambda x, w: (f(x, w), (x, w)),
+             lambda r, g: (jnp.full(r[0].shape, g * r[1]), jnp.sum(g * r[0])))
+    within = {
+        'scan': lambda x, w: lax.scan(
+            lambda c, r: (c + f(r, w), None), w + 0. * x[0, 0], x)[0],
+        'vmap': lambda x, w: jnp.sum(jax.vmap(f, (0, None))(x, w)),
+        'remat': jax.checkpoint(f)}[what]
+    def g(x, w):
+      return x * gradient(lambda w: within(x, w), w)
+    got = run(g, ('2d', True), np.float32(2.))
+    # The first carry of the scan is the parameter, once on each device.
+    want = X.sum() + (4. if what == 'scan' else 0.)
+    np.testing.assert_allclose(got, X * want, rtol=1e-5)
+
+  def test_unvarying_forward_result(self):
+    f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
+    f.defvjp(lambda x: (jnp.float32(3.), x), lambda x, g: (g * x,))
+    def g(x):
+      y, pull = jax.vjp(f, x)
+      return y + pull(own_cotangent(jnp.sum(x)))[0]
+    np.testing.assert_allclose(run(g, ('2d', True)), 3. + X, rtol=1e-6)
+
+  def test_shape_mismatch_is_still_refused(self):
+    f = jax.custom_vjp(lambda x: jnp.sum(x))
+    f.defvjp(lambda x: (f(x), None), lambda r, g: (jnp.ones((3,)),))
+    with self.assertRaisesRegex(ValueError, "doesn't match expected type"):
       run(lambda x: gradient(f, x), ('2d', True))
 
 

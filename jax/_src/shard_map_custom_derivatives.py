@@ -30,6 +30,9 @@ device", although nothing else makes sense. Three casts make such rules work:
 Before, 0.6.0 accepted a backward rule's cotangent with too many axes and used
 each device's part as if it were the sum.
 
+With ``jax_custom_vjp3`` rules work on trees and are called elsewhere; the same
+two casts are made there, leaf by leaf.
+
 Limits: leaves whose shape differs are left to JAX's own checks. Cost: a type
 look-up for each leaf; no operation at run time except the sum.
 """
@@ -42,6 +45,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src import linear_util as lu
 from jax._src import shard_map_cotangents as smc
+from jax._src import tree_util
 from jax._src import varying_types as vt
 from jax._src.ad_util import SymbolicZero
 
@@ -145,3 +149,34 @@ def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
         ct = parallel.psum(ct, vt.ordered(extra))
       out[i] = _promote(ct, expected)
   return out
+
+
+def match_fwd_tree(primals: Any, avals: Any) -> Any:
+  """Gives a tree of primal outputs the axes that the function's have.
+
+  Args:
+    primals: what a forward rule returned.
+    avals: a tree of the same structure: the types of the function's outputs.
+
+  Returns:
+    The primals, cast where they lacked axes.
+  """
+  return tree_util.tree_map(
+      lambda aval, p: (_promote(p, vt.varying(aval))
+                       if smc.comparable(_type(p), aval) else p),
+      avals, primals)
+
+
+def match_bwd_leaf(read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+  """Lets what reads one cotangent of a backward rule match its axes too.
+
+  Args:
+    read: of an input's type and what the rule returned for it; returns the
+      cotangent, or a zero.
+
+  Returns:
+    A function of the same arguments.
+  """
+  def match(aval, ct):
+    return match_bwd_outputs([aval], [read(aval, ct)])[0]
+  return match
