@@ -35,6 +35,7 @@ jax.config.parse_flags_with_absl()
 
 X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
 W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
+TYPED = jax.__version_info__ >= (0, 6)  # 0.5.3 has no varying axes in types
 WHERE = [('1d', True), ('2d', True), ('1d', False)]
 
 
@@ -74,6 +75,8 @@ class ExtensionsTest(jtu.JaxTestCase):
 
   @parameterized.product(prim=[add_p, noted_p, product_p])
   def test_varies_as_the_operands(self, prim):
+    if not TYPED:
+      self.skipTest('looks at the types of tracers')
     seen = []
 
     def body(x, y, w):
@@ -88,20 +91,19 @@ class ExtensionsTest(jtu.JaxTestCase):
 
   @parameterized.product(where=WHERE)
   def test_gradient_of_shared_operand(self, where):
-    loss = lambda w, x: jnp.sum(product_p.bind(w, jnp.sin(x)))
-    got = run_rows(lambda x, w: jax.grad(loss)(w, x), where, X, shared=W,
-                   out=P())
+    f = lambda x, w: product_p.bind(w, jnp.sin(x))
+    got = jax.grad(lambda w: jnp.sum(run_rows(f, where, X, shared=w)))(W)
     np.testing.assert_allclose(got, np.sin(X).sum(0), rtol=1e-5)
 
   @parameterized.product(where=WHERE)
   def test_predicate(self, where):
-    # Each device goes on until its own number is large; w is read in the loop.
-    def f(w, x):
+    # Each device goes on until its own number is large; w is read in a branch.
+    def f(x, w):
       go = lambda c: any_p.bind(c < 9.)
       y = lax.while_loop(go, lambda c: c * 2., x[0])
       return lax.cond(any_p.bind(x > 1.9), lambda: y * w[0], lambda: y * w[1])
-    want = sum(jax.grad(f)(W, x) for x in X)
-    got = run_rows(lambda x, w: jax.grad(f)(w, x), where, X, shared=W, out=P())
+    want = sum(jax.grad(f, 1)(x, W) for x in X)
+    got = jax.grad(lambda w: jnp.sum(run_rows(f, where, X, shared=w)))(W)
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
   @parameterized.product(where=WHERE)

@@ -136,15 +136,19 @@ def infer(axes, prim, ins: Sequence[Flow], params, num_outs: int):
   return [outs] * num_outs if isinstance(outs, Flow) else outs
 
 
+def find_rule(prim):
+  return sm._check_rules.get(prim)
+
+
 def is_standard(prim) -> bool:
   """Whether a primitive has no rule but that of what only computes."""
-  rule = sm._check_rules.get(prim)
+  rule = find_rule(prim)
   return (isinstance(rule, functools.partial)
           and rule.func is sm._standard_check and prim not in flow_rules)
 
 
 def _by_check_rule(axes, prim, ins, params) -> Flow:
-  rule = sm._check_rules.get(prim)
+  rule = find_rule(prim)
   if rule is None:
     sm._rule_missing(prim)
   if is_standard(prim):

@@ -41,10 +41,16 @@ def enter_loaded() -> None:
     _pending.pop(name)(sys.modules[name])
 
 
+def enter_other(prim: core.Primitive) -> None:
+  """Enters the rules of a primitive that JAX doesn't define (extensions)."""
+
+
 def find(table, prim: core.Primitive):
   """Returns the rule of `prim` in one of the tables of shard_map, or None."""
   if prim not in table:
     enter_loaded()
+  if prim not in table and prim.name not in reasons:
+    enter_other(prim)
   return table.get(prim)
 
 
