@@ -212,7 +212,8 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
       (jax.jit(f) if how == 'jit' else f)(self.x)
 
   def test_unsound_switch(self):
-    f = lambda x: lax.switch(x[0].astype(int), [lambda: i for i in range(3)])
+    f = lambda x: lax.switch(x[0].astype(int),
+                             [lambda i=i: i for i in range(3)])
     f = shard_map(f, mesh=make_mesh('1d'), in_specs=P('x'), out_specs=P())
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(f)(self.x)
