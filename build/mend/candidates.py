@@ -21,6 +21,7 @@ from mend.errors import MendError
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
+_MANY = 10**6
 _VERSION = re.compile(r"^_version\s*=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 
 
@@ -138,8 +139,9 @@ def adapted(series: Iterable[patches.Patch], candidate: Candidate,
         as_there = _as_on(patch, base)
         counts = [s.state for s in states([as_there], candidate, root)]
         lost = counts.count(drift.GONE) + counts.count(drift.THERE)
-        tried.append((lost, counts.count(drift.DRIFTED), len(tried), as_there,
-                      base))
+        # What needs no edits on one base loses none here: that says nothing.
+        doubt = counts.count(drift.DRIFTED) if counts else _MANY
+        tried.append((lost, doubt, len(tried), as_there, base))
     if tried:
       *_, as_there, base = min(tried, key=lambda t: t[:3])
       found.append((as_there, base.version))

@@ -73,6 +73,15 @@ bases = "<2.0"
       patches.load(project), candidate, project)
   assert version == "2.0"
   assert [e.op for e in patch.edits] == ["add_import", "replace_body"]
+  # No edits at all on 2.0 is no better fit than one that has drifted on 1.0.
+  path = candidate.source / "jax" / "_src" / "greet.py"
+  write(path, GREET.replace("oi ", "oy "))
+  write(project / "patches" / "greeting.toml", PATCH.replace(
+      'in = "Greeter.greet"', 'in = "Greeter.greet"\nbases = "<2.0"').replace(
+          'op = "add_import"', 'op = "add_import"\nbases = "<2.0"'))
+  ((patch, version),) = candidates.adapted(
+      patches.load(project), candidate, project)
+  assert version == "1.0" and len(patch.edits) == 2
 
 
 def test_only_patches_whose_edits_are_found_apply(project, candidate):
