@@ -46,7 +46,8 @@ def test_wrong_values(line, wrong, following, capsys):
 @pytest.mark.parametrize("line,command", [
     ("", ""), ("frob", ""), ("status --nope", ""), ("docs extra", ""),
     ("export", " export"), ("new", " new"), ("retire fork-identity", " retire"),
-    ("test --time=soon", " test"), ("test --share=0", " test"), ("bazel", " bazel")])
+    ("test --time=soon", " test"), ("test --share=0", " test"),
+    ("bazel", " bazel")])
 def test_unknown_or_missing_arguments(line, command, capsys):
   with pytest.raises(SystemExit) as stopped:
     cli.main(line.split())
