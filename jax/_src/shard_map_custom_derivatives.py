@@ -167,7 +167,8 @@ def match_fwd_tree(primals: Any, avals: Any) -> Any:
       avals, primals)
 
 
-def match_bwd_leaf(read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def match_bwd_leaf(
+    read: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
   """Lets what reads one cotangent of a backward rule match its axes too.
 
   Args:
