@@ -17,9 +17,9 @@
 are typed by what their body is without references, a loop by the fixpoint of
 its body; the body stays as it is, as that of ``linear_call`` does.
 
-A Pallas kernel computes from its operands, and so does what varies along the
-axes of any of them vary, unless something in it can tell the devices apart: an
-axis index or device number, memory of another device, a generator of random
+A Pallas kernel computes from its operands, and its results vary along the axes
+of each of them, unless something in it can tell the devices apart: an axis
+index or device number, memory of another device, a generator of random
 numbers, or a primitive that is not known here. The results of such a kernel
 may differ everywhere.
 
