@@ -68,6 +68,10 @@ class CheckShapesTest(jtu.JaxTestCase):
       jax.debug.check_shapes(x, f'{np.dtype(dtype).name}[2]')
       jax.debug.check_shapes(x, sds((2,), dtype))
     jax.debug.check_shapes(jax.random.key(0), 'key<fry>[]')
+    jax.debug.check_shapes(jnp.zeros((2,), jnp.int4), ' i4 [ 2 ] { } ')
+    no_tangent = np.zeros(2, jax.dtypes.float0)
+    jax.debug.check_shapes(no_tangent, 'float0[2]')
+    jax.debug.check_shapes(no_tangent, sds((2,), jax.dtypes.float0))
     jax.debug.check_shapes((1.5, 2, True, np.ones(3, np.float32)),
                            ('f32[]', 'i32[]', 'bool[]', 'f32[3]'))
 

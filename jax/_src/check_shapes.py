@@ -197,7 +197,8 @@ def _short_name(name: str) -> str:
   """'float32' as 'f32', and what is short already as it is."""
   for long, short in (('bfloat', 'bf'), ('float', 'f'), ('uint', 'u'),
                       ('int', 'i'), ('complex', 'c')):
-    if name.startswith(long) and name[len(long):len(long) + 1].isdigit():
+    if (name.startswith(long) and name[len(long):len(long) + 1].isdigit()
+        and name != 'float0'):  # JAX prints this one in full
       return short + name[len(long):]
   return name
 
