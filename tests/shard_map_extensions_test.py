@@ -99,7 +99,8 @@ class ExtensionsTest(jtu.JaxTestCase):
   def test_predicate(self, where):
     # What each device decides by its own numbers, though it computes with w.
     def f(x, w):
-      y = lax.while_loop(lambda c: any_p.bind(c * x < 9.), lambda c: c * 2., w[2])
+      y = lax.while_loop(
+          lambda c: any_p.bind(c * x < 9.), lambda c: c * 2., w[2])
       return lax.cond(any_p.bind(x > 1.9), lambda: w[0], lambda: w[1]) * y
     with jax.disable_jit():
       want = np.stack([f(x, W) for x in X])
