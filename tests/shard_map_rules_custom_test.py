@@ -92,6 +92,22 @@ class SymbolicZerosTest(jtu.JaxTestCase):
 
 class TypesTest(jtu.JaxTestCase):
 
+  @parameterized.product(
+      make=[vjp_rule, jvp_rule], two=[False, True], jit=[False, True])
+  def test_of_what_is_the_same_in_a_loop_that_differs(self, make, two, jit):
+    # The count starts the same everywhere, and the rule is applied to it.
+    f = make(False)
+    def run(x, w):
+      def body(c):
+        n, y = c
+        return n + 1., y + f(n, w)
+      return lax.while_loop(lambda c: c[0] < x[0], body, (0., 0.))[1]
+    g = smap((P('i'), P()), P('i'), two)(lambda x, w: run(x, w)[None])
+    x, w = np.array([2., 4.], np.float32), np.float32(1.5)
+    got = (jax.jit(g) if jit else g)(x, w)
+    want = [1.5 * sum(np.sin(range(int(n)))) for n in x]
+    self.assertAllClose(got, np.array(want), rtol=1e-5, check_dtypes=False)
+
   def test_tangent_of_another_type_than_the_primal(self):
     @jax.custom_jvp
     def second(x, y):

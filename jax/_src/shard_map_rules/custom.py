@@ -141,11 +141,17 @@ def _bind_below(trace, prim, args, **params):
     return prim.bind(*args, **params)
 
 
+def _operands(trace, tracers):
+  """The values and types of what a rewriting trace is given to process."""
+  vals, in_reps = util.unzip2(map(trace.to_val_rep_pair, tracers))
+  with core.set_current_trace(trace.parent_trace):
+    return _apart(trace.mesh, vals, in_reps)
+
+
 def process_custom_jvp_call(trace, prim, fun, jvp, tracers, *, symbolic_zeros):
   """The method of that name of the trace that rewrites."""
   mesh, tag = trace.mesh, trace.tag
-  in_vals, in_reps = _apart(
-      mesh, *util.unzip2(map(trace.to_val_rep_pair, tracers)))
+  in_vals, in_reps = _operands(trace, tracers)
   fun, out_reps1 = sm._rewrite_subtrace(fun, tag, mesh, in_reps)
   jvp, out_reps2 = _rewrite_jvp(
       divergence.remembered_fun(jvp), tag, mesh, in_reps, out_reps1)
@@ -159,8 +165,7 @@ def process_custom_vjp_call(trace, prim, fun, fwd, bwd, tracers, out_trees,
                             symbolic_zeros):
   """The method of that name of the trace that rewrites."""
   mesh, tag = trace.mesh, trace.tag
-  in_vals, in_reps = _apart(
-      mesh, *util.unzip2(map(trace.to_val_rep_pair, tracers)))
+  in_vals, in_reps = _operands(trace, tracers)
   num_outs = lambda: out_trees()[0].num_leaves
   fun, out_reps1 = sm._rewrite_subtrace(fun, tag, mesh, in_reps)
   fwd, out_reps2 = _rewrite_fwd(
