@@ -93,7 +93,7 @@ def correct(prim: core.Primitive) -> None:
 def call_at_types(prim: core.Primitive) -> None:
   """Re-types the jaxpr that ``prim`` calls where operands vary over more."""
   def bind(*args, call_jaxpr, bind=prim.bind, **params):
-    jaxpr, args = retype.at_types(call_jaxpr, args)
+    jaxpr, _, args = retype.at_types(call_jaxpr, call_jaxpr.consts, args)
     return bind(*args, call_jaxpr=jaxpr, **params)
   prim.bind = bind
 
