@@ -11,16 +11,16 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Collectives over an axis of ``vmap`` inside a ``shard_map`` with the check on.
+"""Collectives over an axis of ``vmap`` inside ``shard_map``, the check on.
 
 Types hold the mesh axes along which a value varies. An axis that ``vmap`` names
 is none of them: what is mapped over it is an array's dimension on each device.
 From 0.6.0 on a collective over such an axis is refused, because it casts its
 operand to vary along the axis, and a reduction wants it in the operand's type.
 
-Here, casts and types are of the mesh's axes only. A reduction over a mapped axis gathers
-along it, which ``vmap`` makes of the dimension that is there, and reduces that;
-what it reduces over the mesh's axes is left to upstream.
+Here, casts and types are of the mesh's axes only. A reduction over a mapped
+axis gathers along it, which ``vmap`` makes of the dimension that is there, and
+reduces that; what it reduces over the mesh's axes is left to upstream.
 
 Cost: a look at the names of the axes of each collective. The compiled program
 is that of the reduction of the dimension.
