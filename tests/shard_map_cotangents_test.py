@@ -287,7 +287,7 @@ class CotangentTest(Base):
   @parameterized.product(jit=[False, True])
   def test_linearize_output_varies_as_the_tangent_does(self, jit):
     x, = inputs()
-    mesh, spec = make_mesh('2d')
+    mesh = make_mesh(2, 2)
     def f(x):
       y, lin = jax.linearize(jnp.sin, jnp.full(x.shape[:1], 1.5))
       return y, lin(x[:, 0])
