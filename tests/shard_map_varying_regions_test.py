@@ -27,28 +27,16 @@ from jax._src import varying_flow as flow
 from jax._src import varying_retype as retype
 from jax._src import varying_types as vt
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
-import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from shard_map_testing import shard_map
+from varying_flow_testing import NONE
+from varying_flow_testing import RegionTestCase
+from varying_flow_testing import X
+from varying_flow_testing import XY
+from varying_flow_testing import Y
+from varying_flow_testing import body_of
 
 config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
-
-X, Y, XY, NONE = map(frozenset, ['x', 'y', 'xy', ''])
-
-
-def body_of(f, mesh, *args):
-  """The jaxpr inside a shard_map of f, with every argument replicated."""
-  jaxpr = jax.make_jaxpr(shard_map(f, mesh=mesh, in_specs=P(), out_specs=P()))(
-      *args)
-  return vt.open_jaxpr(jaxpr.jaxpr.eqns[0].params['jaxpr'])
-
 
 def nested_loops(depth, x, c):
   if not depth:
@@ -56,17 +44,7 @@ def nested_loops(depth, x, c):
   return lax.fori_loop(0, 2, lambda i, d: nested_loops(depth - 1, x, d), c)
 
 
-class VaryingRegionsTest(jtu.JaxTestCase):
-
-  def setUp(self):
-    super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
-    self.mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
-
-  def outs(self, f, *axes):
-    jaxpr = body_of(f, self.mesh, *(jnp.float32(1.) for _ in axes))
-    return flow.Region(jaxpr).run(axes)
+class VaryingRegionsTest(RegionTestCase):
 
   def test_least_solution_of_a_loop(self):
     # a takes b's axes, b takes its own, c none; n only counts.
