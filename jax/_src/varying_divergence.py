@@ -29,6 +29,7 @@ from __future__ import annotations
 from jax._src import core
 from jax._src import source_info_util
 from jax._src import varying_flow as flow
+from jax._src import varying_retrace as retrace
 from jax._src import varying_types as vt
 
 allow = vt.trace_option(
@@ -75,7 +76,10 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
       axes = predicate if everyone else named & predicate
       if axes:
         over = named if everyone else axes
-        raise ValueError(_message(eqn, axes, over, name, where))
+        message = _message(eqn, axes, over, name, where)
+        if flow.from_derivative(eqn):
+          raise retrace.DivergentDerivativeError(message, axes)
+        raise ValueError(message)
 
 
 def _message(eqn, axes, named, name, where) -> str:

@@ -33,10 +33,10 @@ that one of its own carries grew. ``visits`` counts the equations evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-import operator
 
 from jax._src import core
 from jax._src import source_info_util
+from jax._src import varying_retrace as retrace
 from jax._src import varying_types as vt
 from jax._src.varying_types import Axes, NO_AXES
 
@@ -195,7 +195,7 @@ def bind(prim: core.Primitive, solved: Callable[..., bool],
       raise TypeError(_refusal(site))
     new = union(to - now for now, to in zip(site.ins, site.operands))
     if _differentiates(site, new) or _opaque(site):
-      raise PromoteAndRetrace(zip(args, site.operands), new)
+      raise retrace.CarryGrew(zip(args, site.operands), new)
   site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
   check_divergence([site])
   return prim.bind(*agree(site, args), **{**params, **typed_params(site)})
@@ -243,33 +243,6 @@ def solve(prim: core.Primitive, params, args) -> Site:
     ins = [i | written.get(id(x), NO_AXES) for i, x in zip(ins, args)]
     site.run(ins)
   return site
-
-
-class PromoteAndRetrace(Exception):
-  """The loop must be traced again, with operands that are promoted first.
-
-  Differentiating with respect to a replicated value sums the gradient over
-  devices, and with respect to a varying one doesn't. Where a loop's body has
-  done so, and a carry turns out to vary, the sum is in the traced jaxpr, and
-  isn't in what the user's function means at the carry's type.
-  """
-
-  def __init__(self, promoted, axes: Axes):
-    super().__init__('lax.scan or lax.while_loop: the initial value must vary '
-                     f'over {vt.ordered(axes)}; cast it with jax.lax.pcast')
-    self.promoted = list(promoted)
-    self.axes = axes
-
-  def cast(self, leaves: list) -> list:
-    """The leaves of the initial value, promoted where they are operands."""
-    out = [vt.cast(leaf, union(a for x, a in self.promoted if x is leaf))
-           for leaf in leaves]
-    if all(map(operator.is_, out, leaves)):
-      # What was bound isn't what was given, such as a weak type's conversion.
-      out = [vt.cast(leaf, self.axes) for leaf in leaves]
-    if all(map(operator.is_, out, leaves)):
-      raise TypeError(str(self)) from self
-    return out
 
 
 def _opaque(site: Site) -> bool:

@@ -28,6 +28,7 @@ from jax._src import core
 from jax._src import tree_util
 from jax._src import varying_branches  # its rules, for branches in loops
 from jax._src import varying_flow as flow
+from jax._src import varying_retrace as retrace
 from jax._src import varying_retype as retype
 from jax._src import varying_types as vt
 from jax._src.util import split_list
@@ -146,17 +147,20 @@ def _retracing(loop, init: int, name: str):
   """``loop``, traced again where its carry must be promoted beforehand."""
   @wraps(loop)
   def traced(*args, **kwargs):
-    while True:
-      try:
-        return loop(*args, **kwargs)
-      except flow.PromoteAndRetrace as e:
-        value = kwargs[name] if name in kwargs else args[init]
-        leaves, tree = tree_util.tree_flatten(value)
-        value = tree_util.tree_unflatten(tree, e.cast(leaves))
-        if name in kwargs:
-          kwargs[name] = value
-        else:
-          args = (*args[:init], value, *args[init + 1:])
+    try:
+      return loop(*args, **kwargs)
+    except (retrace.CarryGrew, retrace.DivergentDerivativeError) as e:
+      refused = e
+    value = kwargs[name] if name in kwargs else args[init]
+    leaves, tree = tree_util.tree_flatten(value)
+
+    def again(leaves):
+      value = tree_util.tree_unflatten(tree, leaves)
+      if name in kwargs:
+        return traced(*args, **{**kwargs, name: value})
+      return traced(*args[:init], value, *args[init + 1:], **kwargs)
+
+    return refused.retry(leaves, again)
   return traced
 
 
