@@ -144,14 +144,6 @@ def _closed_call_rewrite(mesh, in_rep, *args, call_jaxpr, **params):
   return outs, out_rep
 
 
-def _run_call(trace, call_primitive, fun, tracers, params):
-  del trace, call_primitive, params
-  return fun.call_wrapped(*tracers)
-
-
-sm.ShardMapTrace.process_call = _run_call
-
-
 def _device_put_eager(old_rule, mesh, *xs, devices, **params):
   # The transpose of device_put puts back to where the operand was: without jit,
   # a value that is the same everywhere was replicated over the mesh, and is.

@@ -1,0 +1,44 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The gradient of a checkpointed loop in shard_map, without jit."""
+import jax
+from jax import lax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+REPORT = "jax#27664"
+
+
+def _sharded(f, in_specs, out_specs):
+  try:
+    from jax import shard_map
+  except ImportError:
+    from jax.experimental.shard_map import shard_map
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+def checkpointed_loop():
+  """the gradient of a checkpointed loop, without jit"""
+  f = lambda x: lax.fori_loop(0, 3, lambda i, y: jnp.sin(y * x), x)
+  x = np.linspace(.5, 1.5, 4, dtype=np.float32)
+  try:
+    got = jax.grad(lambda x: jax.checkpoint(
+        _sharded(f, P("x"), P("x")))(x).sum())(x)
+  except NotImplementedError as e:
+    raise AssertionError(f"refused: {str(e)[:60]}") from e
+  want = jax.grad(lambda x: f(x).sum())(x)
+  assert np.allclose(got, want, rtol=1e-5), got
+  return "that of the loop on one device"
