@@ -14,7 +14,6 @@
 """Derivatives in loops whose devices take different branches."""
 import jax
 from jax import lax
-import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
