@@ -118,6 +118,8 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   for file in files:
     if not (root / file).is_file():
       raise refuse(f"it names {file}, which does not exist")
+  for file in data.get("upstream_tests", []):
+    _check_specifier(file.partition(" ")[2], refuse)
   red = tuple(_red(r, refuse) for r in data.get("red", []))
   found = tuple(_edit(name, i + 1, e, refuse)
                 for i, e in enumerate(data.get("edit", [])))

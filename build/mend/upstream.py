@@ -12,6 +12,7 @@ import concurrent.futures
 import dataclasses
 import fnmatch
 import pathlib
+import time
 
 from mend import docs, patches, pytest_run, report, sides, testing
 from mend.bases import Base
@@ -84,16 +85,22 @@ def find_files(checkout: pathlib.Path,
   return found
 
 
+def areas_of(patch: patches.Patch, base: Base) -> list[str]:
+  """Upstream's files for a patch: "x_test.py", or "x_test.py >=0.10"."""
+  split = [item.partition(" ") for item in patch.upstream_tests]
+  return [name for name, _, versions in split if base.within(versions)]
+
+
 def _jobs(request: Request, base: Base) -> list[_Job]:
   """The files to run, and on which patches."""
   series = patches.load()
   series = patches.select(series, request.names) if request.names else series
   mine = patches.for_base(series, base)
   if request.each:
-    groups = [(p.id, patches.with_needed(series, p.id), p.upstream_tests)
+    groups = [(p.id, patches.with_needed(series, p.id), areas_of(p, base))
               for p in mine]
   else:
-    every = {f for p in mine for f in p.upstream_tests}
+    every = {f for p in mine for f in areas_of(p, base)}
     label = ", ".join(p.id for p in mine) if request.names else _ALL
     groups = [(label, series, tuple(sorted(every)))]
   jobs: list[_Job] = []
@@ -111,22 +118,38 @@ def _run_base(request: Request,
   """The patches, the file and the counts of each run."""
   todo = _jobs(request, base)
 
-  def one(job: _Job) -> tuple[str, str, dict[str, int]]:
+  def one(job: _Job) -> Outcomes:
     share = f"{job.number % request.share}/{request.share}"
+    began = time.monotonic()
     after = pytest_run.run_file(
         job.made.mended, job.path, limit=request.limit,
         env={**_ENVIRONMENT, "MEND_SHARE": share})
-    failing = [t for t, o in after.items() if o.status == pytest_run.FAILED]
-    before = pytest_run.run_file(
-        job.made.pristine, job.path, env=_ENVIRONMENT, limit=request.limit,
-        only=failing) if failing else {}
-    counts = compare(job.path.name, base, before, after, job.series)
-    report.say(f"{base.version}, {job.label}: {job.path.name}: " + ", ".join(
-        f"{v} {k}" for k, v in counts.items() if v))
-    return job.label, job.path.name, counts
+    report.say(f"{base.version}, {job.label}: {job.path.name}: {len(after)} "
+               f"tests, {len(_failing(after))} to run on pristine too "
+               f"({time.monotonic() - began:.0f} s)")
+    return after
+
+  def pristine(path: pathlib.Path) -> Outcomes:
+    failing = {t for job, after in zip(todo, mended) if job.path == path
+               for t in _failing(after)}
+    python = next(job.made.pristine for job in todo if job.path == path)
+    return pytest_run.run_file(
+        python, path, env=_ENVIRONMENT, limit=request.limit,
+        only=sorted(failing)) if failing else {}
 
   with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
-    return list(pool.map(one, todo))
+    mended = list(pool.map(one, todo))
+    # Once a file, for all patches: starting costs more than the tests.
+    paths = list(dict.fromkeys(job.path for job in todo))
+    before = dict(zip(paths, pool.map(pristine, paths)))
+  return [(job.label, job.path.name,
+           compare(job.path.name, base, before[job.path], after, job.series,
+                   f" with {job.label}"))
+          for job, after in zip(todo, mended)]
+
+
+def _failing(outcomes: Outcomes) -> list[str]:
+  return [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
 
 
 def _section(base: Base, request: Request,
@@ -143,7 +166,8 @@ def _section(base: Base, request: Request,
 
 
 def compare(name: str, base: Base, before: Outcomes, after: Outcomes,
-            series: Sequence[patches.Patch] = ()) -> dict[str, int]:
+            series: Sequence[patches.Patch] = (),
+            where: str = "") -> dict[str, int]:
   """Counts the outcomes of one file and prints what the patches changed.
 
   Args:
@@ -152,6 +176,7 @@ def compare(name: str, base: Base, before: Outcomes, after: Outcomes,
     before: the outcomes on pristine, of those that fail on mended at least.
     after: the outcomes on mended.
     series: the patches, which say what they change on purpose.
+    where: what to add to the release where a test is printed.
 
   Returns:
     The number of tests of each of `KINDS`.
@@ -162,9 +187,10 @@ def compare(name: str, base: Base, before: Outcomes, after: Outcomes,
     why = _purpose(f"{name} {test}", base, series)
     if kind == "newly failing" and why:
       kind = "changed on purpose"
-      report.say(f"changed on purpose on {base.version}: {name} {test}: {why}")
+      report.say(f"changed on purpose on {base.version}{where}: {name} {test}: "
+                 + why)
     elif kind == "newly failing":
-      report.say(f"NEWLY FAILING on {base.version}: {name} {test}\n"
+      report.say(f"NEWLY FAILING on {base.version}{where}: {name} {test}\n"
                  + testing.tail(outcome.text))
     counts[kind] += 1
   return counts

@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
+import pathlib
 import sys
 
 from conftest import PATCH, REPRODUCTION, write
-from mend import bases, patches, pytest_run, reproduce, testing, upstream
+from mend import bases, patches, pytest_run, reproduce, sides, testing, upstream
 from mend.errors import MendError
 from mend.pytest_run import Outcome
 import pytest
@@ -184,6 +185,44 @@ def test_each_patch_takes_another_share(tmp_path, monkeypatch, base, project):
       ("one", 0), ("two", 1)]
   text = upstream._section(base, request, [])
   assert "each patch alone\n\nOne test in 2 of each file" in text
+
+
+def test_upstreams_files_of_some_releases_only(base, project):
+  (patch,) = patches.load(project)
+  patch = dataclasses.replace(patch, upstream_tests=(
+      "a_test.py", "old_test.py <1", "new_test.py >=1"))
+  assert upstream.areas_of(patch, base) == ["a_test.py", "new_test.py"]
+
+
+def test_pristine_runs_once_for_what_fails_with_any_patch(
+    tmp_path, monkeypatch, base, project, capsys):
+  (patch,) = patches.load(project)
+  series = [dataclasses.replace(patch, id=name, upstream_tests=("a_test.py",))
+            for name in ("one", "two")]
+  monkeypatch.setattr(patches, "load", lambda: series)
+  made = sides.Sides(pathlib.Path("pristine"), pathlib.Path("mended"), tmp_path)
+  monkeypatch.setattr(upstream.sides, "of", lambda *a, **k: made)
+  runs = []
+
+  def run_file(python, path, *, limit, env, only=None):
+    runs.append((str(python), env.get("MEND_SHARE"), only))
+    if only:
+      return {"T.old": RUDE, "T.new": Outcome("passed")}
+    first = env["MEND_SHARE"] == "0/2"
+    return {"T.old" if first else "T.new": RUDE, "T.good": Outcome("passed")}
+
+  monkeypatch.setattr(upstream.pytest_run, "run_file", run_file)
+  monkeypatch.setattr(upstream.testing, "workers", lambda: 1)
+  write(tmp_path / "tests" / "a_test.py", "")
+  request = upstream.Request(tmp_path, [], 1., None, True, False, 2)
+  rows = upstream._run_base(request, base)
+  assert runs == [("mended", "0/2", None), ("mended", "1/2", None),
+                  ("pristine", None, ["T.new", "T.old"])]
+  counts = {label: counts for label, _, counts in rows}
+  assert counts["one"]["fail on pristine too"] == 1
+  assert counts["two"]["newly failing"] == 1
+  assert "NEWLY FAILING on 1.0 with two: a_test.py T.new" in (
+      capsys.readouterr().out)
 
 
 def test_memory_kinds_are_asked_for_on_cpu(tmp_path):
