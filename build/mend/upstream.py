@@ -102,7 +102,7 @@ def _jobs(request: Request, base: Base) -> list[_Job]:
   else:
     every = {f for p in mine for f in areas_of(p, base)}
     label = ", ".join(p.id for p in mine) if request.names else _ALL
-    groups = [(label, series, tuple(sorted(every)))]
+    groups = [(label, series, sorted(every))]
   jobs: list[_Job] = []
   for label, selected, areas in groups:
     files = find_files(request.checkout, request.only or areas)
