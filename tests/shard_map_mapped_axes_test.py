@@ -47,8 +47,7 @@ FUNCTIONS = {
     'psum_scatter': lambda v: lax.psum_scatter(v[:3], 'b'),
     'axis_index': lambda v: v * lax.axis_index('b').astype(v.dtype),
     'scan': lambda v: lax.scan(
-        lambda c, _: (c + lax.psum(v * c, 'b'), None), jnp.ones(5), None,
-        length=2)[0],
+        lambda c, _: (c + lax.psum(v * c, 'b'), None), v, None, length=2)[0],
     'cond': lambda v: lax.cond(
         lax.pmax(v[0], 'b') > 1., lambda: lax.psum(v, 'b'), lambda: v),
     'jit': jax.jit(lambda v: lax.psum(v, 'b')),
