@@ -42,6 +42,12 @@ def replace_between(text: str, name: str, body: str) -> str:
   return f"{head}{begin}\n{body.strip()}\n{end}{rest.split(end)[1]}"
 
 
+def section(page: str, heading: str) -> str:
+  """The section of a page that `write_section` wrote, or ""."""
+  return next((part for part in _SECTION.findall(page)
+               if part.splitlines()[0] == heading), "")
+
+
 def write_section(document: str, name: str, text: str) -> None:
   """Puts a section into the part `name` of a page; its other sections stay.
 

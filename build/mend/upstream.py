@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 import concurrent.futures
 import dataclasses
-import fnmatch
 import pathlib
 import time
 
-from mend import docs, patches, pytest_run, report, sides, testing
+from mend import (bases, docs, patches, pytest_run, report, sides, testing,
+                  verdicts)
 from mend.bases import Base
 from mend.errors import MendError
+from mend.verdicts import Outcomes
 
-Outcomes = dict[str, pytest_run.Outcome]
 DOCUMENT = "docs/upstream_tests.md"
-KINDS = ("passed", "skipped", "fail on pristine too", "changed on purpose",
-         "newly failing")
 _ALL = "all patches"
 # Upstream skips its tests of memory kinds on CPU: build/probes/memory_kinds.py.
 _ENVIRONMENT = {**testing.TEST_ENVIRONMENT, "PYTEST_PLUGINS": "memory_kinds"}
@@ -54,10 +52,11 @@ def run(request: Request, chosen: Sequence[Base]) -> int:
   status = 0
   for base in chosen:
     rows = _run_base(request, base)
-    totals = [sum(row[2][kind] for row in rows) for kind in KINDS]
+    totals = [sum(row[2][kind] for row in rows) for kind in verdicts.KINDS]
     text = _section(base, request, rows)
     report.say("\n" + text + f"\n\njax {base.mended}: {len(rows)} runs of "
-               "files, " + ", ".join(f"{n} {k}" for n, k in zip(totals, KINDS)))
+               "files, " + ", ".join(
+                   f"{n} {k}" for n, k in zip(totals, verdicts.KINDS)))
     if request.write:
       docs.write_section(DOCUMENT, "upstream-tests", text)
     status |= 1 if totals[-1] or not sum(totals) else 0
@@ -143,8 +142,8 @@ def _run_base(request: Request,
     paths = list(dict.fromkeys(job.path for job in todo))
     before = dict(zip(paths, pool.map(pristine, paths)))
   return [(job.label, job.path.name,
-           compare(job.path.name, base, before[job.path], after, job.series,
-                   f" with {job.label}"))
+           verdicts.compare(job.path.name, base, before[job.path], after,
+                            job.series, f" with {job.label}"))
           for job, after in zip(todo, mended)]
 
 
@@ -155,61 +154,17 @@ def _failing(outcomes: Outcomes) -> list[str]:
 def _section(base: Base, request: Request,
              rows: Sequence[tuple[str, str, dict[str, int]]]) -> str:
   title = "each patch alone" if request.each else "together"
-  table = report.table(
-      ("patches", "upstream's file", *KINDS),
-      [(label, file, *(str(counts[k]) for k in KINDS))
-       for label, file, counts in rows])
+  heading = f"## jax {base.version}, {title}"
+  cells = [(label, file, *(str(counts[k]) for k in verdicts.KINDS))
+           for label, file, counts in rows]
+  if request.only and request.write:  # of the other files, what is known stays
+    page = (bases.ROOT / DOCUMENT).read_text(encoding="utf-8")
+    old = verdicts.rows_of(docs.section(page, heading))
+    new = {row[:2] for row in cells}
+    cells = sorted((*(row for row in old if row[:2] not in new), *cells),
+                   key=lambda row: row[1])
   words = "" if request.share == 1 else (
       f"One test in {request.share} of each file; a file's patches take "
       "different ones.\n\n")
-  return f"## jax {base.version}, {title}\n\n{words}{table}"
-
-
-def compare(name: str, base: Base, before: Outcomes, after: Outcomes,
-            series: Sequence[patches.Patch] = (),
-            where: str = "") -> dict[str, int]:
-  """Counts the outcomes of one file and prints what the patches changed.
-
-  Args:
-    name: the file's name.
-    base: the release.
-    before: the outcomes on pristine, of those that fail on mended at least.
-    after: the outcomes on mended.
-    series: the patches, which say what they change on purpose.
-    where: what to add to the release where a test is printed.
-
-  Returns:
-    The number of tests of each of `KINDS`.
-  """
-  counts = dict.fromkeys(KINDS, 0)
-  for test, outcome in after.items():
-    kind = _kind(before.get(test), outcome)
-    why = _purpose(f"{name} {test}", base, series)
-    if kind == "newly failing" and why:
-      kind = "changed on purpose"
-      report.say(f"changed on purpose on {base.version}{where}: {name} {test}: "
-                 + why)
-    elif kind == "newly failing":
-      report.say(f"NEWLY FAILING on {base.version}{where}: {name} {test}\n"
-                 + testing.tail(outcome.text))
-    counts[kind] += 1
-  return counts
-
-
-def _kind(before: pytest_run.Outcome | None,
-          after: pytest_run.Outcome) -> str:
-  if after.status != pytest_run.FAILED:
-    return after.status
-  if before is not None and before.status == pytest_run.FAILED:
-    return "fail on pristine too"
-  return "newly failing"
-
-
-def _purpose(test: str, base: Base, series: Sequence[patches.Patch]) -> str:
-  """Why a patch fails this test of upstream on purpose, or ""."""
-  for patch in series:
-    for item in patch.supersedes:
-      if (not item.bases or base.within(item.bases)) and any(
-          fnmatch.fnmatchcase(test, pattern) for pattern in item.tests):
-        return item.why
-  return ""
+  return f"{heading}\n\n{words}" + report.table(
+      ("patches", "upstream's file", *verdicts.KINDS), cells)

@@ -6,7 +6,8 @@ import pathlib
 import sys
 
 from conftest import PATCH, REPRODUCTION, write
-from mend import bases, patches, pytest_run, reproduce, sides, testing, upstream
+from mend import (bases, docs, patches, pytest_run, reproduce, sides, testing,
+                  upstream, verdicts)
 from mend.errors import MendError
 from mend.pytest_run import Outcome
 import pytest
@@ -107,7 +108,7 @@ def test_upstream_differences(base, capsys):
   before = {"T.b": Outcome("passed"), "T.d": RUDE, "T.e": Outcome("skipped")}
   after = {"T.a": Outcome("passed"), "T.b": RUDE, "T.c": Outcome("skipped"),
            "T.d": RUDE, "T.e": RUDE, "T.f": RUDE}
-  counts = upstream.compare("x_test.py", base, before, after)
+  counts = verdicts.compare("x_test.py", base, before, after)
   assert counts == {"passed": 1, "skipped": 1, "fail on pristine too": 1,
                     "changed on purpose": 0, "newly failing": 3}
   out = capsys.readouterr().out
@@ -124,12 +125,12 @@ bases = "<2"
   write(project / "patches" / "greeting.toml", text)
   series = patches.load(project)
   outcomes = {"T.b1": Outcome("passed")}, {"T.b1": RUDE}
-  counts = upstream.compare("x_test.py", base, *outcomes, series)
+  counts = verdicts.compare("x_test.py", base, *outcomes, series)
   assert counts["changed on purpose"] == 1 and not counts["newly failing"]
   assert "it asks for rudeness" in capsys.readouterr().out
-  assert upstream.compare("y_test.py", base, *outcomes, series)["newly failing"]
+  assert verdicts.compare("y_test.py", base, *outcomes, series)["newly failing"]
   newer = dataclasses.replace(base, version="2.0")
-  assert upstream.compare("x_test.py", newer, *outcomes,
+  assert verdicts.compare("x_test.py", newer, *outcomes,
                           series)["newly failing"]
 
 
@@ -223,6 +224,28 @@ def test_pristine_runs_once_for_what_fails_with_any_patch(
   assert counts["two"]["newly failing"] == 1
   assert "NEWLY FAILING on 1.0 with two: a_test.py T.new" in (
       capsys.readouterr().out)
+
+
+def test_files_that_were_not_run_again_keep_their_rows(
+    tmp_path, monkeypatch, base):
+  monkeypatch.setattr(upstream.bases, "ROOT", tmp_path)
+  page = write(tmp_path / upstream.DOCUMENT, """\
+    <!-- upstream-tests: written by build.py docs -->
+    <!-- end upstream-tests -->
+    """)
+
+  def rows(only, *files):
+    request = upstream.Request(tmp_path, only, 1., None, False, True)
+    counts = dict.fromkeys(verdicts.KINDS, 1)
+    docs.write_section(upstream.DOCUMENT, "upstream-tests", upstream._section(
+        base, request, [("all patches", f, counts) for f in files]))
+    text = docs.section(page.read_text(), "## jax 1.0, together")
+    return [row[1] for row in verdicts.rows_of(text)]
+
+  assert rows([], "b_test.py", "c_test.py") == ["b_test.py", "c_test.py"]
+  assert rows(["x"], "a_test.py", "c_test.py") == [
+      "a_test.py", "b_test.py", "c_test.py"]
+  assert rows([], "a_test.py") == ["a_test.py"]
 
 
 def test_memory_kinds_are_asked_for_on_cpu(tmp_path):
