@@ -8,8 +8,8 @@ import dataclasses
 import fnmatch
 import pathlib
 
-from mend import (bases, candidates, docs, drift, patches, pytest_run, report,
-                  testing)
+from mend import (bases, candidates, docs, drift, jobs, patches, pytest_run,
+                  report, testing)
 from mend.candidates import Candidate
 
 DOCUMENT = "docs/candidates.md"
@@ -137,7 +137,7 @@ def _states_of(patch: patches.Patch,
 def _run(python: pathlib.Path, named: Sequence[str]) -> dict[str, Outcomes]:
   """The outcomes of each test file, by its name."""
   files = list(dict.fromkeys(named))
-  with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
+  with concurrent.futures.ThreadPoolExecutor(jobs.workers()) as pool:
     outcomes = pool.map(lambda f: pytest_run.run_file(
         python, bases.ROOT / f, limit=_LIMIT, env=testing.TEST_ENVIRONMENT),
                         files)

@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import concurrent.futures
 import dataclasses
 import fnmatch
-import os
+import functools
 import pathlib
 import re
 import sys
 import time
 
-from mend import (bases, checking, interpreters, lint, patches, pytest_run,
-                  report, reproduce, sides)
+from mend import (bases, checking, jobs, lint, patches, pytest_run, report,
+                  reproduce)
 from mend.bases import Base
 from mend.errors import MendError
+from mend.jobs import Job
 
 TEST_LIMIT = 300.0  # seconds for one of our tests
 TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 _TOOL_TESTS = "tests/build"
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-  """One test file on one side of one base."""
-  base: Base
-  side: str  # "mended", "pristine"
-  python: pathlib.Path
-  file: str
-  reds: tuple[patches.Red, ...]
-  alone: str = ""  # the patch that is tried with only what it depends on
-
-  @property
-  def label(self) -> str:
-    alone = f", {self.alone} alone" if self.alone else ""
-    return f"{self.file} on {self.side} {self.base.version}{alone}"
 
 
 @dataclasses.dataclass
@@ -53,15 +38,6 @@ class Tally:
     self.failures += other.failures
 
 
-def workers() -> int:
-  """As many as the cores that this process may use: taskset limits a run."""
-  try:
-    cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # macOS, Windows
-    cores = os.cpu_count() or 1
-  return max(1, min(8, cores))
-
-
 def tail(text: str, lines: int = 30) -> str:
   return "\n".join("    " + line for line in text.splitlines()[-lines:])
 
@@ -74,16 +50,23 @@ def run(chosen: Sequence[Base], names: Sequence[str],
   """
   series = patches.load()
   _refuse_unknown(series, names)
-  total = Tally()
+  others: list[Callable[[], Tally]] = []
   if only:
     series = patches.select(series, only)
   else:
     if not names:
-      total.add(_project_checks(chosen))
-    total.add(_tool_tests(names))
-  todo = [job for base in chosen
-          for job in jobs(series, base, names, python_version)]
-  return finish(run_jobs(todo, total), total)
+      others.append(functools.partial(_project_checks, chosen))
+    others += [functools.partial(_tool_test, f) for f in _tool_tests(names)]
+  prepare = [functools.partial(jobs.of, series, base, names, python_version)
+             for base in chosen]
+  total = Tally()
+  with jobs.pool() as pool:
+    made, done = jobs.submit_in_turn(pool, prepare, others)
+    todo = jobs.longest_first(job for f in made for job in f.result())
+    rows = run_jobs(pool, todo, total)
+    for future in done:
+      total.add(future.result())
+  return finish(rows, total)
 
 
 def run_each(chosen: Sequence[Base], names: Sequence[str],
@@ -97,9 +80,10 @@ def run_each(chosen: Sequence[Base], names: Sequence[str],
       if not names or patch.id in names:
         needed = patches.with_needed(series, patch.id)
         todo += [dataclasses.replace(job, alone=patch.id)
-                 for job in jobs(needed, base, [patch.id], python_version)
+                 for job in jobs.of(needed, base, [patch.id], python_version)
                  if job.side == "mended"]
-  return finish(run_jobs(todo, total), total)
+  with jobs.pool() as pool:
+    return finish(run_jobs(pool, todo, total), total)
 
 
 def finish(rows: Sequence[Sequence[str]], total: Tally) -> int:
@@ -136,57 +120,25 @@ def _project_checks(chosen: Sequence[Base]) -> Tally:
   return total
 
 
-def _tool_tests(names: Sequence[str]) -> Tally:
+def _tool_tests(names: Sequence[str]) -> list[pathlib.Path]:
   files = sorted((bases.ROOT / _TOOL_TESTS).glob("*_test.py"))
   if names:
     given = {(bases.ROOT / n).resolve() for n in names}
     files = [f for f in files if f in given or f.parent in given]
-  total = Tally()
-  with concurrent.futures.ThreadPoolExecutor(workers()) as pool:
-    runs = pool.map(lambda f: pytest_run.run_file(
-        sys.executable, f, limit=TEST_LIMIT, env={}), files)
-    for file, outcomes in zip(files, runs):
-      label = str(file.relative_to(bases.ROOT))
-      tally = judge_mended(label, outcomes, ())
-      report.say(f"  {label}: {tally.passed} passed, "
-                 f"{len(tally.failures)} failed")
-      total.add(tally)
-  return total
+  return files
 
 
-def jobs(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
-          python_version: str | None) -> list[Job]:
-  """Every test file of the base's patches, on both sides."""
-  mine = patches.for_base(series, base)
-  tests = _files(mine, names, "tests")
-  units = _files(mine, names, "unit_tests")
-  if not tests and not units:
-    return []
-  python = interpreters.for_base(base, python_version, lowest=True)
-  made = sides.of(base, series=series, python=python)
-  jobs = []
-  for file in (*tests, *units):
-    reds = tuple(r for p in mine if file in p.tests for r in p.red
-                 if not r.bases or base.within(r.bases))
-    jobs.append(Job(base, "mended", made.mended, file, reds))
-    if file in tests:
-      jobs.append(Job(base, "pristine", made.pristine, file, reds))
-  return jobs
+def _tool_test(file: pathlib.Path) -> Tally:
+  label = str(file.relative_to(bases.ROOT))
+  tally = judge_mended(label, pytest_run.run_file(
+      sys.executable, file, limit=TEST_LIMIT, env={}), ())
+  report.say(f"  {label}: {tally.passed} passed, "
+             f"{len(tally.failures)} failed")
+  return tally
 
 
-def _files(series: Sequence[patches.Patch], names: Sequence[str],
-           key: str) -> list[str]:
-  found = []
-  for patch in series:
-    for file in getattr(patch, key):
-      wanted = not names or patch.id in names or any(
-          (bases.ROOT / n).resolve() == bases.ROOT / file for n in names)
-      if wanted and file not in found:
-        found.append(file)
-  return found
-
-
-def run_jobs(todo: Sequence[Job], total: Tally) -> list[list[str]]:
+def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
+             total: Tally) -> list[list[str]]:
   sums: dict[tuple[str, str], list[int]] = {}
   order = [base.version for base in bases.all_bases()]
 
@@ -198,17 +150,16 @@ def run_jobs(todo: Sequence[Job], total: Tally) -> list[list[str]]:
     tally = judge(job.label, outcomes, job.reds)
     return job, tally, time.monotonic() - began
 
-  with concurrent.futures.ThreadPoolExecutor(workers()) as pool:
-    futures = [pool.submit(one, job) for job in todo]
-    for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
-      job, tally, took = future.result()
-      report.say(f"[{i}/{len(todo)}] {job.label}: {tally.passed} passed, "
-                 f"{len(tally.failures)} failed ({took:.0f} s)")
-      total.add(tally)
-      row = sums.setdefault((job.base.version, job.side), [0] * 5)
-      for k, n in enumerate((1, tally.passed, tally.red, tally.skipped,
-                             len(tally.failures))):
-        row[k] += n
+  futures = [pool.submit(one, job) for job in todo]
+  for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
+    job, tally, took = future.result()
+    report.say(f"[{i}/{len(todo)}] {job.label}: {tally.passed} passed, "
+               f"{len(tally.failures)} failed ({took:.0f} s)")
+    total.add(tally)
+    row = sums.setdefault((job.base.version, job.side), [0] * 5)
+    for k, n in enumerate((1, tally.passed, tally.red, tally.skipped,
+                           len(tally.failures))):
+      row[k] += n
   return [[*key, *(str(n) for n in row)] for key, row in sorted(
       sums.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))]
 

@@ -13,8 +13,8 @@ import dataclasses
 import pathlib
 import time
 
-from mend import (bases, docs, patches, pytest_run, report, sides, testing,
-                  verdicts)
+from mend import (bases, docs, jobs, patches, pytest_run, report, sides,
+                  testing, verdicts)
 from mend.bases import Base
 from mend.errors import MendError
 from mend.verdicts import Outcomes
@@ -136,7 +136,7 @@ def _run_base(request: Request,
         python, path, env=_ENVIRONMENT, limit=request.limit,
         only=sorted(failing)) if failing else {}
 
-  with concurrent.futures.ThreadPoolExecutor(testing.workers()) as pool:
+  with concurrent.futures.ThreadPoolExecutor(jobs.workers()) as pool:
     mended = list(pool.map(one, todo))
     # Once a file, for all patches: starting costs more than the tests.
     paths = list(dict.fromkeys(job.path for job in todo))

@@ -1,13 +1,16 @@
 """Test files that pass, fail, crash and hang; and how they are judged."""
 
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
 import sys
+import threading
+import time
 
 from conftest import PATCH, REPRODUCTION, write
-from mend import (bases, docs, patches, pytest_run, reproduce, sides, testing,
-                  upstream, verdicts)
+from mend import (bases, docs, jobs, patches, pytest_run, reproduce, sides,
+                  testing, upstream, verdicts)
 from mend.errors import MendError
 from mend.pytest_run import Outcome
 import pytest
@@ -102,6 +105,35 @@ def test_mended_must_pass_and_must_not_skip_a_regression():
 def test_a_red_pattern_must_match_a_test():
   tally = testing.judge_mended("toy", {"T.t": Outcome("passed")}, [RED])
   assert "no such test" in tally.failures[0]
+
+
+def test_the_longest_files_on_mended_begin(base):
+  make = lambda side, file: jobs.Job(base, side, sys.executable, file, ())
+  small, large = "docs/patches.md", "CHANGELOG.md"
+  made = [make(s, f) for f in (small, large) for s in ("pristine", "mended")]
+  assert [(j.side, j.file) for j in jobs.longest_first(made)] == [
+      ("mended", large), ("mended", small), ("pristine", large),
+      ("pristine", small)]
+
+
+def test_environments_are_made_while_checks_run():
+  both = threading.Barrier(2)
+  meet = lambda: both.wait(60)
+  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    made, done = jobs.submit_in_turn(pool, [meet, meet], [meet, meet, int])
+    assert {f.result() for f in (*made, *done[:2])} == {0, 1}
+    assert done[2].result() == 0
+
+
+def test_the_first_error_ends_the_run():
+  ran = []
+  with pytest.raises(MendError, match="no index"):
+    with jobs.pool() as pool:
+      pool.submit(time.sleep, .2)
+      for i in range(100):
+        pool.submit(lambda i=i: (time.sleep(.05), ran.append(i)))
+      raise MendError("no index", "try again")
+  assert len(ran) < 50
 
 
 def test_upstream_differences(base, capsys):
