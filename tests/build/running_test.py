@@ -245,7 +245,7 @@ def test_pristine_runs_once_for_what_fails_with_any_patch(
     return {"T.old" if first else "T.new": RUDE, "T.good": Outcome("passed")}
 
   monkeypatch.setattr(upstream.pytest_run, "run_file", run_file)
-  monkeypatch.setattr(upstream.testing, "workers", lambda: 1)
+  monkeypatch.setattr(jobs, "workers", lambda: 1)
   write(tmp_path / "tests" / "a_test.py", "")
   request = upstream.Request(tmp_path, [], 1., None, True, False, 2)
   rows = upstream._run_base(request, base)
