@@ -188,7 +188,7 @@ def bind(prim: core.Primitive, solved: Callable[..., bool],
   """
   if not vt.checking() or solved(params, args):
     return getattr(prim, 'plain_bind', prim.bind)(*args, **params)
-  args = here(args)
+  args = all_here(args)
   site = solve(prim, params, args)
   if carries and site.operands != site.ins:
     if not vt.promoting():
@@ -214,15 +214,22 @@ def refs_fit(jaxpr: core.Jaxpr, args) -> bool:
 
   What is written to them in it fits those types, as it was traced with them.
   """
-  return not vt.has_refs(jaxpr) or all(
-      not vt.is_ref(v.aval)
-      or vt.varying(v.aval) == vt.varying(vt.typeof(x))
-      for v, x in zip(jaxpr.invars, here(args)))
+  if vt.has_refs(jaxpr):
+    for v, x in zip(jaxpr.invars, args):
+      if (vt.is_ref(v.aval)
+          and vt.varying(v.aval) != vt.varying(vt.typeof(here(x)))):
+        return False
+  return True
 
 
-def here(args) -> list:
-  """The operands, as the current trace holds them where types can grow."""
-  return list(args)
+def here(ref):
+  """A ref, as the current trace holds it, where its type can grow."""
+  return ref
+
+
+def all_here(args) -> list:
+  """Operands, with refs as the current trace holds them."""
+  return [here(x) if vt.is_ref(vt.typeof(x)) else x for x in args]
 
 
 def agree(site: Site, args) -> list:

@@ -40,14 +40,19 @@ import numpy as np
 
 
 def _names(axis_name) -> tuple:
-  return (tuple(axis_name) if isinstance(axis_name, (tuple, list))
-          else (axis_name,))
+  if type(axis_name) is tuple:
+    return axis_name
+  return tuple(axis_name) if isinstance(axis_name, list) else (axis_name,)
 
 
 def of_mesh(axis_name) -> tuple:
   """Those of the axes that a type can hold."""
+  names = _names(axis_name)
   manual = mesh_lib.get_abstract_mesh().manual_axes
-  return tuple(n for n in _names(axis_name) if n in manual)
+  for name in names:  # every collective comes by: in the fewest steps
+    if name not in manual:
+      return tuple(n for n in names if n in manual)
+  return names
 
 
 def _reduction(name: str) -> Callable[[Any, tuple[int, ...]], Any]:
@@ -66,9 +71,9 @@ def reducing(name: str):
   def decorator(collective):
     @functools.wraps(collective)
     def wrapper(x, axis_name, *, axis_index_groups=None):
-      if vt.checking() and axis_index_groups is None:
-        rest = of_mesh(axis_name)
-        mapped = [n for n in _names(axis_name)
+      rest = of_mesh(names := _names(axis_name))
+      if rest is not names and axis_index_groups is None and vt.checking():
+        mapped = [n for n in names
                   if n not in rest and not isinstance(n, int)]
         if mapped:
           leaf = functools.partial(_reduce, collective, name, mapped)

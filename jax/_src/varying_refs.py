@@ -198,13 +198,12 @@ def _refusal(aval, axes: Axes, purpose) -> str:
           "to='varying')).")
 
 
-def here(args) -> list:
-  """Operands, with refs as the current trace holds them."""
-  trace, source = core.trace_ctx.trace, source_info_util.current()
+def here(ref):
+  """A ref, as the current trace holds it."""
+  trace = core.trace_ctx.trace
   if not isinstance(trace, pe.DynamicJaxprTrace):
-    return list(args)
-  return [trace.to_jaxpr_tracer(x, source) if vt.is_ref(vt.typeof(x)) else x
-          for x in args]
+    return ref
+  return trace.to_jaxpr_tracer(ref, source_info_util.current())
 
 
 def _is_here(x) -> bool:
@@ -236,7 +235,7 @@ flow.here, flow.agree = here, agree
 def _settling(prim: core.Primitive, bind, *args, **params):
   """Binds an equation with its refs, and jaxprs that use them, at one type."""
   if vt.checking() and any(vt.is_ref(vt.typeof(x)) for x in args):
-    args = here(args)
+    args = flow.all_here(args)
     site = flow.solve(prim, params, args)
     flow.check_divergence([site])
     if prim.name in _PARAMS:
@@ -253,7 +252,7 @@ def _settling_access(prim: core.Primitive, bind, operands: int):
     if len(args) == 1 or not vt.checking():  # the whole ref is read
       return bind(*args, **params)
     if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
-      args = here(args)
+      args = (here(args[0]), *args[1:])
     ref, *others = [vt.varying(vt.typeof(x)) for x in args]
     if (all(axes == ref for axes in others[:operands])
         and all(axes <= ref for axes in others[operands:])):
