@@ -86,8 +86,10 @@ def by_both_carries(a):
 
 def newton(a):
   f = lambda y: y ** 2 - a
+
   def step(y):
     return y - jnp.linalg.solve(jax.jacrev(f)(y), f(y))
+
   def body(c):
     y, i = c
     far = jnp.max(jnp.abs(f(y))) > 1e-3
@@ -95,8 +97,25 @@ def newton(a):
   return lax.while_loop(lambda c: c[1] < 4, body, (jnp.ones(3), 0))[0]
 
 
+def loop_in_loss(y, a):
+  return lax.fori_loop(0, 2, lambda i, s: s * .5 + jnp.sum(y * a), 0.)
+
+
+def derivative_of_loop(a):
+  # The sum over devices would be in the backward pass's loop.
+  step = lambda y: y - .1 * jax.grad(loop_in_loss)(y, a)
+  return lax.fori_loop(0, 3, lambda i, y: step(y) + .01 * a, START)
+
+
+def derivative_of_loop_in_branch(a):
+  step = lambda y: y - .1 * jax.grad(jax.checkpoint(loop_in_loss))(y, a)
+  return lax.fori_loop(0, 3, lambda i, y: lax.cond(
+      jnp.sum(a) > i + 2, step, lambda y: y, y), START)
+
+
 PROGRAMS = [in_while, in_scan, in_fori, in_jit, weak_type, by_outer_carry,
-            by_both_carries, newton]
+            by_both_carries, newton, derivative_of_loop,
+            derivative_of_loop_in_branch]
 
 
 def scan_loss():

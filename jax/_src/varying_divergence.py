@@ -70,19 +70,19 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
   if allow.value:
     return
   for jaxpr in jaxprs:
-    for eqn in flow.equations(jaxpr):
+    for eqn, derived in flow.equations(jaxpr):
       named = _named_axes(eqn)
       everyone = named and eqn.primitive.name == 'ppermute'
       axes = predicate if everyone else named & predicate
       if axes:
         over = named if everyone else axes
-        message = _message(eqn, axes, over, name, where)
-        if flow.from_derivative(eqn):
+        message = _message(eqn, derived, axes, over, name, where)
+        if derived:
           raise retrace.DivergentDerivativeError(message, axes)
         raise ValueError(message)
 
 
-def _message(eqn, axes, named, name, where) -> str:
+def _message(eqn, derived, axes, named, name, where) -> str:
   axis, over = (
       ' and '.join(map(repr, vt.ordered(names))) for names in (axes, named))
   collective = eqn.primitive.name.removesuffix('_invariant')
@@ -94,7 +94,7 @@ def _message(eqn, axes, named, name, where) -> str:
       'values.\nMake the predicate the same on all of them, for example with '
       f'jax.lax.pmax(predicate, {axis}) or jax.lax.psum, or move the '
       f'collective out of the {name}.')
-  if flow.from_derivative(eqn):
+  if derived:
     message += (
         ' This one comes from differentiating inside: the gradient of a value '
         f'that is the same along {axis} is summed over it. Cast that value '

@@ -263,11 +263,11 @@ def _differentiates(site: Site, axes: Axes) -> bool:
   return any(
       eqn.primitive.name == 'psum_invariant'
       and not axes.isdisjoint(eqn.params['axes'])
-      and from_derivative(eqn)
-      for region in site.kids for eqn in equations(region.jaxpr))
+      and derived
+      for region in site.kids for eqn, derived in equations(region.jaxpr))
 
 
-def from_derivative(eqn: core.JaxprEqn) -> bool:
+def _from_derivative(eqn: core.JaxprEqn) -> bool:
   """Whether reverse-mode differentiation made the equation.
 
   0.6.0 doesn't show transformations in the text of a name stack without a name.
@@ -276,12 +276,23 @@ def from_derivative(eqn: core.JaxprEqn) -> bool:
              for s in eqn.source_info.name_stack.stack)
 
 
-def equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-  """The equations of the jaxpr and of those inside it."""
+def equations(jaxpr: core.Jaxpr, derived: bool = False
+              ) -> Iterator[tuple[core.JaxprEqn, bool]]:
+  """The equations of the jaxpr and of those inside it.
+
+  Args:
+    jaxpr: a jaxpr.
+    derived: whether reverse-mode differentiation made it.
+
+  Yields:
+    Each equation, and whether reverse-mode differentiation made it, or the loop
+    or call that it is in.
+  """
   for eqn in jaxpr.eqns:
-    yield eqn
+    new = derived or _from_derivative(eqn)
+    yield eqn, new
     for sub in core.jaxprs_in_params(eqn.params):
-      yield from equations(vt.open_jaxpr(sub))
+      yield from equations(vt.open_jaxpr(sub), new)
 
 
 def _refusal(site: Site) -> str:
