@@ -16,7 +16,7 @@
 Each program is a loop whose carry starts replicated and comes to vary. Inside
 are loops and branches, up to four deep, whose predicates vary, and steps that
 differentiate by the carries: in reverse and forward mode, twice, through loops,
-branches and remat. The oracle is the same program on each device's row alone.
+branches, solvers, remat and rules. The oracle is the same program on each device's row alone.
 
   MEND_FUZZ_PROGRAMS=200 MEND_FUZZ_SEED=1000 \\
     python tests/shard_map_random_derivatives_test.py
@@ -38,6 +38,35 @@ PROGRAMS = int(os.environ.get('MEND_FUZZ_PROGRAMS', '5'))
 SEED = int(os.environ.get('MEND_FUZZ_SEED', '0'))
 X = np.random.RandomState(0).uniform(.5, 1.5, (4, 3)).astype(np.float32)
 
+@jax.custom_vjp
+def ruled(y):
+  return jnp.sin(y)
+
+
+def _ruled_bwd(y, ct):
+  return (jax.vjp(lambda y: lax.fori_loop(
+      0, 2, lambda i, s: s * jnp.cos(s), jnp.sin(y)), y)[1](ct)[0],)
+
+
+ruled.defvjp(lambda y: (ruled(y), y), _ruled_bwd)
+
+
+def root(y, a):
+  """Of r + r ** 3 = y * a, by Newton's method, with an implicit derivative."""
+  f = lambda r: r + r ** 3 - y * a
+  def solve(f, r):
+    step = lambda i, r: r - f(r) / jax.jvp(f, (r,), (jnp.ones(3),))[1]
+    return lax.fori_loop(0, 6, step, r)
+  return lax.custom_root(f, jnp.zeros(3), solve,
+                         lambda g, b: b / g(jnp.ones(3)))
+
+
+def solution(y, a):
+  """Of a system of linear equations, by conjugate gradients."""
+  matvec = lambda v: (1. + y ** 2) * v + .1 * jnp.sum(v)
+  return jax.scipy.sparse.linalg.cg(matvec, a, maxiter=4)[0]
+
+
 LOSSES = [  # of a carry and the device's row
     lambda y, a: jnp.sum(jnp.sin(y * a)),
     lambda y, a: jnp.sum((y - a) ** 2) * .5,
@@ -47,23 +76,43 @@ LOSSES = [  # of a carry and the device's row
     lambda y, a: jnp.sum(
         lax.cond(jnp.sum(y) > .1, jnp.sin, jnp.cos, y)) * a[0],
     lambda y, a: lax.scan(lambda s, b: (s + jnp.sum(y) * b, None), 0., a)[0],
+    lambda y, a: jnp.sum(root(y, a) * a),
+    lambda y, a: jnp.sum(solution(y, a)),
+    lambda y, a: jnp.sum(lax.map(lambda b: jnp.sum(jnp.sin(y) * b), a)),
+    lambda y, a: lax.associative_scan(jnp.multiply, y * a)[1],
+    lambda y, a: jnp.sum(jnp.linalg.solve(
+        jnp.eye(3) * 3. + jnp.outer(y, jnp.cos(y)), a)),
+    lambda y, a: jnp.sum(jnp.sort(y * a)[:2]) + jax.nn.logsumexp(y),
 ]
 
-DERIVATIVES = [  # of a loss of one argument; at y, in the direction z
-    lambda f, y, z: jax.grad(f)(y),
-    lambda f, y, z: jax.jacrev(lambda y: f(y) * y)(y) @ z,
+REVERSE_LOSSES = [*LOSSES, lambda y, a: jnp.sum(ruled(y) * a)]
+
+# Of a loss of one argument; at y, in the direction z.
+FORWARD = [
     lambda f, y, z: jax.jacfwd(lambda y: f(y) * y)(y) @ z,
     lambda f, y, z: jax.jvp(f, (y,), (z,))[1] * y,
-    lambda f, y, z: jax.grad(lambda y: jnp.sum(jax.grad(f)(y) * z))(y),
+    lambda f, y, z: jax.linearize(f, y)[1](z) * y,
+    lambda f, y, z: jax.linear_transpose(
+        jax.linearize(f, y)[1], z)(jnp.sum(z))[0],
     lambda f, y, z: jax.jvp(jax.grad(f), (y,), (z,))[1],
+]
+
+REVERSE = [
+    lambda f, y, z: jax.grad(f)(y),
+    lambda f, y, z: jax.jacrev(lambda y: f(y) * y)(y) @ z,
+    lambda f, y, z: jax.grad(lambda y: jnp.sum(jax.grad(f)(y) * z))(y),
     lambda f, y, z: jax.vjp(lambda y: f(y) * y, y)[1](z)[0],
     lambda f, y, z: jax.grad(jax.checkpoint(f))(y),
     lambda f, y, z: jax.jit(jax.grad(f))(z),
+    lambda f, y, z: jnp.sum(jax.vmap(jax.grad(f))(jnp.stack([y, z])), 0),
+    lambda f, y, z: jax.value_and_grad(lambda p: f(p['y']) * f(p['z']))(
+        {'y': y, 'z': z})[1]['y'],
 ]
 
 
 def make_step(rng):
-  loss, derivative = rng.choice(LOSSES), rng.choice(DERIVATIVES)
+  derivative = rng.choice(FORWARD + REVERSE)
+  loss = rng.choice(LOSSES if derivative in FORWARD else REVERSE_LOSSES)
   return lambda y, z, a: y * .5 - .1 * derivative(lambda y: loss(y, a), y, z)
 
 
