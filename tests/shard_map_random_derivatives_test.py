@@ -16,7 +16,8 @@
 Each program is a loop whose carry starts replicated and comes to vary. Inside
 are loops and branches, up to four deep, whose predicates vary, and steps that
 differentiate by the carries: in reverse and forward mode, twice, through loops,
-branches, solvers, remat and rules. The oracle is the same program on each device's row alone.
+branches, solvers, remat and rules. The oracle is the same program on each
+device's row alone.
 
   MEND_FUZZ_PROGRAMS=200 MEND_FUZZ_SEED=1000 \\
     python tests/shard_map_random_derivatives_test.py
