@@ -201,8 +201,11 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     return f(*args)
 
   def oracle(self, f, w, x):
-    parts = x.reshape(2, -1)
-    return jnp.stack([f(w, parts[i], jnp.int32(i)) for i in range(2)])
+    @jax.jit
+    def of_both(w, x):
+      parts = x.reshape(2, -1)
+      return jnp.stack([f(w, parts[i], jnp.int32(i)) for i in range(2)])
+    return of_both(w, x)
 
   @parameterized.parameters('jit', 'eager')
   def test_unsound_cond(self, how):
