@@ -38,7 +38,7 @@ def texts(count, seed):
   """For each program that is accepted, its jaxpr and its lowered text."""
   sys.path.insert(0, TESTS)
   import jax
-  import shard_map_forms_test as forms
+  import shard_map_forms_running_testing as forms
   found = {}
   for n in range(seed, seed + count):
     name, wrap, transform, mesh = forms.program(n)

@@ -16,6 +16,7 @@
 Imported by test files that lie beside it; it has no tests of its own.
 """
 import jax
+from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -34,15 +35,26 @@ MESHES = {'1d': (4,), '2d': (2, 2)}
 
 
 def make_mesh(*sizes):
-  """A mesh of the first devices, with the axes 'x' and 'y'."""
+  """A mesh of the first devices, with the axes 'x', 'y' and 'z'."""
   devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
-  return Mesh(devices, ('x', 'y')[:len(sizes)])
+  return Mesh(devices, ('x', 'y', 'z')[:len(sizes)])
 
 
 def axes_of(x):
   """The mesh axes along which a tracer varies, from 0.6.0 on."""
-  aval = x.aval
-  return aval.mat.varying if hasattr(aval, 'mat') else aval.vma
+  aval = getattr(x, 'aval', None)
+  if hasattr(aval, 'mat'):
+    return aval.mat.varying
+  return getattr(aval, 'vma', frozenset())
+
+
+def cast(x, axes):
+  """`x`, cast to vary along `axes` too: no other axes than it doesn't yet."""
+  if not axes:
+    return x
+  if hasattr(lax, 'pcast'):
+    return lax.pcast(x, tuple(axes), to='varying')
+  return lax.pvary(x, tuple(axes))
 
 
 def maybe_jit(jit):

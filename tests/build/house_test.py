@@ -37,15 +37,23 @@ def test_every_test_and_reproduction_belongs_to_a_patch():
                    for p in (ROOT / "reproductions").glob("*.py")}
 
 
+def shared_modules(path):
+  """The modules beside a test that it imports, and those that they import."""
+  names = set()
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    if isinstance(node, ast.ImportFrom):
+      names.add(node.module)
+    elif isinstance(node, ast.Import):
+      names |= {alias.name for alias in node.names}
+  found = {n for n in names if n and (path.parent / f"{n}.py").is_file()}
+  return found.union(*(shared_modules(path.parent / f"{n}.py") for n in found))
+
+
 def test_each_patch_names_what_its_tests_share():
-  beside = {p.stem for p in (ROOT / "tests").glob("*.py")}
   looked_at = 0
   for patch in patches.load():
-    imported = set()
-    for test in (*patch.tests, *patch.unit_tests):
-      parsed = ast.parse((ROOT / test).read_text(encoding="utf-8"))
-      imported |= {n.module for n in ast.walk(parsed)
-                   if isinstance(n, ast.ImportFrom) and n.module in beside}
+    imported = set().union(*(
+        shared_modules(ROOT / t) for t in (*patch.tests, *patch.unit_tests)))
     assert imported == {pathlib.Path(h).stem for h in patch.test_helpers}
     looked_at += len(imported)
   assert looked_at

@@ -1,0 +1,315 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a random program is: statements, their source, along what they vary.
+
+Each statement gives its lines of source, and by ``solve`` the axes along which
+what it makes may vary at most: the rules of issue 3, worked out on the tree.
+"""
+import dataclasses
+
+
+AXES = ('x', 'y')
+ALL = frozenset(AXES)
+INPUTS = {'a': frozenset('x'), 'b': frozenset('y'), 'c': ALL,
+          'w': frozenset(), 'v': frozenset()}
+MEET = '!'  # in an env: axes along which devices may have parted ways
+NONE = frozenset()
+
+
+def union(sets):
+  return NONE.union(*sets)
+
+
+def tuple_of(names):
+  return ', '.join(names) + (',' if len(names) == 1 else '')
+
+
+def indented(lines):
+  return ['  ' + line for line in lines]
+
+
+@dataclasses.dataclass
+class Op:
+  """``out = template(args)``; a collective or index changes the axes."""
+  out: str
+  template: str
+  args: list
+  adds: frozenset = NONE
+  removes: frozenset = NONE
+
+  @property
+  def outs(self):
+    return [self.out]
+
+  def lines(self):
+    return [f'{self.out} = ' + self.template.format(*self.args)]
+
+  def solve(self, env):
+    axes = self.adds.union(*(env[a] for a in self.args)) - self.removes
+    env[self.out] = axes
+
+
+@dataclasses.dataclass
+class Block:
+  """A function that is nested in the program and reads what is around it."""
+  params: list
+  body: list
+  results: list
+
+  def lines(self, name, ignored=()):
+    params = ', '.join([*ignored, *self.params])
+    text = [line for s in self.body for line in s.lines()]
+    text.append('return ' + tuple_of(self.results))
+    return [f'def {name}({params}):'] + indented(text)
+
+  def solve(self, env, axes, parted=NONE):
+    env = {**env, **dict(zip(self.params, axes))}
+    env[MEET] = env.get(MEET, NONE) | parted
+    for s in self.body:
+      s.solve(env)
+    return [env[r] for r in self.results]
+
+  def forwarded(self, operands):
+    """For each result, the name outside that it is, if it is one."""
+    made = {n for s in self.body for n in s.outs}
+    names = dict(zip(self.params, operands))
+    return [None if r in made else names.get(r, r) for r in self.results]
+
+
+@dataclasses.dataclass
+class Branch:
+  """``cond`` or ``switch`` on a number made from one of the names."""
+  outs: list
+  index: str
+  operands: list
+  blocks: list
+  kind: str
+
+  def lines(self):
+    names = [f'{self.outs[0]}_branch{i}' for i in range(len(self.blocks))]
+    text = [line for n, b in zip(names, self.blocks) for line in b.lines(n)]
+    operands = ', '.join(self.operands)
+    count = len(self.blocks)
+    if self.kind == 'cond':
+      call = f'lax.cond(jnp.sum({self.index}) > .4, {", ".join(names)}'
+    elif self.kind == 'key':
+      call = (f'lax.cond(jax.random.bernoulli(jax.random.fold_in('
+              f'jax.random.key(1), jnp.argmax({self.index}))), '
+              f'{", ".join(names)}')
+    else:
+      call = (f'lax.switch(jnp.sum({self.index} * 3).astype("i") % {count}, '
+              f'[{", ".join(names)}]')
+    return text + [f'{tuple_of(self.outs)} = {call}, {operands})']
+
+  def solve(self, env):
+    index = env[self.index]
+    outs = [b.solve(env, [env[o] for o in self.operands], index)
+            for b in self.blocks]
+    forwarded = zip(*(b.forwarded(self.operands) for b in self.blocks))
+    for name, each, names in zip(self.outs, zip(*outs), forwarded):
+      same = names[0] is not None and len(set(names)) == 1
+      env[name] = env[names[0]] if same else index.union(*each)
+
+
+@dataclasses.dataclass
+class Loop:
+  """A loop with two vectors and perhaps something else as its carries.
+
+  A scan also stacks what its body returns last, and sums that up.
+  """
+  outs: list
+  kind: str
+  inits: list
+  block: Block
+  over: str = ''
+
+  def lines(self):
+    name = f'{self.outs[0]}_body'
+    init, outs = tuple_of(self.inits), tuple_of(self.outs)
+    text = self.block.lines(name)
+    if self.kind.startswith('scan'):
+      over, options = {
+          'scan': (self.over, ''),
+          'scan_xs': (self.over, ', reverse=True'),
+          'scan_length': ('None', ', length=2'),
+          'scan_unrolled': (self.over, ', unroll=2'),
+          'scan_never': ('jnp.zeros((0, 2))', ''),
+      }[self.kind]
+      first = 'c[0] + s' if self.kind == 'scan_xs' else 'c[0]'
+      return text + [
+          f'def {name}_step(c, s):',
+          f'  *c, y = {name}({first}, *c[1:])',
+          '  return tuple(c), y',
+          f'({tuple_of(self.outs[:-1])}), {self.outs[-1]} = lax.scan('
+          f'{name}_step, ({init}), {over}{options})',
+          f'{self.outs[-1]} = {self.outs[-1]}.sum(0) * .3']
+    call = f'lambda i, c: {name}(*c), ({init})'
+    if self.kind == 'fori':
+      return text + [f'{outs} = lax.fori_loop(0, 2, {call})']
+    if self.kind == 'fori_dynamic':
+      return text + [
+          f'{outs} = lax.fori_loop(0, 1 + jnp.heaviside('
+          f'jnp.sum({self.over}), 0.).astype("i"), {call})']
+    if self.kind == 'fori_from':
+      return text + [
+          f'{outs} = lax.fori_loop(jnp.argmax({self.over}), 2, {call})']
+    test = {'while': 'jnp.sum(c[1][0]) < 2.',
+            'while_never': 'jnp.sum(c[1][0]) > 1e5',
+            'while_both': 'jnp.all(c[1][0] + c[1][1] < 2.)',
+            'while_pmax': "lax.pmax(jnp.sum(c[1][0]), ('x', 'y')) < 2.",
+            'while_psum': "lax.psum(jnp.sum(c[1][0]), 'x') < 2."}
+    return text + [
+        f'_, ({outs}) = lax.while_loop(lambda c: (c[0] < 3) & '
+        f'({test[self.kind]}), lambda c: (c[0] + 1, {name}(*c[1])), '
+        f'(0, ({init})))']
+
+  def solve(self, env):
+    carries = [env[i] for i in self.inits]
+    changed = [r != p for r, p in zip(self.block.results, self.block.params)]
+    stacks = self.kind.startswith('scan')
+    while True:
+      ins = list(carries)
+      predicate = NONE
+      if self.kind == 'scan_xs':
+        ins[0] = ins[0] | env[self.over]
+        changed[0] = True
+      elif self.kind in ('fori_dynamic', 'fori_from'):
+        predicate = env[self.over]
+      elif self.kind in ('while', 'while_never'):
+        predicate = carries[0]
+      elif self.kind == 'while_both':
+        predicate = carries[0] | carries[1]
+      elif self.kind == 'while_psum':
+        predicate = carries[0] - {'x'}
+      outs = self.block.solve(env, ins, predicate)
+      new = [c | o | (predicate if ch else NONE)
+             for c, o, ch in zip(carries, outs, changed)]
+      if new == carries:
+        break
+      carries = new
+    env.update(zip(self.outs, carries + outs[-1:] if stacks else carries))
+
+
+CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
+    'jit': 'jax.jit({f})({0}, {1})',
+    'remat': 'jax.checkpoint({f})({0}, {1})',
+    'remat_nothing': ('jax.checkpoint({f}, policy=jax.checkpoint_policies.'
+                      'nothing_saveable)({0}, {1})'),
+    'remat_dots': ('jax.checkpoint({f}, policy=jax.checkpoint_policies.'
+                   'dots_saveable)({0}, {1})'),
+    'remat_all': ('jax.checkpoint({f}, policy=jax.checkpoint_policies.'
+                  'everything_saveable)({0}, {1})'),
+    'closure': ('(lambda made: made[0]({0}, *made[1]))(jax.closure_convert('
+                'lambda u: {f}(u, {1}), {0}))'),
+    'vmap': ('[z.sum(0) for z in jax.vmap({f}, (0, None))('
+             'jnp.stack([{0}, {0} * .5]), {1})]'),
+    'vmap_both': ('[z[0] - z[1] for z in jax.vmap({f}, (0, 0))('
+                  'jnp.stack([{0}, {0} * .5]), jnp.stack([{1}, .3 * {1}]))]'),
+    'vmap_out': ('[z[:, 1] for z in jax.vmap({f}, (1, None), 1)('
+                 'jnp.stack([{0}, {0} * .5], 1), {1})]'),
+    'map': ('[z[0] + z[1] for z in lax.map(lambda u: {f}(u, {1}), '
+            'jnp.stack([{0}, {0} * .5]))]'),
+    'map_batch': ('[z[0] - z[1] for z in lax.map(lambda u: {f}(u, {1}), '
+                  'jnp.stack([{0}, {0} * .5]), batch_size=2)]'),
+}
+CLOSED_CALLS = {  # of a function that reads nothing but its arguments
+    'custom_jvp': ('(lambda g: (g.defjvp(lambda p, t: jax.jvp({f}, p, t)), '
+                   'g({0}, {1}))[1])(jax.custom_jvp({f}))'),
+    'custom_vjp': ('(lambda g: (g.defvjp(lambda *p: ({f}(*p), p), lambda r, t: '
+                   'jax.vjp({f}, *r)[1](t)), g({0}, {1}))[1])'
+                   '(jax.custom_vjp({f}))'),
+    'custom_vjp_lazy': (
+        '(lambda g: (g.defvjp(lambda *p: jax.vjp({f}, *p), '
+        'lambda r, t: r(t)), g({0}, {1}))[1])(jax.custom_vjp({f}))'),
+}
+FORWARD_CALLS = {  # forward derivatives of F, whose operands are alike
+    'jvp': ('[z + .5 * t for z, t in zip(*jax.jvp({f}, ({0}, {1}), '
+            '({1}, .5 * {0})))]'),
+    'jvp_constant': ('[z + .5 * t for z, t in zip(*jax.jvp('
+                     'lambda u: {f}(u, {1}), ({0},), (jnp.ones(3),)))]'),
+    'linearize': ('(lambda l: [z + t for z, t in zip(l[0], l[1]({0}, {1}))])'
+                  '(jax.linearize({f}, {0}, {1}))'),
+    'jacfwd': '[z.sum(0) for z in jax.jacfwd(lambda u: {f}(u, {1}))({0})]',
+}
+
+
+@dataclasses.dataclass
+class Call:
+  """A function under a transformation that leaves types as they are."""
+  outs: list
+  kind: str
+  operands: list
+  block: Block
+
+  def lines(self):
+    name = f'{self.outs[0]}_fun'
+    call = {**CALLS, **CLOSED_CALLS, **FORWARD_CALLS}[self.kind]
+    return self.block.lines(name) + [
+        f'{tuple_of(self.outs)} = ' + call.format(*self.operands, f=name)]
+
+  def solve(self, env):
+    axes = [env[o] for o in self.operands]
+    if self.kind == 'jvp':
+      axes = [union(axes)] * 2
+    env.update(zip(self.outs, self.block.solve(env, axes)))
+
+
+GRADIENTS = {
+    'grad': 'jax.grad(lambda u: jnp.sum({f}(u, {1})[0]))({0})',
+    'value_and_grad': ('jax.value_and_grad(lambda u: (jnp.sum({f}(u, {1})[0]), '
+                       'u), has_aux=True)({0})[1]'),
+    'jit_grad': 'jax.jit(jax.grad(lambda u: jnp.sum({f}(u, {1})[0])))({0})',
+    'vjp': 'jax.vjp(lambda u: {f}(u, {1}), {0})[1]((jnp.full(3, .5),))[0]',
+    'jacrev': 'jax.jacrev(lambda u: {f}(u, {1})[0])({0}).sum(0)',
+    'remat_grad': ('jax.grad(jax.checkpoint(lambda u: jnp.sum('
+                   '{f}(u, {1})[0])))({0})'),
+    'grad_vmap': ('jax.vmap(jax.grad(lambda u: jnp.sum({f}(u, {1})[0])))('
+                  'jnp.stack([{0}, {0} * .5])).sum(0)'),
+    'hvp': ('jax.jvp(jax.grad(lambda u: jnp.sum({f}(u, {1})[0])), ({0},), '
+            '(jnp.ones(3),))[1]'),
+}
+
+
+@dataclasses.dataclass
+class Gradient:
+  """The gradient of a function's one result in its first operand.
+
+  It has the type of the operand, and is summed over what the result varies
+  along besides. Where devices have parted ways, they can't sum, and the
+  operand is made to vary first.
+  """
+  outs: list
+  kind: str
+  operands: list
+  block: Block
+  sums: frozenset = NONE
+  varied: bool = False
+
+  def lines(self):
+    name = f'{self.outs[0]}_fun'
+    first, second = self.operands
+    if self.varied:
+      first = f'vary({first})'
+    gradient = GRADIENTS[self.kind].format(first, second, f=name)
+    return self.block.lines(name) + [
+        f'{self.outs[0]} = total({gradient}, {tuple(sorted(self.sums))})']
+
+  def solve(self, env):
+    first = ALL if self.varied else env[self.operands[0]]
+    result, = self.block.solve(env, [first, env[self.operands[1]]])
+    self.sums = result - first
+    if self.sums & env[MEET] and not self.varied:
+      self.varied = True
+      return self.solve(env)
+    env[self.outs[0]] = first
