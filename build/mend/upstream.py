@@ -13,8 +13,8 @@ import dataclasses
 import pathlib
 import time
 
-from mend import (bases, docs, jobs, patches, pytest_run, report, sides,
-                  testing, verdicts)
+from mend import (bases, docs, interpreters, jobs, patches, pytest_run, report,
+                  sides, testing, verdicts)
 from mend.bases import Base
 from mend.errors import MendError
 from mend.verdicts import Outcomes
@@ -102,11 +102,15 @@ def _jobs(request: Request, base: Base) -> list[_Job]:
     every = {f for p in mine for f in areas_of(p, base)}
     label = ", ".join(p.id for p in mine) if request.names else _ALL
     groups = [(label, series, sorted(every))]
+  # Each patch alone stands in the environment that its own tests made.
+  lowest = interpreters.for_base(base, lowest=True) if request.each else None
   jobs: list[_Job] = []
   for label, selected, areas in groups:
     files = find_files(request.checkout, request.only or areas)
     if files:
-      made = sides.of(base, series=selected, kind="upstream")
+      made = (sides.of(base, series=selected, python=lowest)
+              if request.each else
+              sides.of(base, series=selected, kind="upstream"))
       jobs += [_Job(label, selected, path, made,
                     sum(job.path == path for job in jobs)) for path in files]
   return jobs

@@ -5,7 +5,7 @@ the file, one JSON object a line: {"id", "event": "start"} and {"id", "event":
 "end", "outcome", "text"}. Tests whose id stands in the file that MEND_DONE
 names are left out: so a run goes on after the test that crashed it. If
 MEND_ONLY names a file, tests whose id does not stand in it are left out too.
-MEND_SHARE=K/N takes one test in N, beginning with the Kth.
+MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 """
 
 import json
@@ -35,7 +35,9 @@ def pytest_collection_modifyitems(config, items):
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
   first, step = map(int, os.environ.get("MEND_SHARE", "0/1").split("/"))
   # By name: the order of collection must not decide.
-  share = set(sorted(_name(i.nodeid) for i in items)[first::step])
+  names = sorted(_name(i.nodeid) for i in items)
+  step = max(1, min(step, len(names)))
+  share = set(names[first % step::step])
   chosen = [i for i in items if _name(i.nodeid) not in done
             and _name(i.nodeid) in (share if only is None else only)]
   if len(chosen) < len(items):

@@ -200,6 +200,9 @@ def test_a_share_of_a_files_tests(tmp_path):
                                 env={"MEND_SHARE": f"{k}/2"}) for k in (0, 1)]
   assert [sorted(s) for s in shares] == [
       ["T.test_a", "T.test_c", "T.test_e"], ["T.test_b", "T.test_d"]]
+  few = pytest_run.run_file(sys.executable, path, limit=60,
+                            env={"MEND_SHARE": "7/9"})
+  assert list(few) == ["T.test_c"]  # at least one
   # What fails is run again by name, whatever the share.
   assert list(pytest_run.run_file(
       sys.executable, path, limit=60, env={"MEND_SHARE": "1/2"},
