@@ -26,6 +26,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 from shard_map_testing import MESHES
+from shard_map_testing import blockwise
+from shard_map_testing import fill
 from shard_map_testing import make_mesh
 from shard_map_testing import maybe_jit
 from shard_map_testing import shard_map
@@ -214,6 +216,77 @@ class CustomVjpTest(jtu.JaxTestCase):
     f.defvjp(lambda x: (f(x), None), lambda r, g: (jnp.ones((3,)),))
     with self.assertRaisesRegex(ValueError, 'Custom VJP bwd rule'):
       run(lambda x: gradient(f, x), ('2d', True))
+
+
+def scaled_sum(**options):
+  """A function of x and a parameter w, with a rule of its own."""
+  f = jax.custom_vjp(lambda x, w: jnp.sum(jnp.sin(x)) * w)
+  plain = lambda x: getattr(x, 'value', x)  # with symbolic zeros
+  def fwd(x, w):
+    x, w = plain(x), plain(w)
+    return f(x, w), (x, w)
+  def bwd(r, g):
+    return g * r[1] * jnp.cos(r[0]), g * jnp.sum(jnp.sin(r[0]))
+  f.defvjp(fwd, bwd, **options)
+  return f
+
+
+WITHIN = {
+    'function': lambda f: f,
+    'branch': lambda f: lambda x, w: lax.cond(
+        x[0, 0] > 1., lambda: f(x, w), lambda: jnp.sum(x)),
+    # The rule's cotangent for the constant varies, and nobody wants it.
+    'branch_with_constant': lambda f: lambda x, w: lax.cond(
+        x[0, 0] > 1., lambda: f(jnp.ones(3), w), lambda: 1.),
+    'scan': lambda f: lambda x, w: lax.scan(
+        lambda c, a: (0.1 * f(c + a, w), None), w, x)[0],
+    'fori_loop': lambda f: lambda x, w: jnp.sum(lax.fori_loop(
+        0, 2, lambda _, c: 0.1 * f(c, w) + x, jnp.ones(x.shape))),
+}
+
+
+class WithinTest(jtu.JaxTestCase):
+  """Rules in loops and branches whose types are found after their tracing."""
+
+  def check(self, f, plain, where):
+    def gradients(f):
+      return lambda x, w: fill(x, gradient(lambda w: f(x, w), w)) + gradient(
+          lambda x: f(x, w), x)
+    w, kind = np.float32(0.7), where[0]
+    got = run(gradients(f), where, w)
+    # On one device: of each block, and by w of all together.
+    blocks = lambda f: blockwise(lambda x: fill(x, f(x)), MESHES[kind], X)
+    want = blocks(lambda x: jax.grad(plain)(x, w))
+    each = blocks(lambda x: jax.grad(plain, 1)(x, w))
+    size = X.size // np.prod(MESHES[kind])
+    np.testing.assert_allclose(got, want + each.sum() / size, rtol=1e-4,
+                               atol=1e-5)
+
+  def check_custom_vjp(self, what, where, options):
+    plain = lambda x, w: jnp.sum(jnp.sin(x)) * w
+    self.check(WITHIN[what](scaled_sum(**options)), WITHIN[what](plain), where)
+
+  @parameterized.product(
+      what=list(WITHIN),
+      options=[{}, {'optimize_remat': True}, {'symbolic_zeros': True}])
+  def test_custom_vjp(self, what, options):
+    self.check_custom_vjp(what, ('2d', True), options)
+
+  @parameterized.parameters('function', 'branch', 'branch_with_constant')
+  def test_custom_vjp_eagerly(self, what):
+    self.check_custom_vjp(what, ('2d', False), {'symbolic_zeros': True})
+
+  @parameterized.product(what=list(WITHIN))
+  def test_constant_slope(self, what):
+    f = jax.custom_jvp(lambda x, w: jnp.sum(x) * w)
+    f.defjvp(lambda p, t: (f(*p), jnp.ones(())))
+    within = WITHIN[what](f)
+    def g(x, w):
+      return fill(x, jax.jvp(within, (x, w), (jnp.ones(x.shape), 1.))[1])
+    w = np.float32(0.7)
+    got = run(g, ('2d', True), w)
+    want = blockwise(lambda x: g(x, w), MESHES['2d'], X)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 class CustomVjp3Test(jtu.JaxTestCase):

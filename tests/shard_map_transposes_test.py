@@ -101,6 +101,24 @@ class TransposesTest(jtu.JaxTestCase):
     want = sum(jax.grad(f, 1)(x, W) for x in X)
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
+  @parameterized.product(where=WHERE, how=['jvp', 'linearize'])
+  def test_integers_in_a_sum_of_a_tree(self, where, how):
+    # Integers, and what does not move, have no tangent that could be summed.
+    def f(x):
+      tree = {'x': x, 'n': jnp.arange(3) + x.astype(int)[0], 'c': x * 0. + 2.}
+      axes = ('x',) if where[0] == '1d' else ('x', 'y')
+      y = lax.psum({**tree, 'c': lax.stop_gradient(tree['c'])}, axes)
+      return y['x'] * y['n'][1] + y['c']
+    def g(x):
+      if how == 'jvp':
+        return jax.jvp(f, (x,), (jnp.cos(x),))
+      y, push = jax.linearize(f, x)
+      return y, push(jnp.cos(x))
+    y, t = run_rows(g, where, X, out=P())
+    n = sum(1 + X[:, 0].astype(int))
+    np.testing.assert_allclose(y, X.sum(0) * n + 8., rtol=1e-5)
+    np.testing.assert_allclose(t, np.cos(X).sum(0) * n, rtol=1e-4, atol=1e-5)
+
 
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -27,6 +27,9 @@ device", although nothing else makes sense. Three casts make such rules work:
   One with more is summed over them, as JAX does for a plain function, where
   the input is cast at its first use and the transpose of the cast is the sum.
 
+A cotangent that nobody wants, because its input is a constant, is not summed:
+where devices part ways the sum would be refused, and it is of no use.
+
 Before, 0.6.0 accepted a backward rule's cotangent with too many axes and used
 each device's part as if it were the sum.
 
@@ -39,6 +42,7 @@ look-up for each leaf; no operation at run time except the sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import threading
 from typing import Any
 
 from jax._src import core
@@ -121,6 +125,33 @@ def match_fwd_outputs(primals: Sequence[Any],
       for p, d in zip(primals, _declared(maybe_out_type, len(primals)))]
 
 
+class _Wanted(threading.local):
+  """Which cotangents the backward rule that is running is called for."""
+  flags: Sequence[bool] | None = None
+
+
+_wanted = _Wanted()
+
+
+def calling_for(call: Callable, flags: Sequence[bool]) -> Callable:
+  """A flat backward rule, called for some of its cotangents only.
+
+  Args:
+    call: the rule, or what a transformation has made of it.
+    flags: for each primal input, whether its cotangent is wanted.
+
+  Returns:
+    A function of the same arguments and results.
+  """
+  def with_flags(*args):
+    before, _wanted.flags = _wanted.flags, flags
+    try:
+      return call(*args)
+    finally:
+      _wanted.flags = before
+  return with_flags
+
+
 def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
   """Gives a VJP backward rule's cotangents the axes of their inputs.
 
@@ -136,13 +167,18 @@ def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
   from jax._src.lax import parallel  # imports custom derivatives itself
 
   out = list(cts)
-  for i, (aval, ct) in enumerate(zip(avals, cts)):
-    ct_type = _type(ct)
-    if not smc.comparable(ct_type, smc.cotangent_type(aval)):
+  flags = _wanted.flags
+  if flags is None or len(flags) != len(out):
+    flags = [True] * len(out)
+  for i, (aval, ct, wanted) in enumerate(zip(avals, cts, flags)):
+    ct_type, expected_type = _type(ct), smc.cotangent_type(aval)
+    if not smc.comparable(ct_type, expected_type):
       continue
     expected = vt.varying(aval)
     extra = vt.varying(ct_type) - expected
-    if type(ct) is SymbolicZero:
+    if extra and not wanted:
+      out[i] = SymbolicZero(expected_type)
+    elif type(ct) is SymbolicZero:
       out[i] = _promote(ct, expected)
     else:
       if extra:

@@ -11,20 +11,22 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What 0.6.0's transposes refuse of their own making.
+"""What 0.6.0's transposes and tangents refuse of their own making.
 
 A transpose makes arrays, and traces functions, from shapes alone; in a
 ``shard_map`` with the check on these must vary along what the cotangent varies
 along. And the casts and sums that carry several values at once meet cotangents
-that are symbolically zero, which no primitive takes. Later releases have
-neither defect. Nothing is added at run time but what was there: a cast is
-nothing, and the array that stands for a type is never read.
+that are symbolically zero, which no primitive takes, and tangents of integers,
+which hold nothing. Later releases have none of these defects. Nothing is added
+at run time but what was there: a cast is nothing, and the array that stands for
+a type is never read.
 """
 from __future__ import annotations
 
 from typing import Any
 
 from jax._src import core
+from jax._src import dtypes
 from jax._src import varying_types as vt
 from jax._src.ad_util import Zero
 from jax._src.interpreters import ad
@@ -64,3 +66,26 @@ def skip_zeros(*prims: core.Primitive) -> None:
           out[i] = ct
       return out
     ad.primitive_transposes[prim] = transpose
+
+
+def skip_integers(*prims: core.Primitive) -> None:
+  """Lets derivatives of several values have integers among them.
+
+  Args:
+    *prims: primitives that are linear, each result in one operand.
+  """
+  for prim in prims:
+    def jvp(primals, tangents, rule=ad.primitive_jvps[prim], prim=prim,
+            **params):
+      live = [i for i, t in enumerate(tangents)
+              if type(t) is not Zero and t.dtype != dtypes.float0]
+      if len(live) == len(tangents):
+        return rule(primals, tangents, **params)
+      outs = prim.bind(*primals, **params)
+      tangents_out = [Zero.from_primal_value(y) for y in outs]
+      if live:
+        found = prim.bind(*(tangents[i] for i in live), **params)
+        for i, t in zip(live, found):
+          tangents_out[i] = t
+      return outs, tangents_out
+    ad.primitive_jvps[prim] = jvp
