@@ -108,14 +108,14 @@ class TransposesTest(jtu.JaxTestCase):
       tree = {'x': x, 'n': jnp.arange(3) + x.astype(int)[0], 'c': x * 0. + 2.}
       axes = ('x',) if where[0] == '1d' else ('x', 'y')
       y = lax.psum({**tree, 'c': lax.stop_gradient(tree['c'])}, axes)
-      return y['x'] * y['n'][1] + y['c']
+      return y['x'] * y['n'][1].astype(x.dtype) + y['c']
     def g(x):
       if how == 'jvp':
         return jax.jvp(f, (x,), (jnp.cos(x),))
       y, push = jax.linearize(f, x)
       return y, push(jnp.cos(x))
     y, t = run_rows(g, where, X, out=P())
-    n = sum(1 + X[:, 0].astype(int))
+    n = np.float32(sum(1 + X[:, 0].astype(int)))
     np.testing.assert_allclose(y, X.sum(0) * n + 8., rtol=1e-5)
     np.testing.assert_allclose(t, np.cos(X).sum(0) * n, rtol=1e-4, atol=1e-5)
 

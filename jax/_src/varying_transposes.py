@@ -78,7 +78,8 @@ def skip_integers(*prims: core.Primitive) -> None:
     def jvp(primals, tangents, rule=ad.primitive_jvps[prim], prim=prim,
             **params):
       live = [i for i, t in enumerate(tangents)
-              if type(t) is not Zero and t.dtype != dtypes.float0]
+              if type(t) is not Zero
+              and getattr(t, 'dtype', None) != dtypes.float0]
       if len(live) == len(tangents):
         return rule(primals, tangents, **params)
       outs = prim.bind(*primals, **params)
