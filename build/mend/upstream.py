@@ -92,13 +92,15 @@ def areas_of(patch: patches.Patch, base: Base) -> list[str]:
 
 def _jobs(request: Request, base: Base) -> list[_Job]:
   """The files to run, and on which patches."""
-  series = patches.load()
-  series = patches.select(series, request.names) if request.names else series
-  mine = patches.for_base(series, base)
+  series, names = patches.load(), request.names
   if request.each:
+    patches.require_known(series, names or ())
+    mine = patches.for_base(series, base)
     groups = [(p.id, patches.with_needed(series, p.id), areas_of(p, base))
-              for p in mine]
+              for p in mine if not names or p.id in names]
   else:
+    series = patches.select(series, names) if names else series
+    mine = patches.for_base(series, base)
     every = {f for p in mine for f in areas_of(p, base)}
     label = ", ".join(p.id for p in mine) if request.names else _ALL
     groups = [(label, series, sorted(every))]
@@ -161,12 +163,14 @@ def _section(base: Base, request: Request,
   heading = f"## jax {base.version}, {title}"
   cells = [(label, file, *(str(counts[k]) for k in verdicts.KINDS))
            for label, file, counts in rows]
-  if request.only and request.write:  # of the other files, what is known stays
+  if request.write and (request.only or request.each and request.names):
+    # What is known of other files and patches stays.
     page = (bases.ROOT / DOCUMENT).read_text(encoding="utf-8")
     old = verdicts.rows_of(docs.section(page, heading))
     new = {row[:2] for row in cells}
+    places = {p.id: i for i, p in enumerate(patches.load())}
     cells = sorted((*(row for row in old if row[:2] not in new), *cells),
-                   key=lambda row: row[1])
+                   key=lambda row: (places.get(row[0], 0), row[1]))
   words = "" if request.share == 1 else (
       f"One test in {request.share} of each file; a file's patches take "
       "different ones.\n\n")
