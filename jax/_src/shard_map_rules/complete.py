@@ -36,10 +36,8 @@ from jax._src import core
 from jax._src import custom_batching
 from jax._src import custom_derivatives
 from jax._src import debugging
-from jax._src import dispatch
 from jax._src import ffi
 from jax._src import pjit
-from jax._src import sharding_impls
 from jax._src.lax import lax
 from jax._src.lax import parallel
 from jax._src.lax.control_flow import for_loop
@@ -142,22 +140,6 @@ def _closed_call_rewrite(mesh, in_rep, *args, call_jaxpr, **params):
       mesh, call_jaxpr, in_rep)
   outs = core.closed_call_p.bind(*args, call_jaxpr=call_jaxpr, **params)
   return outs, out_rep
-
-
-def _device_put_eager(old_rule, mesh, *xs, devices, **params):
-  # The transpose of device_put puts back to where the operand was: without jit,
-  # a value that is the same everywhere was replicated over the mesh, and is.
-  devices = [None if _replicated_over(mesh, d) else d for d in devices]
-  return old_rule(mesh, *xs, devices=devices, **params)
-
-
-def _replicated_over(mesh, device) -> bool:
-  return (isinstance(device, sharding_impls.NamedSharding)
-          and device.mesh == mesh and device.is_fully_replicated)
-
-
-sm.eager_rules[dispatch.device_put_p] = functools.partial(
-    _device_put_eager, sm.eager_rules[dispatch.device_put_p])
 
 
 def _primitives(module) -> list[core.Primitive]:
