@@ -201,6 +201,22 @@ class CustomVjpTest(jtu.JaxTestCase):
       return y + pull(own_cotangent(jnp.sum(x)))[0]
     np.testing.assert_allclose(run(g, where), 3. + X, rtol=1e-6)
 
+  @parameterized.product(jit=[False, True])
+  def test_unchecked_cotangent_is_summed(self, jit):
+    # The option that turns off the check of what rules return.
+    option = (jax_config.disable_bwd_checks
+              if hasattr(jax_config, 'disable_bwd_checks')
+              else jax_config.custom_vjp_disable_shape_check)
+    f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
+    f.defvjp(lambda x, w: (f(x, w), x), lambda x, g: (None, jnp.sum(g * x)))
+    def g(x, w):
+      return gradient(lambda w: f(x, w), w)
+    with option(True):
+      h = shard_map(g, mesh=make_mesh(2, 2), in_specs=(P('x', 'y'), P()),
+                    out_specs=P())
+      got = maybe_jit(jit)(h)(X, np.float32(1.5))
+    np.testing.assert_allclose(got, X.sum(), rtol=1e-5)
+
   def test_user_may_sum_himself(self):
     f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
     f.defvjp(lambda x, w: (f(x, w), (x, w)),

@@ -270,7 +270,8 @@ def table():
       'extract': (lambda b, x: jnp.extract(b, x, size=6), 'BV'),
       'where': (lambda b, x, y: jnp.where(b, x, y), 'BVV'),
       'select': (lambda b, x, y: jnp.select([b, ~b], [x, y], 1.), 'BVV'),
-      'choose': (lambda i, x, y: jnp.choose(i % 2, [x, y]), 'IVV'),
+      'choose': (lambda i, x, y: jnp.choose(
+          i % 2, [x, y], mode='clip'), 'IVV'),
       'piecewise': (lambda x, y: jnp.piecewise(
           x, [x < .4, x > .7], [jnp.sin, lambda v: v * y[0], 2.]), 'VV'),
       'clip': (lambda x, a, b: jnp.clip(x, a / 2, b + .2), 'VSS'),
