@@ -18,9 +18,10 @@ Each form is a function of one device's ``a`` (which varies over 'x'), ``b``
 rules of issue 3 give each of its results at most. It is wrapped inside (vmap,
 remat, a loop, forward derivatives), transformed outside (grad, jvp, hessian,
 vmap, disable_jit) and run on a mesh of its own axes, or of one more that is
-left to the compiler. That must be accepted with those axes in out_specs, and
-values and gradients be those of vmap with axis names, or where refs are in it
-those of shard_map with the check off.
+left to the compiler, or in a shard_map for each axis, one within the other.
+That must be accepted with those axes in out_specs, and values and gradients be
+those of vmap with axis names, or where refs are in it those of shard_map with
+the check off.
 
 Random combinations are drawn:
 
