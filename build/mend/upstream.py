@@ -161,18 +161,20 @@ def _section(base: Base, request: Request,
              rows: Sequence[tuple[str, str, dict[str, int]]]) -> str:
   title = "each patch alone" if request.each else "together"
   heading = f"## jax {base.version}, {title}"
+  words = "" if request.share == 1 else (
+      f"One test in {request.share} of each file; a file's patches take "
+      "different ones.\n\n")
+  start = f"{heading}\n\n{words}|"
   cells = [(label, file, *(str(counts[k]) for k in verdicts.KINDS))
            for label, file, counts in rows]
   if request.write and (request.only or request.each and request.names):
-    # What is known of other files and patches stays.
+    # What is known of other files and patches stays, if from the same share.
     page = (bases.ROOT / DOCUMENT).read_text(encoding="utf-8")
-    old = verdicts.rows_of(docs.section(page, heading))
+    section = docs.section(page, heading)
+    old = verdicts.rows_of(section) if section.startswith(start) else []
     new = {row[:2] for row in cells}
     places = {p.id: i for i, p in enumerate(patches.load())}
     cells = sorted((*(row for row in old if row[:2] not in new), *cells),
                    key=lambda row: (places.get(row[0], 0), row[1]))
-  words = "" if request.share == 1 else (
-      f"One test in {request.share} of each file; a file's patches take "
-      "different ones.\n\n")
-  return f"{heading}\n\n{words}" + report.table(
+  return start[:-1] + report.table(
       ("patches", "upstream's file", *verdicts.KINDS), cells)

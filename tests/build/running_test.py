@@ -269,8 +269,8 @@ def test_files_that_were_not_run_again_keep_their_rows(
     <!-- end upstream-tests -->
     """)
 
-  def rows(only, *files):
-    request = upstream.Request(tmp_path, only, 1., None, False, True)
+  def rows(only, *files, share=1):
+    request = upstream.Request(tmp_path, only, 1., None, False, True, share)
     counts = dict.fromkeys(verdicts.KINDS, 1)
     docs.write_section(upstream.DOCUMENT, "upstream-tests", upstream._section(
         base, request, [("all patches", f, counts) for f in files]))
@@ -280,6 +280,7 @@ def test_files_that_were_not_run_again_keep_their_rows(
   assert rows([], "b_test.py", "c_test.py") == ["b_test.py", "c_test.py"]
   assert rows(["x"], "a_test.py", "c_test.py") == [
       "a_test.py", "b_test.py", "c_test.py"]
+  assert rows(["x"], "d_test.py", share=2) == ["d_test.py"]
   assert rows([], "a_test.py") == ["a_test.py"]
 
 
