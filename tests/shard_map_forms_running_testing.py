@@ -148,8 +148,9 @@ def is_program(form, wrap, transform):
     return False
   if options.get('fwd') is False and (transform in SECOND or wrap in FORWARD):
     return False
-  # Compiling an operation on an array of size 0, mapped, is a segmentation fault
-  # in jaxlib 0.11.2, check or no check (ManualComputationUnusedInputsPattern).
+  # Compiling an operation on an array of size 0, mapped, is a segmentation
+  # fault in jaxlib 0.11.2, check or no check: its pass
+  # ManualComputationUnusedInputsPattern.
   crashes = (0, 11) <= jax.__version_info__ < (0, 12) and 'eager' in transform
   if form == 'size0_carry' and crashes:
     return False
