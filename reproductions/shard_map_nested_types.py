@@ -1,0 +1,39 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The gradient of a shard_map inside of one over another axis, on 0.6.0."""
+import unittest
+
+import jax
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+REPORT = "shard_map: nested"
+
+
+def replication():
+  """what varies outside of a nested shard_map varies inside of it (0.6.0)"""
+  if jax.__version_info__ >= (0, 7):
+    raise unittest.SkipTest("nested otherwise in later releases")
+  from jax.experimental.shard_map import shard_map
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+  inner = shard_map(lambda a, b: a * b, mesh=mesh, in_specs=(P(), P("y")),
+                    out_specs=P("y"))
+  outer = jax.jit(shard_map(lambda a, b: inner(a, b), mesh=mesh,
+                            in_specs=(P("x"), P()), out_specs=P("x"),
+                            auto=frozenset({"y"})))
+  a, b = np.arange(8.).reshape(4, 2), np.ones((4, 2))
+  got = jax.grad(lambda b: outer(a, b).sum())(b)
+  want = np.tile(a[:2] + a[2:], (2, 1))
+  assert np.allclose(got, want), f"the gradient is {got[0]}, not {want[0]}"
+  return "the gradient counts each device's part once"
