@@ -36,9 +36,6 @@ same text means the same in both:
 
   MEND_FUZZ_PROGRAMS=500 MEND_FUZZ_SEED=1000 pytest shard_map_fuzz_test.py
 
-Seed 7001 ends 0.6.0's process: its XLA aborts on the program ("Check failed:
-!IsManual()" in hlo_sharding.cc), with the check off and on pristine too.
-
 Without automatic promotion of carries (patches for control flow) the programs
 are straight lines; in 0.5.3, they have no transformations of functions.
 """
