@@ -20,14 +20,18 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_nested_testing import A
+from shard_map_nested_testing import B
+from shard_map_nested_testing import looped
+from shard_map_nested_testing import product
+from shard_map_nested_testing import PROGRAMS
+from shard_map_nested_testing import summed
+from shard_map_nested_testing import unnested
 from shard_map_testing import make_mesh
 from shard_map_testing import maybe_jit
 from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-
-A, B = np.random.RandomState(0).uniform(.5, 1.5, (2, 4, 6)).astype(np.float32)
-
 
 def nested(f, in_specs=(P(), P('y')), out_specs=P('y')):
   """`f` of a's rows, split over 'x', and of b's, split over 'y'."""
@@ -35,34 +39,6 @@ def nested(f, in_specs=(P(), P('y')), out_specs=P('y')):
                     out_specs=out_specs)
   return shard_map(lambda a, b: inner(a, b), mesh=make_mesh(2, 2),
                    axis_names={'x'}, in_specs=(P('x'), P()), out_specs=P('x'))
-
-
-def unnested(f):
-  """The same on one device: 'x' by hand, 'y' as an axis of vmap."""
-  def g(a, b):
-    parts = jax.vmap(f, (None, 0), axis_name='y')
-    return jnp.concatenate([
-        parts(rows, b.reshape(2, 2, 6)).reshape(4, 6)
-        for rows in a.reshape(2, 2, 6)])
-  return g
-
-
-def product(a, b):
-  return jnp.sin(a) * b
-
-
-def summed(a, b):
-  c = jnp.sin(a) * b
-  return c + lax.psum(c, 'y')
-
-
-def looped(a, b):
-  # The carry starts with what 'y' leaves alone.
-  return lax.fori_loop(0, 3, lambda i, c: jnp.cos(c) * b + a, a)
-
-
-def branched(a, b):
-  return lax.cond(jnp.sum(b) > 12., lambda: a * b, lambda: a)
 
 
 def carried(a, b):
@@ -100,7 +76,7 @@ class NestedTest(jtu.JaxTestCase):
     want = jax.jit(transform(unnested(f)))(A, B)
     self.assertAllClose(got, want, rtol=1e-4, atol=1e-4)
 
-  @parameterized.product(f=[product, summed, looped, branched, carried])
+  @parameterized.product(f=[*PROGRAMS, carried])
   def test_derivative(self, f):
     self.check(f, gradient, True)
 
@@ -109,7 +85,7 @@ class NestedTest(jtu.JaxTestCase):
   def test_derivatives_more(self, f, transform):
     self.check(f, transform, True)
 
-  @parameterized.product(f=[summed, looped, branched, carried])
+  @parameterized.product(f=[*PROGRAMS[1:], carried])
   def test_eager(self, f):
     self.check(f, value, False)
 

@@ -20,13 +20,15 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from shard_map_nested_testing import A
+from shard_map_nested_testing import B
+from shard_map_nested_testing import product
+from shard_map_nested_testing import PROGRAMS
+from shard_map_nested_testing import unnested
 from shard_map_testing import make_mesh
 from shard_map_testing import shard_map
 
 jax.config.parse_flags_with_absl()
-
-A, B = np.random.RandomState(0).uniform(.5, 1.5, (2, 4, 6)).astype(np.float32)
-
 
 def nested(f, out_specs=P('x'), inner_specs=P('y')):
   """`f` of a's rows, split over 'x', and of b's, split over 'y'."""
@@ -36,35 +38,6 @@ def nested(f, out_specs=P('x'), inner_specs=P('y')):
   return jax.jit(shard_map(
       lambda a, b: inner(a, b), mesh=mesh, in_specs=(P('x'), P()),
       out_specs=out_specs, auto=frozenset({'y'})))
-
-
-def unnested(f):
-  """The same on one device: 'x' by hand, 'y' as an axis of vmap."""
-  def g(a, b):
-    parts = jax.vmap(f, (None, 0), axis_name='y')
-    return jnp.concatenate([
-        parts(rows, b.reshape(2, 2, 6)).reshape(4, 6)
-        for rows in a.reshape(2, 2, 6)])
-  return g
-
-
-def product(a, b):
-  return jnp.sin(a) * b
-
-
-def summed(a, b):
-  return jnp.sin(a) * b + lax.psum(b, 'y')
-
-
-def looped(a, b):
-  return lax.fori_loop(0, 3, lambda i, c: jnp.cos(c) * b + a, a)
-
-
-def branched(a, b):
-  return lax.cond(jnp.sum(b) > 12., lambda: a * b, lambda: a)
-
-
-PROGRAMS = [product, summed, looped, branched]
 
 
 class NestedTypesTest(jtu.JaxTestCase):
