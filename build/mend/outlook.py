@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import concurrent.futures
 import dataclasses
 import fnmatch
 import pathlib
@@ -137,7 +136,7 @@ def _states_of(patch: patches.Patch,
 def _run(python: pathlib.Path, named: Sequence[str]) -> dict[str, Outcomes]:
   """The outcomes of each test file, by its name."""
   files = list(dict.fromkeys(named))
-  with concurrent.futures.ThreadPoolExecutor(jobs.workers()) as pool:
+  with jobs.pool() as pool:
     outcomes = pool.map(lambda f: pytest_run.run_file(
         python, bases.ROOT / f, limit=_LIMIT, env=testing.TEST_ENVIRONMENT),
                         files)

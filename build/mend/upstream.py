@@ -8,7 +8,6 @@ costs one pass, and what is reported is what the patches have broken.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import concurrent.futures
 import dataclasses
 import pathlib
 import time
@@ -142,7 +141,7 @@ def _run_base(request: Request,
         python, path, env=_ENVIRONMENT, limit=request.limit,
         only=sorted(failing)) if failing else {}
 
-  with concurrent.futures.ThreadPoolExecutor(jobs.workers()) as pool:
+  with jobs.pool() as pool:
     mended = list(pool.map(one, todo))
     # Once a file, for all patches: starting costs more than the tests.
     paths = list(dict.fromkeys(job.path for job in todo))
