@@ -27,6 +27,7 @@ cotangent.
 from __future__ import annotations
 
 from jax._src import core
+from jax._src import varying_bind as binding
 from jax._src import varying_flow as flow
 from jax._src import varying_retype as retype
 from jax._src import varying_types as vt
@@ -105,10 +106,10 @@ def bind_cond(prim: core.Primitive):
       if vt.varying(vt.typeof(index)):
         return False
       first, *others = map(vt.open_jaxpr, branches)
-      return (flow.refs_fit(first, args)
-              and all(flow.refs_fit(b, args)
-                      and flow.same_axes(first.outvars, b.outvars)
+      return (binding.refs_fit(first, args)
+              and all(binding.refs_fit(b, args)
+                      and binding.same_axes(first.outvars, b.outvars)
                       for b in others))
-    return flow.bind(prim, solved, cond_params, index, *args,
-                     branches=branches, **params)
+    return binding.bind(prim, solved, cond_params, index, *args,
+                        branches=branches, **params)
   return bind

@@ -70,7 +70,7 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
   if allow.value:
     return
   for jaxpr in jaxprs:
-    for eqn, derived in flow.equations(jaxpr):
+    for eqn, derived in retrace.equations(jaxpr):
       named = _named_axes(eqn)
       everyone = named and eqn.primitive.name == 'ppermute'
       axes = predicate if everyone else named & predicate

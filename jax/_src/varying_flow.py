@@ -32,11 +32,9 @@ that one of its own carries grew. ``visits`` counts the equations evaluated.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from jax._src import core
-from jax._src import source_info_util
-from jax._src import varying_retrace as retrace
 from jax._src import varying_types as vt
 from jax._src.varying_types import Axes, NO_AXES
 
@@ -163,148 +161,6 @@ def check_divergence(sites: Iterable[Site]) -> None:
         check(site)
     for region in site.kids:
       check_divergence(region.sites.values())
-
-
-def bind(prim: core.Primitive, solved: Callable[..., bool],
-         typed_params: Callable[[Site], dict], *args,
-         carries: bool = False, **params):
-  """Binds a loop or branch at the least types that hold for it.
-
-  Args:
-    prim: the primitive.
-    solved: says, of the operands and parameters, whether the types at which it
-      was traced are those. Most loops and branches are accepted as they are,
-      and should cost next to nothing.
-    typed_params: gives the parameters that hold jaxprs, from the solved site.
-    *args: its operands, which are cast here, outside of the loop or branch.
-    carries: whether its operands are carries, whose promotion can be refused.
-    **params: its parameters as traced.
-
-  Returns:
-    What the primitive returns.
-
-  Raises:
-    TypeError: if a promotion is needed that the configuration refuses.
-  """
-  if not vt.checking() or solved(params, args):
-    return getattr(prim, 'plain_bind', prim.bind)(*args, **params)
-  args = all_here(args)
-  site = solve(prim, params, args)
-  if carries and site.operands != site.ins:
-    if not vt.promoting():
-      raise TypeError(_refusal(site))
-    new = union(to - now for now, to in zip(site.ins, site.operands))
-    if _differentiates(site, new) or _opaque(site):
-      raise retrace.CarryGrew(zip(args, site.operands), new)
-  site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
-  check_divergence([site])
-  return prim.bind(*agree(site, args), **{**params, **typed_params(site)})
-
-
-def same_axes(ins, outs) -> bool:
-  """Whether pairs of variables vary over the same axes."""
-  for v, out in zip(ins, outs):
-    if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
-      return False
-  return True
-
-
-def refs_fit(jaxpr: core.Jaxpr, args) -> bool:
-  """Whether refs are passed to the jaxpr at the types that it has for them.
-
-  What is written to them in it fits those types, as it was traced with them.
-  """
-  if vt.has_refs(jaxpr):
-    for v, x in zip(jaxpr.invars, args):
-      if (vt.is_ref(v.aval)
-          and vt.varying(v.aval) != vt.varying(vt.typeof(here(x)))):
-        return False
-  return True
-
-
-def here(ref):
-  """A ref, as the current trace holds it, where its type can grow."""
-  return ref
-
-
-def all_here(args) -> list:
-  """Operands, with refs as the current trace holds them."""
-  return [here(x) if vt.is_ref(vt.typeof(x)) else x for x in args]
-
-
-def agree(site: Site, args) -> list:
-  """The operands of a solved equation, cast as it needs."""
-  return [vt.cast(x, axes) for x, axes in zip(args, site.operands)]
-
-
-def solve(prim: core.Primitive, params, args) -> Site:
-  """The solution for an equation that is about to be bound."""
-  avals = [vt.typeof(x) for x in args]
-  eqn = core.new_jaxpr_eqn([vt.new_var(a) for a in avals], [], prim, params,
-                           core.no_effects, source_info_util.current())
-  site = Site(eqn)
-  ins = [vt.varying(a) for a in avals]
-  site.run(ins)
-  while any(axes - ins[n] for n, axes in site.writes.items()):
-    written = {id(args[n]): axes for n, axes in site.writes.items()}
-    ins = [i | written.get(id(x), NO_AXES) for i, x in zip(ins, args)]
-    site.run(ins)
-  return site
-
-
-def _opaque(site: Site) -> bool:
-  """Whether there is an equation inside that can't be re-typed."""
-  return any(s.opaque or _opaque(s) for region in site.kids
-             for s in region.sites.values())
-
-
-def _differentiates(site: Site, axes: Axes) -> bool:
-  """Whether a derivative inside is summed over one of the axes."""
-  return any(
-      eqn.primitive.name == 'psum_invariant'
-      and not axes.isdisjoint(eqn.params['axes'])
-      and derived
-      for region in site.kids for eqn, derived in equations(region.jaxpr))
-
-
-def _from_derivative(eqn: core.JaxprEqn) -> bool:
-  """Whether reverse-mode differentiation made the equation.
-
-  0.6.0 doesn't show transformations in the text of a name stack without a name.
-  """
-  return any(isinstance(s, source_info_util.Transform) and s.name == 'transpose'
-             for s in eqn.source_info.name_stack.stack)
-
-
-def equations(jaxpr: core.Jaxpr, derived: bool = False
-              ) -> Iterator[tuple[core.JaxprEqn, bool]]:
-  """The equations of the jaxpr and of those inside it.
-
-  Args:
-    jaxpr: a jaxpr.
-    derived: whether reverse-mode differentiation made it.
-
-  Yields:
-    Each equation, and whether reverse-mode differentiation made it, or the loop
-    or call that it is in.
-  """
-  for eqn in jaxpr.eqns:
-    new = derived or _from_derivative(eqn)
-    yield eqn, new
-    for sub in core.jaxprs_in_params(eqn.params):
-      yield from equations(vt.open_jaxpr(sub), new)
-
-
-def _refusal(site: Site) -> str:
-  wanted = [f'  * operand {n}, of type {v.aval.str_short()}, along '
-            f'{vt.ordered(to - now)}' for n, (v, now, to) in enumerate(zip(
-                site.eqn.invars, site.ins, site.operands)) if to != now]
-  return (f'lax.{site.eqn.primitive.name}: these operands must vary over more '
-          'mesh axes than they do, because what the loop or branch makes of '
-          f'them does (its predicate varies over {vt.ordered(site.predicate)}):'
-          '\n' + '\n'.join(wanted) + '\nCast them with jax.lax.pcast(..., '
-          "to='varying') (jax.lax.pvary on older releases), or set the option "
-          'jax_shard_map_promote_carries to True to have that done.')
 
 
 def union(sets) -> Axes:

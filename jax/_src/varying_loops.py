@@ -27,6 +27,7 @@ from functools import partial, wraps
 from jax._src import core
 from jax._src import tree_util
 from jax._src import varying_branches  # its rules, for branches in loops
+from jax._src import varying_bind as binding
 from jax._src import varying_flow as flow
 from jax._src import varying_retrace as retrace
 from jax._src import varying_retype as retype
@@ -121,26 +122,26 @@ def while_solved(params, args) -> bool:
   body = vt.open_jaxpr(params['body_jaxpr'])
   return (not vt.varying(cond.outvars[0].aval)
           and not vt.has_refs(cond)
-          and flow.refs_fit(body, args[params['cond_nconsts']:])
-          and flow.same_axes(body.invars[params['body_nconsts']:],
+          and binding.refs_fit(body, args[params['cond_nconsts']:])
+          and binding.same_axes(body.invars[params['body_nconsts']:],
                              body.outvars))
 
 
 def scan_solved(params, args) -> bool:
   """Whether no carry grows."""
   body, (nc, nk) = vt.open_jaxpr(params['jaxpr']), scan_counts(params)
-  return (flow.same_axes(body.invars[nc:nc + nk], body.outvars)
-          and flow.refs_fit(body, args))
+  return (binding.same_axes(body.invars[nc:nc + nk], body.outvars)
+          and binding.refs_fit(body, args))
 
 
 def bind_while(prim: core.Primitive):
   """What binds a while loop at the least types that hold for it."""
-  return partial(flow.bind, prim, while_solved, while_params, carries=True)
+  return partial(binding.bind, prim, while_solved, while_params, carries=True)
 
 
 def bind_scan(prim: core.Primitive):
   """What binds a scan at the least types that hold for it."""
-  return partial(flow.bind, prim, scan_solved, scan_params, carries=True)
+  return partial(binding.bind, prim, scan_solved, scan_params, carries=True)
 
 
 def _retracing(loop, init: int, name: str):

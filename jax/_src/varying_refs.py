@@ -51,6 +51,7 @@ import weakref
 from jax._src import core
 from jax._src import source_info_util
 from jax._src import varying_branches as branches
+from jax._src import varying_bind as binding
 from jax._src import varying_flow as flow
 from jax._src import varying_loops as loops
 from jax._src import varying_retype as retype
@@ -229,14 +230,14 @@ def agree(site: flow.Site, args) -> list:
   return out
 
 
-flow.here, flow.agree = here, agree
+binding.here, binding.agree = here, agree
 
 
 def _settling(prim: core.Primitive, bind, *args, **params):
   """Binds an equation with its refs, and jaxprs that use them, at one type."""
   if vt.checking() and any(vt.is_ref(vt.typeof(x)) for x in args):
-    args = flow.all_here(args)
-    site = flow.solve(prim, params, args)
+    args = binding.all_here(args)
+    site = binding.solve(prim, params, args)
     flow.check_divergence([site])
     if prim.name in _PARAMS:
       params.update(_PARAMS[prim.name](site))

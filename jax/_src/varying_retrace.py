@@ -22,16 +22,19 @@ the function's inputs casts them, outside, and traces it again.
 
 Both name the way out by hand, for where nobody can: a gradient that is taken
 with respect to a value captured from outside of the loop is such a case.
+``equations`` tells which equations of a traced jaxpr come of a derivative.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 import operator
 from typing import Any
 
 import numpy as np
 
+from jax._src import core
 from jax._src import dtypes
+from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src import varying_types as vt
 from jax._src.varying_types import Axes, NO_AXES
@@ -140,3 +143,31 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
     return refused.retry(
         leaves, lambda new: bwd(*tree_util.tree_unflatten(tree, new)))
   return call
+
+
+def _from_derivative(eqn: core.JaxprEqn) -> bool:
+  """Whether reverse-mode differentiation made the equation.
+
+  0.6.0 doesn't show transformations in the text of a name stack without a name.
+  """
+  return any(isinstance(s, source_info_util.Transform) and s.name == 'transpose'
+             for s in eqn.source_info.name_stack.stack)
+
+
+def equations(jaxpr: core.Jaxpr, derived: bool = False
+              ) -> Iterator[tuple[core.JaxprEqn, bool]]:
+  """The equations of the jaxpr and of those inside it.
+
+  Args:
+    jaxpr: a jaxpr.
+    derived: whether reverse-mode differentiation made it.
+
+  Yields:
+    Each equation, and whether reverse-mode differentiation made it, or the loop
+    or call that it is in.
+  """
+  for eqn in jaxpr.eqns:
+    new = derived or _from_derivative(eqn)
+    yield eqn, new
+    for sub in core.jaxprs_in_params(eqn.params):
+      yield from equations(vt.open_jaxpr(sub), new)
