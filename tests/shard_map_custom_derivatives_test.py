@@ -16,6 +16,9 @@
 Results are compared with the same rules applied to each device's block, or,
 for a replicated parameter, with the sum of the devices' gradients.
 """
+import os
+import traceback
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -155,6 +158,21 @@ def unvarying_cotangent(self, make, where):
 
 
 class CustomVjpTest(jtu.JaxTestCase):
+
+  def test_adds_no_frame_outside(self):
+    files = []
+
+    def bwd(r, g):
+      files.extend(os.path.basename(f.filename)
+                   for f in traceback.extract_stack())
+      return (g * r,)
+
+    f = jax.custom_vjp(lambda x: x ** 2 / 2)
+    f.defvjp(lambda x: (f(x), x), bwd)
+    self.assertEqual(jax.grad(f)(3.), 3.)
+    self.assertContainsSubset(['ad.py'], files)
+    self.assertEmpty([f for f in files if f.startswith(
+        ('varying_', 'shard_map_custom_derivatives.py'))])
 
   test_unvarying_cotangent = unvarying_cotangent
 

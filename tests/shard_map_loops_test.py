@@ -17,7 +17,9 @@ The oracle runs the same function on one device, under ``vmap`` with the mesh
 axis' name, where nothing is typed.
 """
 import functools
+import os
 import time
+import traceback
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -417,6 +419,19 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
         continue
       self.assertAllClose(jax.jit(f)(self.x),
                           emulated(scan_carry, self.x).reshape(-1))
+
+  def test_adds_no_frame_outside(self):
+    files = []
+
+    def look(c):
+      files.extend(os.path.basename(f.filename)
+                   for f in traceback.extract_stack())
+      return c + 1.
+
+    lax.scan(lambda c, _: (look(c), None), 0., None, length=2)
+    lax.while_loop(lambda c: c < 2., look, 0.)
+    self.assertContainsSubset(['loops.py'], files)
+    self.assertEmpty([f for f in files if f.startswith('varying_')])
 
 
 if __name__ == '__main__':

@@ -22,7 +22,8 @@ outside the loop, and the jaxprs are re-typed, once.
 """
 from __future__ import annotations
 
-from functools import partial, wraps
+from functools import partial
+import threading
 
 from jax._src import core
 from jax._src import tree_util
@@ -124,7 +125,7 @@ def while_solved(params, args) -> bool:
           and not vt.has_refs(cond)
           and binding.refs_fit(body, args[params['cond_nconsts']:])
           and binding.same_axes(body.invars[params['body_nconsts']:],
-                             body.outvars))
+                                body.outvars))
 
 
 def scan_solved(params, args) -> bool:
@@ -144,26 +145,43 @@ def bind_scan(prim: core.Primitive):
   return partial(binding.bind, prim, scan_solved, scan_params, carries=True)
 
 
-def _retracing(loop, init: int, name: str):
-  """``loop``, traced again where its carry must be promoted beforehand."""
-  @wraps(loop)
-  def traced(*args, **kwargs):
-    try:
-      return loop(*args, **kwargs)
-    except (retrace.CarryGrew, retrace.DivergentDerivativeError) as e:
-      refused = e
-    value = kwargs[name] if name in kwargs else args[init]
-    leaves, tree = tree_util.tree_flatten(value)
-
-    def again(leaves):
-      value = tree_util.tree_unflatten(tree, leaves)
-      if name in kwargs:
-        return traced(*args, **{**kwargs, name: value})
-      return traced(*args[:init], value, *args[init + 1:], **kwargs)
-
-    return refused.retry(leaves, again)
-  return traced
+class _Call(threading.local):
+  """Whether the next call of a loop is ``retracing``'s own."""
+  own = False
 
 
-retracing_scan = partial(_retracing, init=1, name='init')
-retracing_while = partial(_retracing, init=2, name='init_val')
+_call = _Call()
+
+
+def retraces() -> bool:
+  """Whether the loop that has been called must go through ``retracing``.
+
+  Outside of shard_map nothing is traced again, and no frame added to the stack.
+  """
+  own, _call.own = _call.own, False
+  return not own and vt.checking()
+
+
+def retracing(loop, init: int, *args):
+  """Calls a loop, and again where its carry must be promoted beforehand.
+
+  Args:
+    loop: ``scan`` or ``while_loop``, which asks ``retraces`` first of all.
+    init: the position of the carry's initial value.
+    *args: the loop's arguments.
+
+  Returns:
+    What the loop returns.
+  """
+  _call.own = True
+  try:
+    return loop(*args)
+  except (retrace.CarryGrew, retrace.DivergentDerivativeError) as e:
+    refused = e
+  leaves, tree = tree_util.tree_flatten(args[init])
+
+  def again(leaves):
+    value = tree_util.tree_unflatten(tree, leaves)
+    return loop(*args[:init], value, *args[init + 1:])
+
+  return refused.retry(leaves, again)

@@ -132,8 +132,11 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
 
   Returns:
     The rule, which is called once more, with floating residuals and cotangents
-    cast to vary, if it is refused so.
+    cast to vary, if it is refused so. Outside of shard_map, ``bwd`` itself.
   """
+  if not vt.checking():
+    return bwd
+
   def call(*trees):
     try:
       return bwd(*trees)
