@@ -158,8 +158,10 @@ def retraces() -> bool:
 
   Outside of shard_map nothing is traced again, and no frame added to the stack.
   """
-  own, _call.own = _call.own, False
-  return not own and vt.checking()
+  if _call.own:
+    _call.own = False
+    return False
+  return vt.checking()
 
 
 def retracing(loop, init: int, *args):
