@@ -27,8 +27,8 @@ import threading
 
 from jax._src import core
 from jax._src import tree_util
-from jax._src import varying_branches  # its rules, for branches in loops
 from jax._src import varying_bind as binding
+from jax._src import varying_branches  # its rules, for branches in loops
 from jax._src import varying_flow as flow
 from jax._src import varying_retrace as retrace
 from jax._src import varying_retype as retype

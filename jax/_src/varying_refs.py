@@ -50,8 +50,8 @@ import weakref
 
 from jax._src import core
 from jax._src import source_info_util
-from jax._src import varying_branches as branches
 from jax._src import varying_bind as binding
+from jax._src import varying_branches as branches
 from jax._src import varying_flow as flow
 from jax._src import varying_loops as loops
 from jax._src import varying_retype as retype
