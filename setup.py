@@ -9,7 +9,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "build"))
 
-from mend import backend
+from mend.trees import backend
 
 if __name__ == "__main__":
   if sys.argv[1:2] not in (["bdist_wheel"], ["sdist"]):

@@ -17,7 +17,7 @@
 
 The Python given has the pristine release, the running one the mended; both have
 pytest's dependencies. Programs are drawn from the table of
-``tests/shard_map_forms_test.py``. What pristine accepts must be accepted, and
+``tests/varying/forms_test.py``. What pristine accepts must be accepted, and
 what differs is listed: that is right for programs with a defect of upstream's
 in them, such as a branch whose index varies, and for no other.
 """
@@ -38,7 +38,7 @@ def texts(count, seed):
   """For each program that is accepted, its jaxpr and its lowered text."""
   sys.path.insert(0, TESTS)
   import jax
-  import shard_map_forms_running_testing as forms
+  import varying.testing.forms_running as forms
   found = {}
   for n in range(seed, seed + count):
     name, wrap, transform, mesh = forms.program(n)

@@ -49,7 +49,7 @@ import numpy as np
 TESTS = os.path.join(os.path.dirname(__file__), os.pardir, 'tests')
 sys.path.insert(0, TESTS)
 
-import shard_map_sweep_cases as cases
+import varying.testing.sweep_cases as cases
 
 try:
   from jax import shard_map

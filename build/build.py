@@ -7,7 +7,7 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from mend import bootstrap
+from mend.ground import bootstrap
 
 if __name__ == "__main__":
   bootstrap.ensure(str(pathlib.Path(__file__).resolve()))

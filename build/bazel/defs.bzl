@@ -79,7 +79,7 @@ for wheel in "$here/{wheel}"/*.whl; do
   "$python" -m zipfile -e "$wheel" "$site"
 done
 cd "$TEST_TMPDIR"
-export HOME="$TEST_TMPDIR/home" PYTHONPATH="$site" PYTHONNOUSERSITE=1
+export HOME="$TEST_TMPDIR/home" PYTHONPATH="$site:$here/tests" PYTHONNOUSERSITE=1
 export JAX_PLATFORMS=cpu TF_CPP_MIN_LOG_LEVEL=2
 export XLA_FLAGS=--xla_force_host_platform_device_count=8
 exec "$python" -m pytest -q -p no:cacheprovider -c /dev/null \\

@@ -30,6 +30,7 @@ def _wrapper(ctx, command):
     ctx.file("python", "#!/bin/sh\nexec %s \"$@\"\n" % command, executable = True)
 
 def _mend_tool_impl(ctx):
+    ctx.path(Label("//patches:families.toml"))
     series = ctx.path(Label("//patches:series"))
     names = [
         line.split("#")[0].strip()

@@ -5,9 +5,11 @@ the file, one JSON object a line: {"id", "event": "start"} and {"id", "event":
 "end", "outcome", "text"}. Tests whose id stands in the file that MEND_DONE
 names are left out: so a run goes on after the test that crashed it. If
 MEND_ONLY names a file, tests whose id does not stand in it are left out too.
+Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 """
 
+import fnmatch
 import json
 import os
 
@@ -20,7 +22,9 @@ def _write(record):
 
 
 def _name(nodeid):
-  return ".".join(nodeid.split("::")[1:])
+  file, *rest = nodeid.split("::")
+  name = ".".join(rest)
+  return f"{file} {name}" if "MEND_ROOT" in os.environ else name
 
 
 def _listed(variable):
@@ -34,8 +38,10 @@ def _listed(variable):
 def pytest_collection_modifyitems(config, items):
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
   first, step = map(int, os.environ.get("MEND_SHARE", "0/1").split("/"))
+  patterns = os.environ.get("MEND_MATCHING", "*").splitlines()
   # By name: the order of collection must not decide.
-  names = sorted(_name(i.nodeid) for i in items)
+  names = sorted(name for name in (_name(i.nodeid) for i in items)
+                 if any(fnmatch.fnmatchcase(name, p) for p in patterns))
   step = max(1, min(step, len(names)))
   share = set(names[first % step::step])
   chosen = [i for i in items if _name(i.nodeid) not in done
@@ -47,7 +53,10 @@ def pytest_collection_modifyitems(config, items):
 
 def pytest_collectreport(report):
   if report.failed:
-    _write({"id": "(collecting)", "event": "end", "outcome": "failed",
+    name = f"(collecting) {report.nodeid}"
+    if "MEND_ROOT" not in os.environ:
+      name = "(collecting)"
+    _write({"id": name, "event": "end", "outcome": "failed",
             "text": str(report.longrepr)})
 
 

@@ -27,6 +27,10 @@ def main():
     outcome = ("PASS", str(seen or ""))
   except unittest.SkipTest as e:
     outcome = ("n/a", str(e))
+  except ModuleNotFoundError as e:
+    needed = str(e.name).partition(".")[0]
+    outcome = (("FAIL", _innermost(e)) if needed in ("jax", "jaxlib")
+               else ("n/a", "can't run here: there is no " + needed))
   except BaseException as e:  # a defect may be any exception
     traceback.print_exc()
     outcome = ("FAIL", _innermost(e))

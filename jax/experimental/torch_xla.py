@@ -40,7 +40,7 @@ from jax import numpy as jnp
 from jax import tree_util
 from jax._src import config
 from jax._src import dtypes
-from jax._src import parameter_map
+from jax._src.parameter_map import map as parameter_map
 import numpy as np
 
 _API = "jax.experimental.torch_xla.call_jax"

@@ -3,10 +3,14 @@
 import dataclasses
 
 from conftest import GREET, PATCH, write
-from mend import bases, candidates, drift, outlook, patches, pytest_run, tree
-from mend.errors import MendError
-from mend.outlook import Proof, Row
-from mend.pytest_run import Outcome
+from mend.editing import patches
+from mend.ground.errors import MendError
+from mend.proof import pytest_run
+from mend.proof.pytest_run import Outcome
+from mend.releases import bases
+from mend.trees import drift, tree
+from mend.upkeep import candidates, outlook
+from mend.upkeep.outlook import Proof, Row
 import pytest
 
 
@@ -60,7 +64,7 @@ def test_the_edits_of_the_base_that_fits_better_are_tried(
   assert [b.version for b in candidates.neighbours("1.1")] == ["1.0", "2.0"]
   assert [b.version for b in candidates.neighbours("2.0")] == ["2.0"]
   assert [b.version for b in candidates.neighbours("3.1")] == ["3.0"]
-  write(project / "patches" / "greeting.toml", PATCH.replace(
+  write(project / "patches" / "greet" / "greeting.toml", PATCH.replace(
       'in = "Greeter.greet"', 'in = "Greeter.greet"\nbases = ">=2.0"') + """
 [[edit]]
 file = "jax/_src/greet.py"
@@ -76,7 +80,7 @@ bases = "<2.0"
   # No edits at all on 2.0 is no better fit than one that has drifted on 1.0.
   path = candidate.source / "jax" / "_src" / "greet.py"
   write(path, GREET.replace("oi ", "oy "))
-  write(project / "patches" / "greeting.toml", PATCH.replace(
+  write(project / "patches" / "greet" / "greeting.toml", PATCH.replace(
       'in = "Greeter.greet"', 'in = "Greeter.greet"\nbases = "<2.0"').replace(
           'op = "add_import"', 'op = "add_import"\nbases = "<2.0"'))
   ((patch, version),) = candidates.adapted(
@@ -141,7 +145,7 @@ def test_the_verdict(row, verdict):
 
 def greeting(**outcomes):
   """Outcomes of the regression test file, by the tests' last names."""
-  return {"tests/greeting_test.py": {
+  return {"tests/greet/greeting_test.py": {
       f"GreetingTest.test_{name}": Outcome(status)
       for name, status in outcomes.items()}}
 
@@ -152,7 +156,7 @@ def test_regressions_and_guards_are_counted_apart(project):
       (greeting(polite="failed", other="failed"), (1, 1), (1, 1)),
       (greeting(polite="passed", other="passed"), (0, 1), (0, 1)),
       (greeting(polite="skipped", other="skipped"), (0, 0), (0, 0)),
-      ({"tests/greeting_test.py": {
+      ({"tests/greet/greeting_test.py": {
           pytest_run.COLLECTING: Outcome("failed")}}, (1, 1), (0, 0))):
     assert outlook.judge_red(patch, outcomes) == red
     assert outlook.judge_guards(patch, outcomes) == guards
@@ -166,10 +170,11 @@ def test_what_fails_on_mended_is_held_against_pristine(project, capsys):
   after = greeting(polite="failed", other="failed", more="failed")
   assert outlook.judge(patch, before, after) == Proof(
       0, left=1, broken=1, differ=1)
-  assert "FAILS, broken: tests/greeting_test.py GreetingTest.test_other" in (
+  file = "tests/greet/greeting_test.py"
+  assert f"FAILS, broken: {file} GreetingTest.test_other" in (
       capsys.readouterr().out)
   patch = dataclasses.replace(patch, tests=(),
-                              unit_tests=("tests/greeting_test.py",))
+                              unit_tests=("tests/greet/greeting_test.py",))
   assert outlook.judge(patch, {}, after) == Proof(0, units=3)
 
 
@@ -194,12 +199,12 @@ def test_the_exit_status_and_the_document(project, candidate, base,
       outlook.candidates, "states",
       lambda s, c, _=None, states=candidates.states: states(s, c, project))
   monkeypatch.setattr(outlook.bases, "all_bases", lambda: (base,))
-  assert outlook.check([str(candidate.source)], True, True) == 0
+  assert outlook.check([str(candidate.source)], True, True).good
   text = document.read_text(encoding="utf-8")
   assert text.count("## jax 1.1\n") == 1 and "old" not in text
   assert text.index("## jax 1.1\n") < text.index("## jax 1.10\n\nkept")
-  assert "| greeting | 1.0 | 2 exact | not run" in " ".join(text.split())
+  assert "| greet/greeting | 1.0 | 2 exact | not run" in " ".join(text.split())
   write(candidate.source / "jax" / "_src" / "greet.py",
         GREET.replace("def greet(", "def salute("))
-  assert outlook.check([str(candidate.source)], True, False) == 1
-  assert "GONE: patch greeting" in capsys.readouterr().out
+  assert not outlook.check([str(candidate.source)], True, False).good
+  assert "GONE: patch greet/greeting" in capsys.readouterr().out

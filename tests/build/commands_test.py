@@ -1,15 +1,28 @@
 """Wrong arguments: each command says what is wrong and what to run next."""
 
-from mend import bases, cli
+import json
+import os
+import subprocess
+import sys
+
+from conftest import ROOT
+from mend import cli
+from mend.editing import patches
+from mend.ground import report
+from mend.ground.arguments import USERS
+from mend.releases import bases
 import pytest
 
 
 @pytest.mark.parametrize("line,wrong,following", [
     ("build --base=1", "not a base release", "--base=V"),
     ("build --wheels=jaxlib", "only jax", "build --wheels=jax"),
+    ("build --base=", "names no release", "--base=V"),
+    ("build --base=0.6.1", "did you mean 0.6.0", "--base=V"),
     ("build --patches=nope", "no patch 'nope'", "choose"),
-    ("build --patches=compute-on-errors", "depends on compute-on-aot",
-     "--patches=compute-on-aot,compute-on-errors"),
+    ("build --patches=", "no patch is named", "status"),
+    ("build --patches=fork/identiy", "did you mean fork/identity?", "choose"),
+    ("test fork/identiy", "did you mean fork/identity", "status"),
     ("build --output_path=/proc/no/such", "/proc/no", "--output_path"),
     ("apply", "one of --output_path", "apply --base=0.6.0 --output_path=DIR"),
     ("apply --base=all --output_path=x", "several", "--base=0.12.0.1"),
@@ -20,6 +33,11 @@ import pytest
     ("test --share=2", "goes with --upstream", "test --upstream=..."),
     ("test --time=1", "goes with --upstream", "test --upstream=..."),
     ("test nope", "no test file and no patch", "ls tests"),
+    ("test --sources=x", "goes with --clients", "test --clients=..."),
+    ("test --clients --only a_test", "goes with --upstream",
+     "test --upstream=..."),
+    ("test --clients=nope --base=0.12.0.1", "doesn't know nope",
+     "choose from equinox"),
     ("test --each nope", "no patch 'nope'", "choose"),
     ("test --upstream=/nope", "no tests/ folder", "--upstream=DIR"),
     ("reproduce --python=/nope", "can't be run", "--python=PATH"),
@@ -29,7 +47,7 @@ import pytest
      "export --candidate=GIT_CHECKOUT"),
     ("export --candidate=/nope --output_path=x", "no jax source tree", "jax/"),
     ("new Bad_Name", "no name for a patch", "another name"),
-    ("new name --bases=x", "no version specifier", "--bases="),
+    ("new fork/name --bases=x", "no version specifier", "--bases="),
     ("retire nope --landed=1", "no patch 'nope'", "choose"),
     ("retire fork-identity --landed=x", "no version", "--landed=0.12.1"),
     ("add_base nope", "no version", "add_base 0.12.1"),
@@ -38,8 +56,10 @@ import pytest
 def test_wrong_values(line, wrong, following, capsys):
   assert cli.main(line.split()) == 2
   said = capsys.readouterr().err
-  what, next_step = said.split("\nNext: ")
+  assert said.count(" Next: ") == 1 and said.splitlines()[-1].count(" Next: ")
+  what, next_step = said.split(" Next: ")
   assert wrong in what and following in next_step
+  assert what.splitlines()[-1].startswith(f"FAILED: {line.split()[0]}: ")
   assert "Traceback" not in said
 
 
@@ -53,16 +73,95 @@ def test_unknown_or_missing_arguments(line, command, capsys):
     cli.main(line.split())
   assert stopped.value.code == 2
   said = capsys.readouterr().err
-  assert said.endswith(f"\nNext: python3 build/build.py{command} --help\n")
+  last = said.splitlines()[-1]
+  assert last.startswith("FAILED: ")
+  assert last.endswith(f" Next: python3 build/build.py{command} --help")
   assert said.startswith("usage: python3 build/build.py")
 
 
-@pytest.mark.parametrize("command", [c[0] for c in cli.COMMANDS])
-def test_every_command_has_help(command, capsys):
+@pytest.mark.parametrize("command", cli.COMMANDS, ids=lambda c: c.name)
+def test_every_command_has_help_with_an_example(command, capsys):
   with pytest.raises(SystemExit) as stopped:
-    cli.main([command, "--help"])
+    cli.main([command.name, "--help"])
   assert stopped.value.code == 0
-  assert "Traceback" not in capsys.readouterr().err
+  out = capsys.readouterr().out
+  assert f"example: python3 build/build.py {command.name}" in out
+  if "--base" in dict(command.options) and command.group == USERS:
+    assert "0.5.3, 0.6.0" in " ".join(out.split())
+  example = command.example.split()
+  assert cli._parser().parse_args(example).command == command.name
+
+
+def test_the_help_has_groups_and_exit_codes(capsys):
+  for option, parts in (
+      ("--help", ("for users:\n  build ", "for maintainers:\n  check ",
+                  "exit codes: 0 all", "130 it was stopped")),
+      ("--version", ("Mend, release 1: jax-BASE+mend.1 for BASE 0.5.3, ",))):
+    with pytest.raises(SystemExit) as stopped:
+      cli.main([option])
+    out = capsys.readouterr().out
+    assert stopped.value.code == 0 and all(part in out for part in parts)
+
+
+def test_defaults_are_shown_and_options_are_not_guessed(capsys):
+  with pytest.raises(SystemExit):
+    cli.main(["test", "--help"])
+  out = " ".join(capsys.readouterr().out.split())
+  assert "seconds for one test of theirs (default: 120.0)" in out
+  with pytest.raises(SystemExit):
+    cli.main(["build", "--out=x"])
+  assert "--out=x" in capsys.readouterr().err
+  with pytest.raises(SystemExit):
+    cli.main(["biuld"])
+  assert "there is no 'biuld'; did you mean build?" in capsys.readouterr().err
+
+
+def test_what_patches_need_comes_with_them(capsys):
+  (chosen,) = [p for p in patches.load() if p.id == "fork/identity"]
+  other = next(p for p in patches.load() if p.depends)
+  found = patches.select(patches.load(), [other.id])
+  assert {p.id for p in found} > set(other.depends)
+  assert "With what they need: " in capsys.readouterr().out
+  assert patches.select(patches.load(), ["fork/identity"]) == (chosen,)
+  assert not capsys.readouterr().out
+
+
+def test_a_command_ends_in_one_line(monkeypatch, capsys):
+  assert cli.main(["status"]) == 0
+  assert capsys.readouterr().out.splitlines()[-1].startswith("OK: ")
+  assert cli.main(["status", "--json"]) == 0
+  said = capsys.readouterr()
+  assert json.loads(said.out) and said.err.startswith("OK: ")
+  verdict = report.Verdict("it is bad.", "mend it")
+  monkeypatch.setattr(cli.checking, "check", lambda *a: verdict)
+  assert cli.main(["check"]) == 1
+  assert capsys.readouterr().out == "FAILED: it is bad. Next: mend it\n"
+
+  def stop(*_):
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(cli.checking, "check", stop)
+  assert cli.main(["check"]) == 130
+  assert capsys.readouterr().err.startswith("FAILED: stopped.")
+
+
+def test_a_termination_is_a_stop_that_clears_up(tmp_path):
+  code = ("import sys, time; sys.path.insert(0, sys.argv[1])\n"
+          "from mend import cli\nfrom mend.ground import cache\n"
+          "def wait(*_):\n"
+          "  with cache.scratch():\n"
+          "    print('ready', flush=True)\n    time.sleep(60)\n"
+          "cli.checking.check = wait\nsys.exit(cli.main(['check']))\n")
+  child = subprocess.Popen(
+      [sys.executable, "-B", "-c", code, str(ROOT / "build")],
+      env={**os.environ, "MEND_CACHE": str(tmp_path)}, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  assert child.stdout.readline() == "ready\n"
+  assert list((tmp_path / "scratch").iterdir())
+  child.terminate()
+  _, said = child.communicate(timeout=60)
+  assert child.returncode == 130 and said.startswith("FAILED: stopped.")
+  assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_one_base():

@@ -9,18 +9,18 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "build"))
 
-from mend import bases
+from mend.releases import bases
 
 PATCH = """
-id = "greeting"
+id = "greet/greeting"
 title = "[greet] Say hello politely"
 why = "A user sees a rude greeting."
 bases = ">=1.0"
 issues = ["toy#1"]
 upstream = { status = "not-sent", pr = "", landed_in = "" }
 modules = ["jax/_src/polite.py"]
-tests = ["tests/greeting_test.py"]
-reproductions = ["reproductions/greeting.py"]
+tests = ["tests/greet/greeting_test.py"]
+reproductions = ["reproductions/greet/greeting.py"]
 changelog = "Bug fixes: `greet` is polite."
 
 [[red]]
@@ -38,6 +38,14 @@ op = "replace_body"
 in = "Greeter.greet"
 takes = ["self", "name"]
 code = "return polite.greeting(name)"
+"""
+FAMILIES = """
+[greet]
+summary = "politeness"
+pages = ["docs/greet.md"]
+prefix = "polite_"
+package = "jax/_src/greeting"
+outside = ["jax/_src/polite.py"]
 """
 GREET = '''
 """A module of the invented base: it says héllo."""
@@ -85,12 +93,15 @@ def base():
 def project(tmp_path):
   """A project folder with one patch."""
   root = tmp_path / "project"
-  write(root / "patches" / "series", "greeting  # the only one\n")
-  write(root / "patches" / "greeting.toml", PATCH)
+  write(root / "patches" / "families.toml", FAMILIES)
+  write(root / "patches" / "series", "greet/greeting  # the only one\n")
+  write(root / "patches" / "greet" / "greeting.toml", PATCH)
+  write(root / "jax" / "_src" / "greeting" / "__init__.py",
+        '"""What is said to whom."""\n')
   write(root / "jax" / "_src" / "polite.py",
         'def greeting(name):\n  return f"Hello, {name}"\n')
-  write(root / "tests" / "greeting_test.py", "")
-  write(root / "reproductions" / "greeting.py", REPRODUCTION)
+  write(root / "tests" / "greet" / "greeting_test.py", "")
+  write(root / "reproductions" / "greet" / "greeting.py", REPRODUCTION)
   return root
 
 

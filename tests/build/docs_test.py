@@ -1,8 +1,14 @@
-"""The generated parts of the documents."""
+"""The documents: their generated parts, programs, pictures and links."""
 
-from conftest import PATCH, write
-from mend import docs, patches
-from mend.errors import MendError
+import re
+import runpy
+
+from conftest import PATCH, ROOT, write
+from mend.editing import families, patches
+from mend.ground import pages
+from mend.ground.errors import MendError
+from mend.house import docs
+from mend.releases import bases
 import pytest
 
 MARKED = ("before\n<!-- {0}: written by build.py docs -->\nold\n"
@@ -10,15 +16,15 @@ MARKED = ("before\n<!-- {0}: written by build.py docs -->\nold\n"
 
 
 def test_only_the_text_between_the_markers_changes():
-  text = docs.replace_between(MARKED.format("x"), "x", "new\n")
+  text = pages.replace_between(MARKED.format("x"), "x", "new\n")
   assert text == MARKED.format("x").replace("old", "new")
-  assert docs.replace_between(text, "x", "new") == text
+  assert pages.replace_between(text, "x", "new") == text
   with pytest.raises(MendError, match="not there once"):
-    docs.replace_between("nothing", "x", "new")
+    pages.replace_between("nothing", "x", "new")
 
 
 def test_the_change_log_groups_bullets_by_kind(project):
-  path = project / "patches" / "greeting.toml"
+  path = project / "patches" / "greet" / "greeting.toml"
   text = PATCH.replace('bases = ">=1.0"', 'bases = ">=0.5"')
   write(path, text)
   log = docs.changelog(patches.load(project))
@@ -32,12 +38,59 @@ def test_the_change_log_groups_bullets_by_kind(project):
 
 
 def test_stale_documents_are_found(project):
-  write(project / "README.md", "greet() is polite.\n")
+  write(project / "docs" / "reports.md", "greet() is polite.\n")
+  write(project / "README.md", "politeness\n")
   write(project / "CHANGELOG.md", MARKED.format("changes"))
   assert len(docs.stale(project)) == 1
-  write(project / "README.md", "")
+  write(project / "docs" / "reports.md", "")
   log = docs.changelog(patches.load(project))
   write(project / "CHANGELOG.md",
-        docs.replace_between(MARKED.format("changes"), "changes", log))
+        pages.replace_between(MARKED.format("changes"), "changes", log))
   (problem,) = docs.stale(project)
-  assert "README.md's table lacks" in problem
+  assert "docs/reports.md lacks" in problem
+  write(project / "docs" / "reports.md", "greet() is polite.\n")
+  write(project / "README.md", "")
+  (problem,) = docs.stale(project)
+  assert "README.md's table lacks 'politeness'" in problem
+
+
+def test_reports_are_grouped_by_family(project):
+  known = families.load(project)
+  rows = {"greet": [["toy#1", "greet() is polite.", "fixed"],
+                    ["toy#2", "part() is polite.", "works"]]}
+  chosen = [bases.Base("1.0", "0" * 64, ">=3.10", ())]
+  page = docs.report_tables(rows, chosen, known)
+  assert page.startswith("## greet\n\nPoliteness: [greet.md](greet.md).\n")
+  assert page.count("toy#") == 2
+  (line,) = docs.summary(rows, chosen, known).splitlines()[2:]
+  assert line.split() == [
+      "|", "[greet](docs/greet.md)", "|", "politeness", "|", "1", "|"]
+
+
+def test_the_readme_begins_with_a_program_that_is_tested():
+  readme = (ROOT / "README.md").read_text(encoding="utf-8")
+  program = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+  assert program.count("\n") == 8
+  tests = ROOT / "tests" / "varying" / "loops_test.py"
+  assert f"PROGRAM = '''\\\n{program}'''\n" in tests.read_text("utf-8")
+
+
+def test_the_readme_has_a_line_for_each_base():
+  readme = (ROOT / "README.md").read_text(encoding="utf-8")
+  for base in bases.all_bases():
+    assert readme.count(f"MEND_BASE={base.version} pip install .") == 1
+
+
+def test_the_picture_is_as_it_is_drawn():
+  drawn = runpy.run_path(str(ROOT / "docs" / "draw.py"))["picture"]()
+  assert (ROOT / "docs" / "types.svg").read_text(encoding="utf-8") == drawn
+
+
+def test_links_between_pages_lead_somewhere():
+  count = 0
+  for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):
+    for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]*)?\)",
+                           page.read_text(encoding="utf-8")):
+      assert (page.parent / link).exists(), f"{page.name}: {link}"
+      count += 1
+  assert count > 20

@@ -2,8 +2,8 @@
 
 import textwrap
 
-from mend import edits, splice, syntax
-from mend.edit import NEEDS, Edit
+from mend.editing import edits, splice, syntax
+from mend.editing.edit import NEEDS, Edit
 import pytest
 
 SOURCE = '''\

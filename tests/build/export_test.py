@@ -5,22 +5,24 @@ import shutil
 import subprocess
 import sys
 
-from conftest import PATCH, write
-from mend import (bases, candidates, checkout, export, patches, starlark,
-                  tree)
-from mend.errors import MendError
+from conftest import FAMILIES, PATCH, write
+from mend.editing import patches
+from mend.ground.errors import MendError
+from mend.releases import bases
+from mend.trees import checkout, export, onto, starlark, tree
+from mend.upkeep import candidates
 import pytest
 
 SECOND = """
-id = "fork"
+id = "greet/fork"
 title = "[mend] Say which fork this is"
 why = "A bug report must say so."
 bases = ">=1.0"
 issues = []
 upstream = { status = "fork-only", pr = "", landed_in = "" }
 modules = []
-tests = ["tests/fork_test.py"]
-test_helpers = ["tests/testing.py"]
+tests = ["tests/greet/fork_test.py"]
+test_helpers = ["tests/greet/testing/shared.py"]
 changelog = "New features: it says so."
 
 [[edit]]
@@ -73,11 +75,12 @@ def snapshot(folder):
 
 @pytest.fixture
 def series(project):
-  write(project / "patches" / "series", "fork\ngreeting\n")
-  write(project / "patches" / "fork.toml", SECOND)
-  write(project / "tests" / "fork_test.py", "FORK = 1\n")
-  write(project / "tests" / "testing.py", "SHARED = 1\n")
-  write(project / "tests" / "greeting_test.py", "GREETING = 1\n")
+  write(project / "patches" / "series", "greet/fork\ngreet/greeting\n")
+  write(project / "patches" / "greet" / "fork.toml", SECOND)
+  tests = project / "tests" / "greet"
+  write(tests / "fork_test.py", "from greet.testing.shared import SHARED\n")
+  write(tests / "testing" / "shared.py", "SHARED = 1\n")
+  write(tests / "greeting_test.py", "GREETING = 1\n")
   return patches.load(project)
 
 
@@ -104,7 +107,8 @@ def am(clone, folder):
       *(str(p) for p in sorted(folder.glob("*.patch"))))
 
 
-@pytest.mark.parametrize("names", [("fork", "greeting"), ("greeting",)])
+@pytest.mark.parametrize("names", [
+    ("greet/fork", "greet/greeting"), ("greet/greeting",)])
 def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
                                        project, tmp_path):
   chosen = patches.select(series, names)
@@ -113,10 +117,11 @@ def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
   exported(chosen, base, upstream, tmp_path / "out", clone, project)
   am(other, tmp_path / "out")
   result = tree.mended(chosen, base, upstream, project, clone)
-  tree.write_onto(result, upstream, clone, sys.executable)
+  onto.write_onto(result, upstream, clone, sys.executable)
   assert snapshot(other) == snapshot(clone)
-  assert "tests/greeting_test.py" in snapshot(other)
-  assert ("tests/testing.py" in snapshot(other)) == ("fork" in names)
+  assert "tests/polite_greeting_test.py" in snapshot(other)
+  assert ("tests/polite_shared_testing.py" in snapshot(other)) == (
+      "greet/fork" in names)
   assert not git(other, "status", "--porcelain")
 
 
@@ -132,7 +137,7 @@ def test_without_a_checkout_it_fits_the_source_distribution(
   target = tmp_path / "target"
   shutil.copytree(upstream, target)
   result = tree.mended(series, base, upstream, project, target)
-  tree.write_onto(result, upstream, target, sys.executable)
+  onto.write_onto(result, upstream, target, sys.executable)
   assert snapshot(other) == snapshot(target)
 
 
@@ -146,7 +151,7 @@ def test_one_commit_for_each_patch_and_the_fork_last(
   assert tree.MANIFEST not in first and tree.MANIFEST in (
       out / names[1]).read_text(encoding="utf-8")
   for file in ("CHANGELOG.md", "jax/BUILD", "tests/BUILD",
-               "tests/greeting_test.py", "jax/_src/polite.py"):
+               "tests/polite_greeting_test.py", "jax/_src/polite.py"):
     assert f"diff --git a/{file} b/{file}" in first
   assert "vouch" not in first and "be able to answer" in (
       out / export.README).read_text(encoding="utf-8")
@@ -155,19 +160,20 @@ def test_one_commit_for_each_patch_and_the_fork_last(
 def test_the_message(series):
   assert export.message(series[1]) == (
       "[greet] Say hello politely\n\nA user sees a rude greeting.\n\n"
-      "Regression test: tests/greeting_test.py\n\nSee toy#1\n")
+      "Regression test: tests/polite_greeting_test.py\n\nSee toy#1\n")
   text = PATCH.replace("toy#1", "jax#28193")
   assert "Fixes #28193" in export.message(
-      patches.load_patch(_with(text), "greeting"))
+      patches.load_patch(_with(text), "greet/greeting"))
 
 
 def _with(text):
   import tempfile
   root = pathlib.Path(tempfile.mkdtemp())
-  for file in ("jax/_src/polite.py", "tests/greeting_test.py",
-               "reproductions/greeting.py"):
+  for file in ("jax/_src/polite.py", "tests/greet/greeting_test.py",
+               "reproductions/greet/greeting.py"):
     write(root / file, "")
-  write(root / "patches" / "greeting.toml", text)
+  write(root / "patches" / "families.toml", FAMILIES)
+  write(root / "patches" / "greet" / "greeting.toml", text)
   return root
 
 
@@ -292,10 +298,11 @@ def test_bazel_targets_get_the_new_files(series, base, upstream, clone,
   assert sum(t.holds("_src/polite.py") for t in found.values()) == 1
   assert "_src/zebra.py" in result.files["jax/BUILD"]
   names = [t.name for t in starlark.targets(result.files["tests/BUILD"])]
-  assert names == ["old_test", "fork_test", "greeting_test"]
+  assert names == ["old_test", "polite_fork_test", "polite_greeting_test"]
   text = result.files["tests/BUILD"]
-  assert 'srcs = ["fork_test.py", "testing.py"]' in text
-  assert text.count('main = "fork_test.py"') == text.count("main = ") == 1
+  assert ('srcs = ["polite_fork_test.py", "polite_shared_testing.py"]'
+          in text)
+  assert text.count('main = "polite_fork') == text.count("main = ") == 1
 
 
 @pytest.mark.parametrize("before,after", [

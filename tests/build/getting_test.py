@@ -1,5 +1,6 @@
 """Downloads, caches, interpreters and private environments."""
 
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -7,8 +8,14 @@ import sys
 import tarfile
 
 from conftest import ROOT, write
-from mend import bases, cache, envs, interpreters, source
-from mend.errors import MendError
+from mend import cli
+from mend.editing import patches
+from mend.ground import cache
+from mend.ground.errors import MendError
+from mend.house import checking
+from mend.proof import building, envs, jobs, judging, testing
+from mend.releases import bases, interpreters, source
+from mend.trees import wheel
 import pytest
 
 
@@ -79,6 +86,57 @@ def test_a_source_is_unpacked_whole(tmp_path, base, monkeypatch):
   found = source.pristine(base)
   assert (found / "jax" / "version.py").is_file()
   assert source.pristine(base) == found
+  for damage in (lambda: (found / "jax" / "version.py").write_text("# other"),
+                 lambda: (found / "jax" / "version.py").unlink(),
+                 lambda: write(found / "jax" / "more.py", "")):
+    damage()
+    source._pristine.cache_clear()
+    assert not cache.intact(found)
+    assert source.pristine(base) == found and cache.intact(found)
+    assert (found / "jax" / "version.py").read_text() == ""
+    assert not (found / "jax" / "more.py").exists()
+
+
+def test_a_damaged_wheel_is_made_again(tmp_path):
+  made = []
+
+  def make(folder):
+    made.append(write(folder / "x.whl", "whole"))
+
+  for content in ("whole", "damaged", ""):
+    path = wheel._cached(tmp_path / "x", "x", make)
+    assert path.read_text() == "whole"
+    path.write_text(content)
+  wheel._cached(tmp_path / "x", "x", make)
+  assert len(made) == 3  # made once, found damaged twice
+
+
+def test_what_a_killed_run_left_is_cleared_away(tmp_path):
+  dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
+                        capture_output=True, text=True, check=True)
+  left = tmp_path / (cache._mark(int(dead.stdout)) + "abc")
+  alive = tmp_path / (cache._mark(os.getpid()) + "abc")
+  others = tmp_path / ".mend-a1b2c3-1-abc"
+  old = tmp_path / ".mend-a1b2c4-1-abc"
+  for folder in (left, alive, others, old):
+    write(folder / "deep" / "file", "")
+  os.utime(old, (1, 1))
+  with cache.scratch(tmp_path) as made:
+    assert made.is_dir() and not left.exists() and not old.exists()
+    assert alive.is_dir() and others.is_dir()
+  assert not made.exists()
+
+
+def test_a_wheel_of_other_content_is_kept(tmp_path, capsys):
+  first = write(tmp_path / "a" / "x.whl", "one")
+  second = write(tmp_path / "b" / "x.whl", "two")
+  dist = tmp_path / "dist"
+  assert building.deliver(first, dist).read_text() == "one"
+  assert building.deliver(first, dist).read_text() == "one"
+  assert not capsys.readouterr().out
+  assert building.deliver(second, dist).read_text() == "two"
+  (kept,) = dist.glob("replaced/*/x.whl")
+  assert kept.read_text() == "one" and str(kept) in capsys.readouterr().out
 
 
 def test_what_is_not_whole_is_not_kept(tmp_path):
@@ -124,7 +182,7 @@ def test_a_shim_that_fails_is_no_interpreter(tmp_path, base, monkeypatch):
   try:
     assert interpreters.found() == (("3.99.1", odd),)
     assert interpreters.for_base(base) == odd
-    words = r"needs Python 3\.12.*3\.99\.1"
+    words = r"needs Python >=3\.10, and --python_version=3\.12.*3\.99\.1"
     with pytest.raises(MendError, match=words) as error:
       interpreters.for_base(base, "3.12")
     assert "MEND_PYTHONS" in str(error.value)
@@ -143,6 +201,47 @@ def test_lowest_and_wanted_interpreters(base, monkeypatch):
     interpreters.for_base(base, "3.1")
 
 
+def test_the_bases_that_this_machine_can_run(base, monkeypatch):
+  later = dataclasses.replace(base, version="2.0", python=">=3.12")
+  monkeypatch.setattr(interpreters, "found", lambda: (
+      ("3.11.7", "eleven"), ("3.10.2", "ten")))
+  assert interpreters.split([base, later]) == ([base], [later])
+  assert interpreters.split([base, later], "3.9") == ([], [base, later])
+  assert interpreters.newer(base) == ("3.11.7", "eleven")
+  assert interpreters.newer(later) is None
+  monkeypatch.setattr(interpreters, "found", lambda: (
+      ("3.10.9", "nine"), ("3.10.2", "ten")))
+  assert interpreters.newer(base) is None
+
+
+def test_bases_without_a_python_are_left_out_aloud(base, monkeypatch, capsys):
+  later = dataclasses.replace(base, version="2.0", python=">=3.99")
+  monkeypatch.setattr(bases, "all_bases", lambda: (base, later))
+  ran = []
+  monkeypatch.setattr(jobs, "for_base", lambda series, b, *a: ran.append(b)
+                      or [])
+  monkeypatch.setattr(patches, "load", lambda: ())
+  monkeypatch.setattr(testing, "_tool_tests", lambda names: [])
+  monkeypatch.setattr(checking, "project_checks", lambda b: judging.Tally(3))
+  assert cli.main(["test"]) == 0
+  out = capsys.readouterr().out
+  assert ran == [base] and out.count("Left out: 2.0. jax 2.0 needs") == 2
+  assert out.count("To add them: install such a Python") == 2
+  for strict in ("--base=all", "--base=2.0"):
+    assert cli.main(["test", strict]) == 2
+    assert "jax 2.0 needs Python >=3.99" in capsys.readouterr().err
+  assert ran == [base]
+
+
+@pytest.mark.parametrize("disguise,is_one", [
+    ("pass", True), ("sys.implementation.name = 'pypy'", False),
+    ("sysconfig.get_config_var = lambda name: 1", False)])
+def test_other_pythons_are_not_taken_for_cpython(tmp_path, disguise, is_one):
+  code = f"import sys, sysconfig; {disguise}; exec(sys.argv[-1])"
+  path = shim(tmp_path, f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+  assert bool(interpreters.version_of(path)) == is_one
+
+
 def command(*args, **env):
   return subprocess.run(
       [sys.executable, str(ROOT / "build" / "build.py"), *args],
@@ -159,7 +258,8 @@ def tool_cache() -> str:
     (["build", "--base=9.9"], "9.9 is not a base"),
     (["build", "--wheels=jaxlib"], "--wheels=jaxlib is not built here"),
     (["build", "--output_path=/dev/null/x"], "can't be written"),
-    (["build", "--python_version=2.7"], "needs Python 2.7"),
+    (["build", "--python_version=2.7"], "--python_version=2.7 was given"),
+    (["test", "--base=all", "--python_version=2.7"], "jax 0.5.3 needs"),
     (["build", "--patches=nothing"], "no patch 'nothing'"),
     (["apply"], "needs one of --output_path"),
     (["apply", "--output_path=build"], "not empty"),
@@ -169,12 +269,12 @@ def tool_cache() -> str:
 def test_the_command_says_what_is_wrong(args, words):
   done = command(*args, MEND_CACHE=tool_cache())
   assert done.returncode == 2
-  assert words in done.stderr and "\nNext: " in done.stderr
+  assert words in done.stderr and " Next: " in done.stderr
   assert "Traceback" not in done.stderr
 
 
 def test_an_old_python_is_told_so(monkeypatch):
-  from mend import bootstrap
+  from mend.ground import bootstrap
   monkeypatch.setattr(sys, "version_info", (3, 9, 0))
   with pytest.raises(SystemExit, match="3.10 is the oldest"):
     bootstrap.ensure("build.py")

@@ -1,14 +1,18 @@
 """The project's own rules: sizes, originality, packaging."""
 
 import ast
-import pathlib
 import tarfile
 
 from conftest import ROOT, write
-from mend import backend, originality, patches, report
+from mend.ground import report
+from mend.house import originality
+from mend.trees import backend
 import pytest
 
-TOOLS = sorted((ROOT / "build").rglob("*.py"))
+MEND = ROOT / "build" / "mend"
+# Each stands on those before it.
+STEPS = ("ground", "releases", "editing", "trees", "proof", "house", "upkeep")
+TOOLS = sorted(p for f in ("build", "live") for p in (ROOT / f).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", TOOLS, ids=lambda p: p.name)
@@ -20,43 +24,50 @@ def test_tools_stay_small(path):
       assert node.end_lineno - node.lineno < 40, node.name
 
 
-def test_every_module_ships_with_a_patch():
-  named = {m for p in patches.load() for m in p.modules}
-  there = {str(p.relative_to(ROOT)) for p in (ROOT / "jax").rglob("*.py")}
-  assert there and named == there
-  assert "jax/__init__.py" not in there
-
-
-def test_every_test_and_reproduction_belongs_to_a_patch():
-  series = patches.load()
-  tests = {t for p in series for t in (
-      *p.tests, *p.unit_tests, *p.test_helpers)}
-  assert tests == {f"tests/{p.name}" for p in (ROOT / "tests").glob("*.py")}
-  items = {r for p in series for r in p.reproductions}
-  assert items == {f"reproductions/{p.name}"
-                   for p in (ROOT / "reproductions").glob("*.py")}
-
-
-def shared_modules(path):
-  """The modules beside a test that it imports, and those that they import."""
-  names = set()
-  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-    if isinstance(node, ast.ImportFrom):
-      names.add(node.module)
+def imported(tree):
+  """The modules of the tool that a module's syntax tree imports, by name."""
+  for node in ast.walk(tree):
+    if isinstance(node, ast.ImportFrom) and node.module.startswith("mend"):
+      for alias in node.names:
+        path = [*node.module.split("."), alias.name][1:]
+        if MEND.joinpath(*path).is_dir() or (
+            MEND.joinpath(*path).with_suffix(".py").is_file()):
+          yield ".".join(path)
+        else:
+          yield ".".join(path[:-1])
     elif isinstance(node, ast.Import):
-      names |= {alias.name for alias in node.names}
-  found = {n for n in names if n and (path.parent / f"{n}.py").is_file()}
-  return found.union(*(shared_modules(path.parent / f"{n}.py") for n in found))
+      yield from (a.name for a in node.names if a.name.startswith("mend"))
 
 
-def test_each_patch_names_what_its_tests_share():
-  looked_at = 0
-  for patch in patches.load():
-    imported = set().union(*(
-        shared_modules(ROOT / t) for t in (*patch.tests, *patch.unit_tests)))
-    assert imported == {pathlib.Path(h).stem for h in patch.test_helpers}
-    looked_at += len(imported)
-  assert looked_at
+def test_imports_of_the_tool_run_one_way():
+  order = [*STEPS, "cli"]
+  assert sorted(STEPS) == sorted(
+      p.parent.name for p in MEND.glob("*/__init__.py"))
+  assert [p.name for p in MEND.glob("*.py") if p.stem != "__init__"] == [
+      "cli.py"]
+  arrows = {}
+  for path in sorted(MEND.rglob("*.py")):
+    here = ".".join(path.relative_to(MEND).with_suffix("").parts)
+    names = set(imported(ast.parse(path.read_text(encoding="utf-8"))))
+    for name in names:
+      assert order.index(name.split(".")[0]) <= order.index(
+          here.split(".")[0]), f"{here} imports {name}, which is above it"
+    arrows[here] = names
+  assert sum(map(len, arrows.values())) > 100
+  while arrows:  # within a package too, nothing goes in a circle
+    free = [n for n, names in arrows.items() if not names & arrows.keys()]
+    assert free, f"these import each other: {sorted(arrows)}"
+    arrows = {n: a for n, a in arrows.items() if n not in free}
+
+
+def test_every_module_of_the_tool_is_on_the_drawing():
+  page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+  rows = {line.split("|")[1].strip(" `"): line for line in page.splitlines()
+          if line.startswith("| `")}
+  assert list(rows) == [*STEPS, "cli"][::-1]
+  for path in MEND.glob("*/*.py"):
+    if path.stem != "__init__":
+      assert f"`{path.stem}`" in rows[path.parent.name], path
 
 
 LONG = ["x = some_function_of(one, two, three)",
@@ -78,6 +89,19 @@ def test_three_shared_lines_in_a_row_are_a_copy(tmp_path):
   assert hits(text, text, tmp_path) == 3
   indented = "def f():\n  " + "\n  pass\n  ".join(LONG) + "\n"
   assert hits(indented, text, tmp_path) == 3
+
+
+def test_two_shared_lines_of_a_checkout_are_a_copy_unless_they_are_idiom(
+    tmp_path):
+  text = "\n".join(LONG[:2]) + "\n"
+  write(tmp_path / "ours" / "b.py", text)
+  for count, longest in ((originality.IDIOM, 2), (originality.IDIOM + 1, 0)):
+    for n in range(count):
+      write(tmp_path / "theirs" / "tests" / f"t{n}_test.py", text)
+    known, files, lines = originality.lines_of_substance([tmp_path / "theirs"])
+    assert (files, lines) == (count, 2 * count)
+    found, *_ = originality.compare(tmp_path / "ours", known)
+    assert max([h.run for h in found], default=0) == longest
 
 
 def test_broken_runs_imports_and_licences_are_none(tmp_path):

@@ -1,20 +1,20 @@
 """What is refused as a patch, and by which words."""
 
 from conftest import PATCH, write
-from mend import patches
-from mend.errors import MendError
+from mend.editing import patches
+from mend.ground.errors import MendError
 import pytest
 
 
 def test_a_good_patch_is_read(project, base):
   (patch,) = patches.load(project)
-  assert patch.id == "greeting"
+  assert patch.id == "greet/greeting"
   assert [e.op for e in patch.edits_for(base)] == ["add_import", "replace_body"]
   assert patch.red[0].reason == "rude"
 
 
 @pytest.mark.parametrize("old, new, words", [
-    ('id = "greeting"', 'id = "other"', "its id is 'other'"),
+    ('id = "greet/greeting"', 'id = "other"', "its id is 'other'"),
     ('title = "[greet] Say hello politely"', "", "missing key title"),
     ('[[red]]', 'colour = 1\n[[red]]', "unknown key colour"),
     ('op = "add_import"', 'op = "guess"', "unknown op 'guess'"),
@@ -25,17 +25,46 @@ def test_a_good_patch_is_read(project, base):
     ('"not-sent"', '"maybe"', "upstream.status is 'maybe'"),
     ('reason = "rude"', 'reason = "("', "no regular expression"),
     ('"jax/_src/polite.py"', '"jax/_src/gone.py"', "gone.py, which does not"),
-    ('"tests/greeting_test.py"', '"tests/gone.py"', "gone.py, which does not"),
+    ('"tests/greet/greeting_test.py"', '"tests/greet/gone.py"',
+     "gone.py, which does not"),
     ('code = "from jax._src import polite"',
      'code = """a\nb\nc\nd\ne\nf"""', "6 lines, at most 5"),
-    ('id = "greeting"', 'id = ', "no valid TOML"),
+    ('"tests/greet/greeting_test.py"', '"jax/_src/polite.py"',
+     "not in tests/FAMILY"),
+    ('id = "greet/greeting"', 'id = ', "no valid TOML"),
+    ('file = "jax/_src/greet.py"', 'file = "/etc/passwd"',
+     "edit 1: file '/etc/passwd' is no path within the tree"),
+    ('file = "jax/_src/greet.py"', 'file = "jax/../../x.py"', "is no path"),
+    ('file = "jax/_src/greet.py"', 'file = ""', "is no path within"),
+    ('"jax/_src/polite.py"', '"../polite.py"', "is no path within"),
+    ('"tests/greet/greeting_test.py"', '"/tmp/greeting_test.py"', "is no path"),
+    ('"tests/greet/greeting_test.py"', "'C:\\\\a_test.py'", "is no path"),
+    ('"reproductions/greet/greeting.py"', '"reproductions/../../g.py"',
+     "is no path"),
 ])
 def test_a_bad_patch_is_refused(project, old, new, words):
   assert old in PATCH
-  write(project / "patches" / "greeting.toml", PATCH.replace(old, new, 1))
+  write(project / "patches" / "greet" / "greeting.toml",
+        PATCH.replace(old, new, 1))
   with pytest.raises(MendError, match=words) as error:
     patches.load(project)
   assert "greeting" in str(error.value) and "Next: edit" in str(error.value)
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ('bases = ">=1.0"', "bases = 1.0", "bases: wanted text, found a number"),
+    ('tests = ["tests/greet/greeting_test.py"]', 'tests = "x.py"',
+     r"greeting: tests: wanted a list \[...\], found text"),
+    ('code = "from jax._src import polite"', "code = 3",
+     "edit 1: code: wanted text, found a whole number"),
+    ('takes = ["self", "name"]', 'takes = ["self", 1]',
+     "edit 2: takes 2: wanted text, found a whole number"),
+    ('reason = "rude"', 'reason = "rude"\napi_missing = "yes"',
+     "red 1: api_missing: wanted true or false, found text"),
+    ('upstream = { status = "not-sent", pr = "", landed_in = "" }',
+     'upstream = "none"', "upstream: wanted a table, found text")])
+def test_a_value_of_the_wrong_type_is_named(project, old, new, words):
+  test_a_bad_patch_is_refused(project, old, new, words)
 
 
 @pytest.mark.parametrize("extra, words", [
@@ -47,16 +76,16 @@ def test_a_bad_patch_is_refused(project, old, new, words):
 ])
 def test_a_bad_edit_is_refused(project, extra, words):
   text = f'{PATCH}\n[[edit]]\nfile = "jax/_src/greet.py"\n{extra}\n'
-  write(project / "patches" / "greeting.toml", text)
+  write(project / "patches" / "greet" / "greeting.toml", text)
   with pytest.raises(MendError, match=words):
     patches.load(project)
 
 
 def test_series_names_each_patch_once_and_only_what_exists(project):
-  write(project / "patches" / "series", "greeting\ngreeting\n")
+  write(project / "patches" / "series", "greet/greeting\ngreet/greeting\n")
   with pytest.raises(MendError, match="twice"):
     patches.load(project)
-  write(project / "patches" / "series", "absent\n")
+  write(project / "patches" / "series", "greet/absent\n")
   with pytest.raises(MendError, match=r"absent\.toml"):
     patches.load(project)
   (project / "patches" / "series").unlink()
@@ -64,18 +93,18 @@ def test_series_names_each_patch_once_and_only_what_exists(project):
     patches.load(project)
 
 
-def test_dependencies_come_first_and_must_be_chosen(project):
-  text = PATCH.replace('id = "greeting"',
-                       'id = "second"\ndepends = ["greeting"]')
-  write(project / "patches" / "second.toml", text)
-  write(project / "patches" / "series", "second\ngreeting\n")
+def test_dependencies_come_first_and_are_chosen_too(project):
+  text = PATCH.replace('id = "greet/greeting"',
+                       'id = "greet/second"\ndepends = ["greet/greeting"]')
+  write(project / "patches" / "greet" / "second.toml", text)
+  write(project / "patches" / "series", "greet/second\ngreet/greeting\n")
   with pytest.raises(MendError, match="does not stand before"):
     patches.load(project)
-  write(project / "patches" / "series", "greeting\nsecond\n")
+  write(project / "patches" / "series", "greet/greeting\ngreet/second\n")
   series = patches.load(project)
-  with pytest.raises(MendError, match="depends on greeting"):
-    patches.select(series, ["second"])
+  assert [p.id for p in patches.select(series, ["greet/second"])] == [
+      "greet/greeting", "greet/second"]
   with pytest.raises(MendError, match="no patch 'third'"):
     patches.select(series, ["third"])
-  assert [p.id for p in patches.select(series, ["second", "greeting"])] == [
-      "greeting", "second"]
+  chosen = patches.select(series, ["greet/second", "greet/greeting"])
+  assert [p.id for p in chosen] == ["greet/greeting", "greet/second"]

@@ -1,8 +1,8 @@
 """Does a source have an edit's code? By its tree, not by its text."""
 
 from edits_test import SOURCE, done, make
-from mend import edits, presence, syntax
-from mend.edit import NEEDS
+from mend.editing import edits, presence, syntax
+from mend.editing.edit import NEEDS
 import pytest
 
 EDITS = [

@@ -12,8 +12,11 @@ import sys
 import zipfile
 
 from conftest import ROOT
-from mend import (bases, bootstrap, cli, envs, interpreters, sides, source,
-                  tree, wheel)
+from mend import cli
+from mend.ground import bootstrap
+from mend.proof import envs, sides
+from mend.releases import bases, interpreters, source
+from mend.trees import tree, wheel
 import pytest
 
 OUTER = bootstrap.cache_root()  # before a test gets a cache of its own
@@ -117,7 +120,7 @@ def test_the_manifest_is_what_status_says(kept_cache, capsys):
 
 def test_pip_is_content_with_the_wheel(kept_cache):
   python = interpreters.for_base(BASE, lowest=True)
-  made = sides.of(BASE, python=python)
+  made = sides.build_sides(BASE, python=python)
   deps = envs.python_of(envs.dependencies(BASE, python))
   done = subprocess.run(
       [deps, "-m", "pip", "--python", made.mended, "check"],

@@ -9,12 +9,16 @@ import threading
 import time
 
 from conftest import PATCH, REPRODUCTION, write
-from mend import (bases, docs, jobs, patches, pytest_run, reproduce, sides,
-                  testing, upstream, verdicts)
-from mend.errors import MendError
-from mend.pytest_run import Outcome
+from mend.editing import patches
+from mend.ground import pages
+from mend.ground.errors import MendError
+from mend.proof import (clients, forks, jobs, judging, pytest_run, reasons,
+                        reproduce, sides, upstream, verdicts)
+from mend.proof.pytest_run import Outcome
+from mend.releases import bases
 import pytest
 
+RUDE = Outcome("failed", "AssertionError: a rude greeting")
 TESTS = """
 import os, time, unittest
 
@@ -28,12 +32,26 @@ class T(unittest.TestCase):
 """
 
 
-def run(path, limit=2.0):
-  return pytest_run.run_file(sys.executable, path, limit=limit, env={})
+def run(path, server=None, limit=2.0):
+  return pytest_run.run_file(sys.executable, path, limit=limit, env={},
+                             server=server)
 
 
-def test_a_crash_and_a_hang_cost_one_test_each(tmp_path):
-  out = run(write(tmp_path / "some_test.py", TESTS))
+@pytest.fixture(params=["forked", "own process"])
+def server(request):
+  """A server with pytest imported, or None for a process of its own."""
+  if request.param != "forked":
+    yield None
+    return
+  with forks.Servers(["pytest"], {}) as servers:
+    made = servers.of(sys.executable)
+    if made is None:
+      pytest.skip("nothing is forked on this system")
+    yield made
+
+
+def test_a_crash_and_a_hang_cost_one_test_each(tmp_path, server):
+  out = run(write(tmp_path / "some_test.py", TESTS), server)
   assert {k.split("_")[1]: v.status for k, v in out.items()} == {
       "a": "passed", "b": "failed", "c": "failed", "d": "skipped",
       "e": "failed", "f": "passed"}
@@ -42,69 +60,54 @@ def test_a_crash_and_a_hang_cost_one_test_each(tmp_path):
   assert "no end within 2 s" in out["T.test_e_hang"].text
 
 
-def test_a_file_that_does_not_import_is_a_failure(tmp_path):
-  out = run(write(tmp_path / "some_test.py", "import nothing_of_this_name\n"))
+def test_a_file_that_does_not_import_is_a_failure(tmp_path, server):
+  out = run(write(tmp_path / "some_test.py", "import nothing_of_this_name\n"),
+            server)
   assert "nothing_of_this_name" in out[pytest_run.COLLECTING].text
-  out = run(write(tmp_path / "other_test.py", "import os; os._exit(9)\n"))
+  out = run(write(tmp_path / "other_test.py", "import os; os._exit(9)\n"),
+            server)
   assert "died (exit 9)" in out[pytest_run.COLLECTING].text
+
+
+def test_a_folder_names_its_files_and_goes_on_past_one(tmp_path):
+  root = tmp_path / "library"
+  for name in ("one_test", "test_two"):
+    write(root / "tests" / f"{name}.py", "def test_same(): pass\n")
+  write(root / "tests" / "bad_test.py", "import nothing_of_this_name\n")
+  out = pytest_run.run_file(sys.executable, root / "tests", limit=9., env={},
+                            root=root)
+  assert {k: v.status for k, v in out.items()} == {
+      "tests/one_test.py test_same": "passed",
+      "tests/test_two.py test_same": "passed",
+      "(collecting) tests/bad_test.py": "failed"}
+  out = pytest_run.run_file(sys.executable, root / "tests", limit=9., env={},
+                            root=root, only=["tests/test_two.py test_same"])
+  assert "tests/one_test.py test_same" not in out
+  assert out["tests/test_two.py test_same"].status == "passed"
+
+
+def test_libraries_are_pinned_and_have_tests_somewhere(tmp_path):
+  base = bases.all_bases()[-1]
+  found = clients.of_base(base)
+  assert len(found) == 16 and all(c.version for c in found)
+  one, = clients.of_base(base, ["equinox"])
+  write(tmp_path / "equinox" / "tests" / "test_some.py", "")
+  assert clients.tests_of(one, tmp_path) == tmp_path / "equinox" / "tests"
+  with pytest.raises(MendError, match="doesn't know nope"):
+    clients.of_base(base, ["nope"])
+
+
+def test_libraries_without_tests_are_refused(tmp_path):
+  one, = clients.of_base(bases.all_bases()[-1], ["equinox"])
+  write(tmp_path / "equinox" / "README.md", "")
+  with pytest.raises(MendError, match="has no tests in tests/"):
+    clients.tests_of(one, tmp_path)
 
 
 def test_a_file_without_tests_is_a_failure(tmp_path):
   out = run(write(tmp_path / "empty_test.py", ""))
-  assert testing.judge_mended("empty", out, ()).failures == [
+  assert judging.judge_mended("empty", out, ()).failures == [
       "empty: no test ran"]
-
-
-RED = patches.Red(("T.test_red*",), "AssertionError.*rude")
-RUDE = Outcome("failed", "AssertionError: a rude greeting")
-
-
-def pristine(outcomes, *reds):
-  return testing.judge_pristine("toy", outcomes, reds)
-
-
-def test_red_for_the_stated_reason_counts():
-  tally = pristine({"T.test_red_1": RUDE, "T.test_ok": Outcome("passed")}, RED)
-  assert (tally.passed, tally.red, tally.failures) == (2, 1, [])
-
-
-@pytest.mark.parametrize("outcome, words", [
-    (Outcome("passed"), "declared red, and is passed"),
-    (Outcome("skipped"), "declared red, and is skipped"),
-    (Outcome("failed", "ValueError: other"), "for another reason"),
-])
-def test_red_that_is_not(outcome, words):
-  (failure,) = pristine({"T.test_red": outcome}, RED).failures
-  assert words in failure
-
-
-def test_a_failure_that_nobody_declared():
-  (failure,) = pristine({"T.test_new": RUDE}, RED).failures
-  assert "no [[red]]" in failure
-
-
-def test_a_missing_name_of_ours_does_not_count():
-  text = "ModuleNotFoundError: No module named 'jax._src.polite'"
-  red = patches.Red(("*",), "polite")
-  (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
-  assert "our own names" in failure
-  red = patches.Red(("*",), "polite", api_missing=True)
-  assert not pristine({"T.t": Outcome("failed", text)}, red).failures
-  text = "AttributeError: 'function' object has no attribute 'lower'"
-  red = patches.Red(("*",), "AttributeError: 'function'.*'lower'")
-  assert not pristine({"T.t": Outcome("failed", text)}, red).failures
-
-
-def test_mended_must_pass_and_must_not_skip_a_regression():
-  tally = testing.judge_mended("toy", {
-      "T.test_red": Outcome("skipped"), "T.test_other": Outcome("skipped"),
-      "T.test_bad": RUDE, "T.test_good": Outcome("passed")}, [RED])
-  assert (tally.passed, tally.skipped, len(tally.failures)) == (1, 1, 2)
-
-
-def test_a_red_pattern_must_match_a_test():
-  tally = testing.judge_mended("toy", {"T.t": Outcome("passed")}, [RED])
-  assert "no such test" in tally.failures[0]
 
 
 def test_the_longest_files_on_mended_begin(base):
@@ -114,6 +117,20 @@ def test_the_longest_files_on_mended_begin(base):
   assert [(j.side, j.file) for j in jobs.longest_first(made)] == [
       ("mended", large), ("mended", small), ("pristine", large),
       ("pristine", small)]
+
+
+def test_a_tenth_on_a_newer_python(base, monkeypatch):
+  job = lambda side: jobs.Job(base, side, sys.executable, "x.py", (RUDE,))
+  monkeypatch.setattr(jobs, "for_base", lambda *a: [
+      job("mended"), job("pristine"), job("mended")])
+  monkeypatch.setattr(jobs.interpreters, "newer", lambda b: ("3.13.1", "p"))
+  made = jobs.on_a_newer_python((), base)
+  assert [(j.side, j.share, j.newer, dict(j.env)) for j in made] == [
+      ("mended", True, "3.13", {"MEND_SHARE": "0/10"}),
+      ("mended", True, "3.13", {"MEND_SHARE": "1/10"})]
+  assert made[0].label == "x.py on mended 1.0, Python 3.13"
+  monkeypatch.setattr(jobs.interpreters, "newer", lambda b: None)
+  assert jobs.on_a_newer_python((), base) == []
 
 
 def test_environments_are_made_while_checks_run():
@@ -152,18 +169,43 @@ def test_upstream_tests_that_are_changed_on_purpose(base, project, capsys):
 [[supersedes]]
 tests = ["x_test.py T.b*"]
 why = "it asks for rudeness"
+reason = "AssertionError: a rude"
 bases = "<2"
 """
-  write(project / "patches" / "greeting.toml", text)
+  write(project / "patches" / "greet" / "greeting.toml", text)
   series = patches.load(project)
   outcomes = {"T.b1": Outcome("passed")}, {"T.b1": RUDE}
   counts = verdicts.compare("x_test.py", base, *outcomes, series)
   assert counts["changed on purpose"] == 1 and not counts["newly failing"]
   assert "it asks for rudeness" in capsys.readouterr().out
+  otherwise = outcomes[0], {"T.b1": Outcome("failed", "KeyError: 'a rude'")}
+  assert verdicts.compare("x_test.py", base, *otherwise,
+                          series)["newly failing"]
   assert verdicts.compare("y_test.py", base, *outcomes, series)["newly failing"]
   newer = dataclasses.replace(base, version="2.0")
   assert verdicts.compare("x_test.py", newer, *outcomes,
                           series)["newly failing"]
+
+
+def test_a_reason_is_the_last_exception_only():
+  text = """\
+Traceback (most recent call last):
+  File "varying/rude.py", line 1, in f
+    raise KeyError("polite")
+KeyError: 'polite'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "polite.py", line 2, in <module>
+    f()
+jax.errors.ShapeError: rude
+  and long
+"""
+  assert reasons.final(text) == "ShapeError: rude\n  and long"
+  assert reasons.states("^ShapeError: rude.*long$", text)
+  assert not reasons.states("polite|varying|KeyError", text)
+  assert reasons.states("died", "the process died (exit -6)")
 
 
 def test_upstream_needs_a_checkout(tmp_path):
@@ -214,7 +256,7 @@ def test_each_patch_takes_another_share(tmp_path, monkeypatch, base, project):
   series = [dataclasses.replace(patch, id=name, upstream_tests=("a_test.py",))
             for name in ("one", "two")]
   monkeypatch.setattr(patches, "load", lambda: series)
-  monkeypatch.setattr(upstream.sides, "of", lambda *a, **k: None)
+  monkeypatch.setattr(upstream.sides, "build_sides", lambda *a, **k: None)
   write(tmp_path / "tests" / "a_test.py", "")
   request = upstream.Request(tmp_path, [], 1., None, True, False, 2)
   assert [(j.label, j.number) for j in upstream._jobs(request, base)] == [
@@ -237,7 +279,7 @@ def test_pristine_runs_once_for_what_fails_with_any_patch(
             for name in ("one", "two")]
   monkeypatch.setattr(patches, "load", lambda: series)
   made = sides.Sides(pathlib.Path("pristine"), pathlib.Path("mended"), tmp_path)
-  monkeypatch.setattr(upstream.sides, "of", lambda *a, **k: made)
+  monkeypatch.setattr(upstream.sides, "build_sides", lambda *a, **k: made)
   runs = []
 
   def run_file(python, path, *, limit, env, only=None):
@@ -272,9 +314,9 @@ def test_files_that_were_not_run_again_keep_their_rows(
   def rows(only, *files, share=1):
     request = upstream.Request(tmp_path, only, 1., None, False, True, share)
     counts = dict.fromkeys(verdicts.KINDS, 1)
-    docs.write_section(upstream.DOCUMENT, "upstream-tests", upstream._section(
+    pages.write_section(page, "upstream-tests", upstream._section(
         base, request, [("all patches", f, counts) for f in files]))
-    text = docs.section(page.read_text(), "## jax 1.0, together")
+    text = pages.section(page.read_text(), "## jax 1.0, together")
     return [row[1] for row in verdicts.rows_of(text)]
 
   assert rows([], "b_test.py", "c_test.py") == ["b_test.py", "c_test.py"]
@@ -315,7 +357,7 @@ def reproduction(body, tmp_path):
   path = write(
       tmp_path / "r.py",
       f'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n  {body}\n')
-  (item,) = reproduce._of_file(path, "greeting")
+  (item,) = reproduce._read_file(path, "greeting")
   return reproduce.run_one(item, sys.executable)
 
 
@@ -325,7 +367,7 @@ def test_reproductions_are_functions_with_a_line(project):
   for bad in (REPRODUCTION.replace('REPORT = "toy#1"', ""),
               REPRODUCTION.replace('"""greet() is polite."""', ""),
               'REPORT = "toy#1"\n'):
-    write(project / "reproductions" / "greeting.py", bad)
+    write(project / "reproductions" / "greet" / "greeting.py", bad)
     with pytest.raises(MendError, match="no reproduction"):
       reproduce.collect(patches.load(project), project)
 
@@ -347,6 +389,53 @@ def test_a_reproduction_that_never_ends(tmp_path, monkeypatch):
   monkeypatch.setattr(reproduce, "TIME_LIMIT", 1)
   outcome = reproduction("import time; time.sleep(60)", tmp_path)
   assert outcome.status == "FAIL" and "no end within 1 s" in outcome.seen
+
+
+def test_a_row_that_cannot_run_is_no_defect(tmp_path):
+  outcome = reproduction("import no_such_package", tmp_path)
+  assert outcome == reproduce.Outcome(
+      "n/a", "can't run here: there is no no_such_package")
+  assert reproduction("import jax.nothing", tmp_path).status == "FAIL"
+
+
+def test_settings_of_the_caller_stay_outside(tmp_path, monkeypatch):
+  monkeypatch.setenv("JAX_ENABLE_X64", "1")
+  outcome = reproduction(
+      "import os; return sorted(k for k in os.environ if k[:4] == 'JAX_')",
+      tmp_path)
+  assert outcome.seen == "['JAX_PLATFORMS']"
+
+
+def test_rows_of_other_releases_are_not_run(tmp_path):
+  path = write(tmp_path / "r.py",
+               'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n')
+  items = [*reproduce._read_file(path, "old", "<0.6"),
+           *reproduce._read_file(path, "new", ">=0.6.0")]
+  for jax, wanted in (("0.5.3+mend.2", ["PASS", "n/a"]),
+                      ("0.7.0", ["n/a", "PASS"])):
+    what = reproduce.Environment(jax, "0.7.0")
+    outcomes = reproduce.run_for(items, sys.executable, what)
+    assert [o.status for o in outcomes] == wanted
+  assert "Mend, on jax 0.5.3" in str(reproduce.Environment("0.5.3+mend.2", ""))
+
+
+def test_a_python_may_be_named_from_here(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert reproduce.found("bin/python") == str(tmp_path / "bin" / "python")
+  assert reproduce.found("python3") == "python3"
+
+
+def test_what_crashed_is_not_remembered(tmp_path, monkeypatch):
+  path = write(tmp_path / "r.py", 'REPORT = "toy#1"\n\ndef seen():\n  '
+               '"Line."\n  import os; os._exit(3)\n')
+  items = reproduce._read_file(path, "greeting")
+  monkeypatch.setenv("MEND_CACHE", str(tmp_path / "cache"))
+  python = pathlib.Path(sys.executable)
+  with reproduce.fork_servers() as servers:
+    (outcome,) = reproduce.remembered(items, python, "toy", servers,
+                                      bases.all_bases()[-1])
+  assert "the process died" in outcome.seen
+  assert not list((tmp_path / "cache").rglob("proofs/*.json"))
 
 
 def test_reproduce_needs_a_python_with_jax(tmp_path):

@@ -1,11 +1,16 @@
 """Applying a series: whole or not at all, once, and only to the right tree."""
 
+import dataclasses
+import os
 import pathlib
+import re
+import shutil
 import sys
 
 from conftest import GREET, PATCH, write
-from mend import drift, patches, tree
-from mend.errors import MendError
+from mend.editing import patches
+from mend.ground.errors import MendError
+from mend.trees import drift, onto, tree
 import pytest
 
 
@@ -20,7 +25,7 @@ def result(project, upstream, base):
 
 
 def add_edits(project, text):
-  write(project / "patches" / "greeting.toml", PATCH + text)
+  write(project / "patches" / "greet" / "greeting.toml", PATCH + text)
   return patches.load(project)
 
 
@@ -33,7 +38,8 @@ def test_the_mended_tree(result, upstream, tmp_path):
   assert '"""Greets somebody."""\n    return polite.greeting(name)\n' in greet
   assert "oi" not in greet and "héllo" in greet
   assert (out / "jax/_src/polite.py").exists()
-  assert 'PATCHES = (\n    "greeting",\n)' in (out / tree.MANIFEST).read_text()
+  manifest = (out / tree.MANIFEST).read_text()
+  assert 'PATCHES = (\n    "greet/greeting",\n)' in manifest
   assert "tag_build = +mend." in (out / "setup.cfg").read_text()
   assert snapshot(upstream) == before
 
@@ -98,7 +104,8 @@ def test_a_place_that_is_not_there(project, upstream, base, edit, words):
       project, f'\n[[edit]]\nfile = "jax/_src/greet.py"\n{edit}\n')
   with pytest.raises(MendError, match=words) as error:
     tree.mended(series, base, upstream, project)
-  for part in ("patch greeting, edit 3", "base 1.0", "greet.py", "Next: "):
+  for part in ("patch greet/greeting, edit 3", "base 1.0", "greet.py",
+               "Next: "):
     assert part in str(error.value)
 
 
@@ -123,12 +130,12 @@ def test_apply_onto_a_tree_once(result, upstream, tmp_path):
     (target / name).parent.mkdir(parents=True, exist_ok=True)
     (target / name).write_bytes(data)
   write(target / "README.md", "a git checkout has more files\n")
-  tree.write_onto(result, upstream, target, sys.executable)
+  onto.write_onto(result, upstream, target, sys.executable)
   once = snapshot(target)
   assert "polite" in (target / "jax/_src/greet.py").read_text(encoding="utf-8")
   assert not (target / "setup.cfg").exists()
   with pytest.raises(MendError, match="already mended"):
-    tree.write_onto(result, upstream, target, sys.executable)
+    onto.write_onto(result, upstream, target, sys.executable)
   assert snapshot(target) == once
 
 
@@ -138,16 +145,99 @@ def test_apply_onto_another_tree_is_refused(result, upstream, tmp_path):
   write(target / "jax/_src/greet.py", GREET + "# changed\n")
   before = snapshot(target)
   with pytest.raises(MendError, match="greet.py differs") as error:
-    tree.write_onto(result, upstream, target, sys.executable)
+    onto.write_onto(result, upstream, target, sys.executable)
   assert "jax-v1.0" in str(error.value)
   with pytest.raises(MendError, match="no jax source tree"):
-    tree.write_onto(result, upstream, tmp_path, sys.executable)
+    onto.write_onto(result, upstream, tmp_path, sys.executable)
   assert snapshot(target) == before
+
+
+@pytest.fixture
+def checkout(upstream, tmp_path):
+  shutil.copytree(upstream, tmp_path / "checkout")
+  return tmp_path / "checkout"
+
+
+@pytest.mark.parametrize("nth", [0, 1, 2])
+def test_a_write_that_fails_puts_all_back(result, upstream, checkout,
+                                          monkeypatch, nth):
+  before, replace, done = snapshot(checkout), os.replace, []
+
+  def full(source, target):
+    if checkout / ".mend-staged" in pathlib.Path(source).parents:
+      done.append(target)
+      if len(done) > nth:
+        raise OSError(28, "No space left on device")
+    replace(source, target)
+
+  monkeypatch.setattr(os, "replace", full)
+  with pytest.raises(MendError, match="No space left.*it is as it was"):
+    onto.write_onto(result, upstream, checkout, sys.executable)
+  assert len(result.files) == 3 and len(done) == nth + 1
+  assert snapshot(checkout) == before
+
+
+def test_a_run_that_was_killed_is_undone_by_the_next(
+    result, upstream, checkout, monkeypatch, capsys):
+  before = snapshot(checkout)
+  with monkeypatch.context() as killed:
+    killed.setattr(onto, "restore", lambda target: None)  # never gets to it
+    replace = os.replace
+
+    def die(source, target):
+      if str(target).endswith(tree.MANIFEST):
+        raise KeyboardInterrupt
+      replace(source, target)
+
+    killed.setattr(os, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+      onto.write_onto(result, upstream, checkout, sys.executable)
+  assert snapshot(checkout) != before
+  onto.restore(checkout)
+  assert snapshot(checkout) == before
+  assert "as it was before" in capsys.readouterr().out
+  onto.write_onto(result, upstream, checkout, sys.executable)
+  assert not list(checkout.glob(".mend*"))
+
+
+@pytest.mark.parametrize("linked", ["jax/_src", "jax/_src/greet.py"])
+def test_a_link_that_leads_out_is_not_followed(
+    result, upstream, checkout, tmp_path, linked):
+  outside = tmp_path / "outside"
+  (checkout / linked).rename(outside)
+  (checkout / linked).symlink_to(outside)
+  before = snapshot(tmp_path)
+  with pytest.raises(MendError, match="leads out of the tree.*by a symbolic"):
+    onto.write_onto(result, upstream, checkout, sys.executable)
+  assert snapshot(tmp_path) == before
+
+
+def test_a_part_of_the_series_has_a_name_of_its_own(project, upstream, base):
+  series = patches.load(project)
+  whole = tree.mended(series, base, upstream, project)
+  part = tree.mended(series, base, upstream, project, part=True)
+  other = tree.mended((), base, upstream, project, part=True)
+  assert whole.version == base.mended
+  assert re.fullmatch(re.escape(base.mended) + r"\.p[0-9a-f]{8}", part.version)
+  assert part.version != other.version
+  assert f'VERSION = "{part.version}"' in part.files[tree.MANIFEST]
+  assert patches.is_part((), series, base)
+  assert not patches.is_part(series, series, base)
+  newer = dataclasses.replace(base, version="0.5")  # no patch is for it
+  assert not patches.is_part((), series, newer)
 
 
 def states(project, upstream, base):
   series = patches.load(project)
   return drift.states(series, base, upstream, project)
+
+
+def test_a_fingerprint_sees_how_statements_are_nested():
+  inside = "def f(x):\n  if x:\n    g(x)\n    h(x)\n"
+  moved = "def f(x):\n  if x:\n    g(x)\n  h(x)\n"
+  deeper = "def f(x):\n    if x:\n\n      g(x)  \n      h(x)"
+  assert drift.fingerprint(inside) != drift.fingerprint(moved)
+  assert drift.fingerprint(inside) == drift.fingerprint(deeper)
 
 
 def test_drift(project, upstream, base):

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 from conftest import PATCH, write
-from mend import bases, candidates, patches, upkeep
-from mend.errors import MendError
+from mend.editing import patches
+from mend.ground.errors import MendError
+from mend.releases import bases
+from mend.upkeep import candidates, lifecycle
 import pytest
 
 
@@ -15,91 +17,95 @@ def bases_of(monkeypatch, *versions):
 
 
 def test_a_new_patch_loads_and_its_test_fails(project):
-  files = upkeep.new("loop-carry", "jax#28193", ">=1.0", project)
-  assert "tests/loop_carry_test.py" in files
+  files = lifecycle.new("greet/loop_carry", "jax#28193", ">=1.0", project)
+  assert "jax/_src/greeting/loop_carry.py" in files
+  assert "tests/greet/loop_carry_test.py" in files
   patch = patches.load(project)[-1]
   assert (patch.id, patch.issues, patch.bases) == (
-      "loop-carry", ("jax#28193",), ">=1.0")
+      "greet/loop_carry", ("jax#28193",), ">=1.0")
   assert patch.red[0].tests == ("LoopCarryTest.test_regression",)
   for file in files:
     if file.endswith(".py"):
       source = (project / file).read_text(encoding="utf-8")
       compile(source, file, "exec")
       assert "Licensed under the Apache License" in source
-  code = "import runpy; runpy.run_path('reproductions/loop_carry.py')"
+  code = "import runpy; runpy.run_path('reproductions/greet/loop_carry.py')"
   code += "['loop_carry']()"
   done = subprocess.run([sys.executable, "-c", code], cwd=project,
                         capture_output=True, text=True, check=False)
   assert "write the reproduction" in done.stderr
   assert (project / "patches" / "series").read_text().endswith(
-      "the only one\nloop-carry\n")
+      "the only one\ngreet/loop_carry\n")
 
 
-@pytest.mark.parametrize("name", ["Loop", "loop_carry", "-loop", "a--b", ""])
+@pytest.mark.parametrize("name", [
+    "loop", "greet/Loop", "greet/loop-carry", "greet/_loop", "greet/a__b",
+    "other/loop", "greet/a/b", ""])
 def test_a_bad_name(name, project):
   with pytest.raises(MendError, match="no name for a patch"):
-    upkeep.new(name, "jax#1", ">=1.0", project)
+    lifecycle.new(name, "jax#1", ">=1.0", project)
 
 
 def test_what_exists_is_not_overwritten(project):
-  before = (project / "patches" / "greeting.toml").read_bytes()
+  path = project / "patches" / "greet" / "greeting.toml"
+  before = path.read_bytes()
   with pytest.raises(MendError, match="greeting.toml.* already exists"):
-    upkeep.new("greeting", "jax#1", ">=1.0", project)
-  assert (project / "patches" / "greeting.toml").read_bytes() == before
+    lifecycle.new("greet/greeting", "jax#1", ">=1.0", project)
+  assert path.read_bytes() == before
   with pytest.raises(MendError, match="no version specifier"):
-    upkeep.new("other", "jax#1", "newest", project)
-  assert not (project / "tests" / "other_test.py").exists()
+    lifecycle.new("greet/other", "jax#1", "newest", project)
+  assert not (project / "tests" / "greet" / "other_test.py").exists()
 
 
 def test_retiring_moves_the_patch_and_its_files(project, monkeypatch):
   bases_of(monkeypatch, "2.0")
-  write(project / "patches" / "fingerprints" / "greeting.json", "{}")
-  done = upkeep.retire("greeting", "2.0", project)
-  assert "removed patches/greeting.toml" in done
+  write(project / "patches" / "fingerprints" / "greet" / "greeting.json", "{}")
+  done = lifecycle.retire("greet/greeting", "2.0", project)
+  assert "removed patches/greet/greeting.toml" in done
   assert not list((project / "jax" / "_src").glob("polite.py"))
-  assert not list((project / "patches" / "fingerprints").iterdir())
+  assert not list((project / "patches" / "fingerprints" / "greet").iterdir())
   assert patches.load(project) == ()
-  (entry,) = bases.read_toml(project / upkeep.RETIRED)["retired"]
-  assert entry["id"] == "greeting" and entry["landed_in"] == "2.0"
+  (entry,) = bases.read_toml(project / lifecycle.RETIRED)["retired"]
+  assert entry["id"] == "greet/greeting" and entry["landed_in"] == "2.0"
   assert entry["issues"] == ["toy#1"]
 
 
 def test_retiring_keeps_what_other_patches_name(project, monkeypatch):
   bases_of(monkeypatch, "2.0")
-  write(project / "patches" / "series", "greeting\nother\n")
-  write(project / "patches" / "other.toml",
-        PATCH.replace('id = "greeting"', 'id = "other"'))
-  upkeep.retire("greeting", "2.0", project)
-  assert [p.id for p in patches.load(project)] == ["other"]
-  upkeep.retire("other", "2.0", project)
-  assert len(bases.read_toml(project / upkeep.RETIRED)["retired"]) == 2
-  assert not (project / "tests" / "greeting_test.py").exists()
+  write(project / "patches" / "series", "greet/greeting\ngreet/other\n")
+  write(project / "patches" / "greet" / "other.toml",
+        PATCH.replace('id = "greet/greeting"', 'id = "greet/other"'))
+  lifecycle.retire("greet/greeting", "2.0", project)
+  assert [p.id for p in patches.load(project)] == ["greet/other"]
+  lifecycle.retire("greet/other", "2.0", project)
+  assert len(bases.read_toml(project / lifecycle.RETIRED)["retired"]) == 2
+  assert not (project / "tests" / "greet" / "greeting_test.py").exists()
 
 
 def test_an_older_base_keeps_the_patch(project, monkeypatch):
   bases_of(monkeypatch, "1.0", "2.0")
-  (said,) = upkeep.retire("greeting", "2.0", project)
+  (said,) = lifecycle.retire("greet/greeting", "2.0", project)
   assert "stays for 1.0" in said
   (patch,) = patches.load(project)
   assert patch.bases == ">=1.0,<2.0"
   assert patch.upstream == {"status": "merged", "pr": "", "landed_in": "2.0"}
-  upkeep.retire("greeting", "2.0", project)
+  lifecycle.retire("greet/greeting", "2.0", project)
   assert patches.load(project)[0].bases == ">=1.0,<2.0"
 
 
 def test_what_cannot_retire(project, monkeypatch):
   bases_of(monkeypatch, "2.0")
-  with pytest.raises(MendError, match="no patch 'unknown'.*greeting"):
-    upkeep.retire("unknown", "2.0", project)
+  with pytest.raises(MendError, match="no patch 'unknown'.*\n.*greet/greeting"):
+    lifecycle.retire("unknown", "2.0", project)
   with pytest.raises(MendError, match="no version"):
-    upkeep.retire("greeting", "soon", project)
-  write(project / "patches" / "series", "greeting\nother\n")
-  text = PATCH.replace('id = "greeting"',
-                       'id = "other"\ndepends = ["greeting"]')
-  write(project / "patches" / "other.toml", text)
-  with pytest.raises(MendError, match="needed by other"):
-    upkeep.retire("greeting", "2.0", project)
-  assert (project / "patches" / "greeting.toml").exists()
+    lifecycle.retire("greet/greeting", "soon", project)
+  write(project / "patches" / "series", "greet/greeting\ngreet/other\n")
+  text = PATCH.replace('id = "greet/greeting"',
+                       'id = "greet/other"\ndepends = ["greet/greeting"]')
+  write(project / "patches" / "greet" / "other.toml", text)
+  with pytest.raises(MendError, match="needed by greet/other"):
+    lifecycle.retire("greet/greeting", "2.0", project)
+  assert (project / "patches" / "greet" / "greeting.toml").exists()
 
 
 def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):
@@ -111,30 +117,30 @@ def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):
   monkeypatch.setattr(candidates, "nearest", lambda v: near)
   monkeypatch.setattr(candidates, "release", lambda v: bases.Base(
       v, "f" * 64, ">=3.11", ("jaxlib<=1.1,>=1.0", "numpy==2.0")))
-  monkeypatch.setattr(upkeep.interpreters, "for_base", lambda b: "python")
-  monkeypatch.setattr(upkeep.envs, "dependencies", lambda *a: tmp_path)
+  monkeypatch.setattr(lifecycle.interpreters, "for_base", lambda b: "python")
+  monkeypatch.setattr(lifecycle.envs, "dependencies", lambda *a: tmp_path)
   asked = []
-  monkeypatch.setattr(upkeep, "_pins", lambda env, names: asked.extend(names)
+  monkeypatch.setattr(lifecycle, "_pins", lambda env, names: asked.extend(names)
                       or [f"{n}==1.1" for n in names])
-  upkeep.add_base("1.1")
+  lifecycle.add_base("1.1")
   (entry,) = bases.read_toml(tmp_path / "bases.toml")["base"]
   assert asked == ["jaxlib", "numpy"]
   assert entry == {"version": "1.1", "sha256": "f" * 64,
                    "python": ">=3.11,<3.14",
                    "requirements": ["jaxlib==1.1", "numpy==1.1"]}
   with pytest.raises(MendError, match="a base already"):
-    upkeep.add_base("1.0")
+    lifecycle.add_base("1.0")
 
 
 def test_a_patch_with_what_it_needs(project):
-  texts = {"a": [], "b": ["a"], "c": [], "d": ["b"]}
+  texts = {"greet/a": [], "greet/b": ["greet/a"], "greet/c": [],
+           "greet/d": ["greet/b"]}
   write(project / "patches" / "series", "\n".join(texts) + "\n")
   for name, needs in texts.items():
     write(project / "patches" / f"{name}.toml", PATCH.replace(
-        'id = "greeting"', f'id = "{name}"\ndepends = {needs}'.replace(
+        'id = "greet/greeting"', f'id = "{name}"\ndepends = {needs}'.replace(
             "'", '"')))
   series = patches.load(project)
-  ids = [p.id for p in patches.with_needed(series, "d")]
-  assert ids == ["a", "b", "d"]
-  with pytest.raises(MendError, match="patch d depends on b.*\n.*--patches=b"):
-    patches.select(series, ["d"])
+  ids = [p.id for p in patches.with_needed(series, "greet/d")]
+  assert ids == ["greet/a", "greet/b", "greet/d"]
+  assert [p.id for p in patches.select(series, ["greet/d"])] == ids

@@ -1,0 +1,76 @@
+"""Reads `patches/families.toml`: the rooms that patches and their files are in.
+
+A family has a folder of its name in patches/, tests/ and reproductions/, and
+one for its modules under jax/_src. Upstream keeps its tests in one folder, so
+there a test file is called by its family's prefix and its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+from typing import Any
+
+from mend.ground.errors import MendError
+from mend.releases import bases
+
+FILE = "patches/families.toml"
+_HELPERS = "testing"  # the folder of a family's shared test modules
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+  """What belongs together: a report and what is mended for it."""
+  name: str
+  summary: str
+  pages: tuple[str, ...]
+  prefix: str  # of its tests' names in upstream's folder
+  package: str = ""  # of its modules, if it has one
+  outside: tuple[str, ...] = ()  # files that ship and aren't in the package
+  without: str = ""  # the folders that it has no need of, and why
+
+
+def load(root: pathlib.Path = bases.ROOT) -> dict[str, Family]:
+  """The families by name, in the order that pages show them.
+
+  Raises:
+    MendError: the file is missing, or a family lacks a key or has one more.
+  """
+  found = {}
+  for name, data in bases.read_toml(root / FILE).items():
+    try:
+      settings: dict[str, Any] = {
+          k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+      found[name] = Family(name, **settings)
+    except (AttributeError, TypeError) as e:
+      raise MendError(f"{FILE}: family {name}: {e}", f"edit {FILE}") from e
+  return found
+
+
+def of(patch: str) -> str:
+  """The family of a patch, by the patch's id."""
+  return patch.partition("/")[0]
+
+
+def upstream_name(families: dict[str, Family], file: str) -> str:
+  """The path of a test, or of a module that tests share, in upstream's tree.
+
+  Raises:
+    KeyError: the file is not in the folder of a family.
+  """
+  top, family, *inner = pathlib.PurePosixPath(file).parts
+  if top != "tests" or not inner:
+    raise KeyError(file)
+  stem = pathlib.PurePosixPath(file).stem
+  tail = f"_{_HELPERS}" if inner[:1] == [_HELPERS] else ""
+  return f"tests/{families[family].prefix}{stem}{tail}.py"
+
+
+def packages(root: pathlib.Path, modules: Sequence[str]) -> list[str]:
+  """The `__init__.py` of each package of ours that a module is in."""
+  found = [str(pathlib.PurePosixPath(folder) / "__init__.py")
+           for module in modules
+           for folder in reversed(pathlib.PurePosixPath(module).parents)]
+  return [f for f in dict.fromkeys(found)
+          if f not in modules and (root / f).is_file()]

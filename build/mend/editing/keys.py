@@ -1,0 +1,88 @@
+"""What the values of a patch's keys must be: types, and places in the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import pathlib
+import re
+from typing import Any, TypedDict
+
+from mend.ground.errors import MendError
+import msgspec
+
+_Names = list[str]
+
+
+class _Upstream(TypedDict, total=False):
+  status: str
+  pr: str
+  landed_in: str
+
+
+class _Red(TypedDict, total=False):
+  tests: _Names
+  reason: str
+  bases: str
+  api_missing: bool
+
+
+class _Supersedes(TypedDict, total=False):
+  tests: _Names
+  why: str
+  bases: str
+
+
+_Edit = TypedDict("_Edit", {
+    "file": str, "op": str, "code": str, "doc": str, "in": str, "n": int,
+    "bases": str, "takes": _Names, "before": str, "after": str, "at": str,
+    "call": str, "value": str, "optional": bool}, total=False)
+
+
+class _Patch(TypedDict, total=False):
+  id: str
+  title: str
+  why: str
+  bases: str
+  issues: _Names
+  upstream: _Upstream
+  modules: _Names
+  tests: _Names
+  changelog: str
+  depends: _Names
+  unit_tests: _Names
+  test_helpers: _Names
+  reproductions: _Names
+  upstream_tests: _Names
+  red: list[_Red]
+  edit: list[_Edit]
+  supersedes: list[_Supersedes]
+
+
+_WORDS = {"str": "text", "int": "a whole number", "bool": "true or false",
+          "array": "a list [...]", "object": "a table", "float": "a number"}
+
+
+def require_types(data: dict[str, Any],
+                  refuse: Callable[[str], MendError]) -> None:
+  """Refuses a value of the wrong type, by its key and the wanted type."""
+  try:
+    msgspec.convert(data, _Patch)
+  except msgspec.ValidationError as e:
+    found = re.fullmatch(r"Expected `(\w+)`, got `(\w+)` - at `\$\.?(.*)`",
+                         str(e))
+    if found is None:
+      raise refuse(str(e)) from e
+    wanted, got, place = found.groups()
+    place = re.sub(r"\[(\d+)\]", lambda m: f" {int(m[1]) + 1}", place)
+    raise refuse(f"{place.replace('.', ': ')}: wanted "
+                 f"{_WORDS.get(wanted, wanted)}, found "
+                 f"{_WORDS.get(got, got)}") from e
+
+
+def require_inside(file: str, where: str,
+                   refuse: Callable[[str], MendError]) -> None:
+  """Refuses a file that is not within the tree, wherever that will be."""
+  parts = pathlib.PurePosixPath(file).parts
+  if not parts or parts[0] == "/" or ".." in parts or {"\\", ":"} & set(file):
+    raise refuse(f"{where}file {file!r} is no path within the tree: it must be "
+                 "relative, with / between its parts and without ..")

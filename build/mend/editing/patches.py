@@ -1,0 +1,290 @@
+"""Reads `patches/series` and its TOML files; refuses what is not a patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+import fnmatch
+import pathlib
+import re
+import textwrap
+
+from mend.editing import families, keys, syntax
+from mend.editing.edit import MAX_LINES, NEEDS, Edit
+from mend.ground import report
+from mend.ground.arguments import did_you_mean
+from mend.ground.errors import MendError
+from mend.releases import bases
+from mend.releases.bases import Base
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+Refuse = Callable[[str], MendError]
+_ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
+STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
+_REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
+             "tests", "changelog")
+_OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
+             "supersedes", "upstream_tests", "test_helpers")
+_SUPERSEDES_KEYS = ("tests", "why", "reason", "bases")
+_RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
+_EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
+              "before", "after", "at", "call", "value", "optional")
+
+
+@dataclasses.dataclass(frozen=True)
+class Red:
+  """Tests that fail on a pristine base, and what their failure must say."""
+  tests: tuple[str, ...]
+  reason: str
+  bases: str = ""
+  api_missing: bool = False
+  file: str = ""  # of the patch's tests; all of them if none is named
+
+  def names(self, file: str, test: str) -> bool:
+    """Whether it says that a test of a file, "Class.test", fails."""
+    return self.file in ("", file) and any(
+        fnmatch.fnmatchcase(test, pattern) for pattern in self.tests)
+
+
+@dataclasses.dataclass(frozen=True)
+class Supersedes:
+  """Tests of upstream ("file.py Class.test") that a patch fails on purpose."""
+  tests: tuple[str, ...]
+  why: str
+  reason: str  # what their failure on the mended wheel says
+  bases: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Patch:
+  """One fix: its metadata, the files that it adds and its edits."""
+  id: str
+  title: str
+  why: str
+  bases: str
+  issues: tuple[str, ...]
+  upstream: dict[str, str]
+  modules: tuple[str, ...]
+  tests: tuple[str, ...]
+  changelog: str
+  depends: tuple[str, ...] = ()
+  unit_tests: tuple[str, ...] = ()
+  test_helpers: tuple[str, ...] = ()
+  reproductions: tuple[str, ...] = ()
+  upstream_tests: tuple[str, ...] = ()
+  red: tuple[Red, ...] = ()
+  edits: tuple[Edit, ...] = ()
+  supersedes: tuple[Supersedes, ...] = ()
+  upstream_names: dict[str, str] = dataclasses.field(default_factory=dict)
+
+  def edits_for(self, base: Base) -> tuple[Edit, ...]:
+    return tuple(e for e in self.edits
+                 if not e.bases or base.within(e.bases))
+
+
+def load(root: pathlib.Path = bases.ROOT) -> tuple[Patch, ...]:
+  """The series, in order, checked.
+
+  Raises:
+    MendError: naming the patch, the key and the file, for anything that the
+      format does not allow.
+  """
+  series = root / "patches" / "series"
+  if not series.is_file():
+    raise MendError(f"There is no {series}.",
+                    "restore it: git checkout -- patches")
+  names = [line.split("#")[0].strip()
+           for line in series.read_text(encoding="utf-8").splitlines()]
+  names = [name for name in names if name]
+  twice = {name for name in names if names.count(name) > 1}
+  if twice:
+    raise MendError(f"patches/series names {', '.join(twice)} twice.",
+                    "keep one line of each in patches/series")
+  loaded = tuple(load_patch(root, name) for name in names)
+  for i, patch in enumerate(loaded):
+    late = set(patch.depends) - {p.id for p in loaded[:i]}
+    if late:
+      raise MendError(
+          f"patch {patch.id} depends on {', '.join(sorted(late))}, which does "
+          "not stand before it in patches/series.", "reorder patches/series")
+  return loaded
+
+
+def load_patch(root: pathlib.Path, name: str) -> Patch:
+  path = root / "patches" / f"{name}.toml"
+  data = bases.read_toml(path)
+
+  def refuse(problem: str) -> MendError:
+    return MendError(f"patch {name}: {problem}", f"edit patches/{name}.toml")
+
+  _check_keys(data, _REQUIRED, _OPTIONAL, "", refuse)
+  keys.require_types(data, refuse)
+  if data["id"] != name or not _ID.fullmatch(name):
+    raise refuse(f"its id is {data['id']!r}, wanted its path, FAMILY/NAME")
+  if data["upstream"].get("status") not in STATUSES:
+    raise refuse(f"upstream.status is {data['upstream'].get('status')!r}, "
+                 f"wanted one of {', '.join(STATUSES)}")
+  _check_specifier(data["bases"], refuse)
+  files: list[str] = []
+  for key in ("modules", "tests", "unit_tests", "test_helpers",
+              "reproductions"):
+    files += data.get(key, [])
+  for file in files:
+    keys.require_inside(file, "", refuse)
+    if not (root / file).is_file():
+      raise refuse(f"it names {file}, which does not exist")
+  named = data["modules"]
+  data["modules"] = [*families.packages(root, named), *named]
+  for file in data.get("upstream_tests", []):
+    _check_specifier(file.partition(" ")[2], refuse)
+  red = tuple(_red(r, refuse) for r in data.get("red", []))
+  found = tuple(_edit(name, i + 1, e, refuse)
+                for i, e in enumerate(data.get("edit", [])))
+  return Patch(
+      id=name, title=data["title"], why=data["why"], bases=data["bases"],
+      issues=tuple(data["issues"]), upstream=data["upstream"],
+      changelog=data["changelog"], red=red, edits=found,
+      supersedes=tuple(_supersedes(s, refuse)
+                       for s in data.get("supersedes", [])),
+      **{key: tuple(data.get(key, ())) for key in (
+          "modules", "tests", "depends", "unit_tests", "reproductions",
+          "upstream_tests", "test_helpers")},
+      upstream_names=_upstream_names(root, data, refuse))
+
+
+def _upstream_names(root: pathlib.Path, data: dict,
+                    refuse: Refuse) -> dict[str, str]:
+  """What upstream's folder of tests calls each file that goes there."""
+  known, found = families.load(root), {}
+  for key in ("tests", "unit_tests", "test_helpers"):
+    for file in data.get(key, []):
+      try:
+        found[file] = families.upstream_name(known, file)
+      except (KeyError, ValueError) as e:
+        raise refuse(f"{file} is not in tests/FAMILY, for a family of "
+                     f"{families.FILE}") from e
+  return found
+
+
+def _check_keys(data: dict, required: Sequence[str], optional: Sequence[str],
+                where: str, refuse: Refuse) -> None:
+  missing = [k for k in required if k not in data]
+  unknown = [k for k in data if k not in (*required, *optional)]
+  if missing:
+    raise refuse(f"{where}missing key {', '.join(missing)}")
+  if unknown:
+    raise refuse(f"{where}unknown key {', '.join(unknown)}; the keys are "
+                 f"{', '.join((*required, *optional))}")
+
+
+def _check_specifier(text: str, refuse: Refuse) -> None:
+  try:
+    SpecifierSet(text)
+  except InvalidSpecifier as e:
+    raise refuse(
+        f"bases = {text!r} is no version specifier such as >=0.6") from e
+
+
+def _red(data: dict, refuse: Refuse) -> Red:
+  _check_keys(data, ("tests", "reason"), _RED_KEYS, "red: ", refuse)
+  _check_specifier(data.get("bases", ""), refuse)
+  _check_reason(data["reason"], "red: ", refuse)
+  return Red(tuple(data["tests"]), data["reason"], data.get("bases", ""),
+             data.get("api_missing", False), data.get("file", ""))
+
+
+def _check_reason(reason: str, where: str, refuse: Refuse) -> None:
+  try:
+    re.compile(reason)
+  except re.error as e:
+    raise refuse(f"{where}reason {reason!r} is no regular expression: "
+                 f"{e}") from e
+
+
+def _supersedes(data: dict, refuse: Refuse) -> Supersedes:
+  _check_keys(data, ("tests", "why", "reason"), _SUPERSEDES_KEYS,
+              "supersedes: ", refuse)
+  _check_specifier(data.get("bases", ""), refuse)
+  _check_reason(data["reason"], "supersedes: ", refuse)
+  return Supersedes(tuple(data["tests"]), data["why"], data["reason"],
+                    data.get("bases", ""))
+
+
+def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:
+  where = f"edit {number}: "
+  _check_keys(data, ("file", "op"), _EDIT_KEYS, where, refuse)
+  keys.require_inside(data["file"], where, refuse)
+  op = data["op"]
+  if op not in NEEDS:
+    raise refuse(f"{where}unknown op {op!r}; the operations are "
+                 f"{', '.join(NEEDS)}")
+  for need in NEEDS[op]:
+    either = need if isinstance(need, tuple) else (need,)
+    if sum(key in data for key in either) != 1:
+      raise refuse(f"{where}{op} needs {' or '.join(either)}"
+                   + (", exactly one" if len(either) > 1 else ""))
+  _check_specifier(data.get("bases", ""), refuse)
+  _check_code(data, where, refuse)
+  for key in ("before", "after", "call", "value"):
+    if key in data and op != "add_text":
+      try:
+        syntax.Selector.parse(data[key])
+      except ValueError as e:
+        raise refuse(f"{where}{key}: {e}") from e
+  if data.get("at", "start") not in ("start", "end"):
+    raise refuse(f"{where}at is {data['at']!r}, wanted start or end")
+  rest = {k: v for k, v in data.items() if k not in ("in", "takes")}
+  takes = tuple(data["takes"]) if "takes" in data else None
+  return Edit(patch=patch, number=number, scope=data.get("in", ""),
+                    takes=takes, **rest)
+
+
+def _check_code(data: dict, where: str, refuse: Refuse) -> None:
+  code = textwrap.dedent(data.get("code", "")).strip("\n")
+  if code.count("\n") + 1 > MAX_LINES:
+    raise refuse(f"{where}code has {code.count(chr(10)) + 1} lines, at most "
+                 f"{MAX_LINES}: put the rest into a module")
+
+
+def for_base(series: Iterable[Patch], base: Base) -> tuple[Patch, ...]:
+  """The patches of the series that apply to `base`."""
+  return tuple(p for p in series if base.within(p.bases))
+
+
+def is_part(series: Iterable[Patch], whole: Iterable[Patch],
+            base: Base) -> bool:
+  """Whether `series` lacks patches of `whole` that are for `base`."""
+  return len(for_base(series, base)) < len(for_base(whole, base))
+
+
+def require_known(series: Iterable[Patch], names: Iterable[str]) -> None:
+  known = {p.id for p in series}
+  for name in names:
+    if name not in known:
+      near = did_you_mean(name, sorted(known))
+      raise MendError(f"There is no patch {name!r}{near or '.'}",
+                      "choose among these: " + ", ".join(sorted(known)))
+
+
+def with_needed(series: Sequence[Patch], name: str) -> tuple[Patch, ...]:
+  """The patch and all that it depends on, in the series' order."""
+  require_known(series, [name])
+  wanted = {name}
+  for patch in reversed(series):  # what a patch needs stands before it
+    if patch.id in wanted:
+      wanted.update(patch.depends)
+  return tuple(p for p in series if p.id in wanted)
+
+
+def select(series: Sequence[Patch], names: Sequence[str]) -> tuple[Patch, ...]:
+  """The named patches and all that they need, in the series' order.
+
+  Raises:
+    MendError: a name is unknown, or there is none.
+  """
+  if not names:
+    raise MendError("no patch is named.", "python3 build/build.py status")
+  wanted = {p.id for name in names for p in with_needed(series, name)}
+  if added := [p.id for p in series if p.id in wanted.difference(names)]:
+    report.say(f"With what they need: {', '.join(added)}")
+  return tuple(p for p in series if p.id in wanted)

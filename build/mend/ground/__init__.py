@@ -1,0 +1,7 @@
+"""What every other package stands on: running things, keeping them, saying so.
+
+Knows nothing of JAX, patches or wheels. `errors` has the one exception that a
+user is meant to read, `report` what a user sees, `process` other programs,
+`cache` and `bootstrap` the folder where all is kept, `repository` and `pages`
+the project's own files. Begin with `errors` and `cache`.
+"""

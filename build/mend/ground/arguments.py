@@ -1,0 +1,87 @@
+"""How commands are declared and read: options, groups, help, what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+import dataclasses
+import difflib
+import re
+import sys
+from typing import Any, NoReturn
+
+from mend.ground.report import Verdict
+
+PROGRAM = "python3 build/build.py"
+Option = tuple[str, dict[str, Any]]
+USERS, MAINTAINERS = "for users", "for maintainers"
+_EXIT = """\
+exit codes: 0 all is well; 1 the command found something wrong (a defect, a
+failing test, an edit that has drifted); 2 it could not do what was asked, and
+says what to do; 130 it was stopped, and the next run recovers.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """One command: its name, what runs it, its help, an example, its options."""
+  name: str
+  run: Callable[[argparse.Namespace], Verdict]
+  help: str
+  example: str
+  options: Sequence[Option] = ()
+  group: str = MAINTAINERS
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter,
+            argparse.RawDescriptionHelpFormatter):
+  """Shows defaults, of those options that have one worth showing."""
+
+  def _get_help_string(self, action: argparse.Action) -> str | None:
+    if action.default in (None, False):
+      return action.help
+    return super()._get_help_string(action)
+
+
+class Parser(argparse.ArgumentParser):
+  """Ends its errors with the command to run next, as all others do."""
+
+  def error(self, message: str) -> NoReturn:
+    self.print_usage(sys.stderr)
+    wrong = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message)
+    if wrong:
+      message = f"there is no {wrong[1]!r}" + did_you_mean(
+          wrong[1], re.findall(r"[\w-]+", wrong[2]))
+    self.exit(2, f"FAILED: {message}. Next: {self.prog} --help\n")
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+  """A question to append to what says that `word` is unknown, or ""."""
+  near = difflib.get_close_matches(word, list(known), n=3)
+  return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def parser(description: str, version: str,
+           commands: Sequence[Command]) -> Parser:
+  """Reads the command line; each command's help shows defaults, an example."""
+  width = max(len(c.name) for c in commands)
+  listed = "\n".join(
+      f"{group}:\n" + "\n".join(f"  {c.name:{width}}  {c.help}"
+                                for c in commands if c.group == group) + "\n"
+      for group in (USERS, MAINTAINERS))
+  top = Parser(prog=PROGRAM, description=description, formatter_class=_Help,
+               epilog=f"{listed}\n{_EXIT}", allow_abbrev=False)
+  top.add_argument("--version", action="version", version=version)
+  below = top.add_subparsers(dest="command", required=True, metavar="COMMAND",
+                             help="COMMAND --help says more of one")
+  for command in commands:
+    sub = below.add_parser(
+        command.name, description=command.help, formatter_class=_Help,
+        epilog=f"example: {PROGRAM} {command.example}", allow_abbrev=False)
+    for flag, settings in command.options:
+      sub.add_argument(flag, **settings)
+    sub.add_argument("--verbose", action="store_true",
+                     help="print all that is looked at, and what other "
+                     "programs print")
+    sub.set_defaults(function=command.run)
+  return top

@@ -1,0 +1,103 @@
+"""What the user sees: progress of long steps, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import contextlib
+import dataclasses
+import sys
+import threading
+import time
+
+_HEARTBEAT = 15  # seconds between lines of a step that goes on
+verbose = False  # whether what else is looked at or printed is shown too
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """How a command ended: the one line that comes last.
+
+  Attributes:
+    words: what is so.
+    next_step: what to do about it; "" where all is well.
+  """
+  words: str
+  next_step: str = ""
+
+  @property
+  def good(self) -> bool:
+    return not self.next_step
+
+  def __str__(self) -> str:
+    return f"OK: {self.words}" if self.good else (
+        f"FAILED: {self.words} Next: {self.next_step}")
+
+
+def plural(n: int, what: str) -> str:
+  return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def detail(text: str) -> None:
+  """Says what only --verbose shows."""
+  if verbose:
+    say(text)
+
+
+def say(text: str = "") -> None:
+  print(text, flush=True)
+
+
+@contextlib.contextmanager
+def step(text: str) -> Iterator[None]:
+  """Announces a step, says that it goes on, and how long it took.
+
+  Goes to standard error: standard output is for results.
+  """
+  began = time.monotonic()
+  done = threading.Event()
+  print(f"* {text} ...", file=sys.stderr, flush=True)
+
+  def beat() -> None:
+    while not done.wait(_HEARTBEAT):
+      print(f"  ... {text}: {time.monotonic() - began:.0f} s", file=sys.stderr,
+            flush=True)
+
+  thread = threading.Thread(target=beat, daemon=True)
+  thread.start()
+  try:
+    yield
+  finally:
+    done.set()
+    thread.join()
+  took = time.monotonic() - began
+  if took > 1:
+    print(f"  {text}: {took:.1f} s", file=sys.stderr, flush=True)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+  """A Markdown table with its columns aligned."""
+  cells = [[str(c).replace("\n", " ").replace("|", "\\|") for c in row]
+           for row in (header, *rows)]
+  widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+  lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths)) + " |"
+           for row in cells]
+  lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+  return "\n".join(lines)
+
+
+def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+  """Prints a table: fitted to a terminal, else in Markdown, whole."""
+  if not sys.stdout.isatty():
+    say(table(header, rows))
+    return
+  from rich.console import Console
+  from rich.table import Table
+  drawn = Table(*header)
+  for row in rows:
+    drawn.add_row(*(str(cell) for cell in row))
+  Console(markup=False, highlight=False).print(drawn)
+
+
+def shorten(text: str, width: int) -> str:
+  text = " ".join(text.split())
+  return text if len(text) <= width else text[:width - 3] + "..."

@@ -1,0 +1,178 @@
+"""`build.py check` and `build.py status`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import json
+import pathlib
+
+from mend.editing import patches
+from mend.ground import report
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.house import docs, lint, originality
+from mend.proof.judging import Tally
+from mend.releases import bases, source
+from mend.releases.bases import Base
+from mend.trees import drift, tree
+
+
+_COMMAND = "python3 build/build.py"
+
+
+def check(chosen: Sequence[Base], record: bool,
+          against: Sequence[pathlib.Path] = ()) -> Verdict:
+  """Every edit's state on every base, originality, and the documents."""
+  series = patches.load()
+  found = _states(series, chosen)
+  if record:
+    changed = drift.record(found)
+    report.say(f"Recorded the fingerprints of {len(found)} edits "
+               f"({changed} files changed in patches/fingerprints).")
+    found = _states(series, chosen)
+  bad = [s for s in found if s.state != drift.EXACT]
+  for state in bad:
+    report.say(f"{state.state.upper()}: base {state.base}, {state.edit.label}"
+               + (f": {state.detail}" if state.detail else ""))
+  report.say(f"Edits: {len(found)} looked at on {len(chosen)} bases, "
+             f"{len(found) - len(bad)} exact, {len(bad)} not.")
+  overlaps = _applies(series, chosen)
+  original = check_originality(bases.all_bases())
+  if against:
+    original &= check_against(against)
+  stale = docs.stale()
+  for line in stale:
+    report.say(f"STALE: {line}")
+  report.say(f"Documents: {len(series)} patches compared with the pages and "
+             f"CHANGELOG.md, {len(stale)} differences.")
+  for good, words, next_step in (
+      (found and not bad, f"{report.plural(len(bad), 'edit')} not exact.",
+       "look at those definitions (build.py apply), correct patches/*.toml, "
+       f"then {_COMMAND} check --record"),
+      (overlaps, "the series can't be applied.", "see above what to correct"),
+      (original, "lines of ours are upstream's.",
+       "write those passages in your own words and code"),
+      (not stale, "README.md or CHANGELOG.md is stale.", docs.COMMAND)):
+    if not good:
+      return Verdict(words, next_step)
+  return Verdict(f"{report.plural(len(found), 'edit')} exact on "
+                 f"{report.plural(len(chosen), 'base')}, nothing copied, "
+                 "nothing stale.")
+
+
+def project_checks(chosen: Sequence[Base]) -> Tally:
+  """The state of the edits, originality, lint and types, as one test each."""
+  total = Tally()
+  for name, good in (("check", check(chosen, False).good), *lint.results()):
+    if good:
+      total.passed += 1
+    else:
+      total.failures.append(f"{name}: see its output above")
+  return total
+
+
+def _applies(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> bool:
+  """Whether the edits of each base can be made together."""
+  good = True
+  for base in chosen:
+    try:
+      tree.mended(series, base, source.pristine(base))
+    except MendError as e:
+      report.say(str(e))
+      good = False
+  report.say(f"Series: applied in memory to {len(chosen)} bases"
+             + ("." if good else ", not to all."))
+  return good
+
+
+def _states(series: Sequence[patches.Patch],
+            chosen: Sequence[Base]) -> list[drift.State]:
+  return [state for base in chosen
+          for state in drift.states(series, base, source.pristine(base))]
+
+
+def check_originality(against: Sequence[Base]) -> bool:
+  """Whether no run of our lines is upstream's; prints what it compared."""
+  with report.step("comparing our lines with upstream's"):
+    known, files, lines = originality.upstream_lines(
+        source.pristine(b) for b in against)
+    hits, our_files, our_lines = originality.compare(bases.ROOT, known)
+  runs = [h for h in hits if h.run > originality.LONGEST_RUN]
+  for hit in hits:
+    line = f"{hit.file}:{hit.number}: {report.shorten(hit.line, 60)}"
+    if hit.run > originality.LONGEST_RUN:
+      report.say(f"COPIED: {line}")
+    else:
+      report.detail(f"shared: {line}")
+  report.say(f"Originality: {our_files} files with {our_lines} lines compared "
+             f"with {files} files with {lines} lines of {len(against)} bases; "
+             f"{len(hits)} single lines shared, {len(runs)} in runs of three.")
+  return bool(our_files and our_lines and files and lines) and not runs
+
+
+def check_against(checkouts: Sequence[pathlib.Path]) -> bool:
+  """`check_originality` for checkouts, with their tests; any number."""
+  for checkout in checkouts:
+    if not checkout.is_dir():
+      raise MendError(f"There is no folder {checkout}.",
+                      "name a checkout of upstream: --against=DIR")
+  with report.step("comparing our lines with the checkouts'"):
+    known, files, lines = originality.lines_of_substance(checkouts)
+    hits, our_files, our_lines = originality.compare(bases.ROOT, known)
+  ends = [h for h in hits if h.run > 1]
+  for hit in hits:
+    if any(e.file == hit.file and 0 <= e.number - hit.number < 4
+           for e in ends):
+      report.say(f"COPIED: {hit.file}:{hit.number}: "
+                 + report.shorten(hit.line, 60))
+  report.say(f"Against checkouts: {our_files} files with {our_lines} lines "
+             f"compared with {files} files with {lines} lines of "
+             f"{len(checkouts)} checkouts; {len(hits)} single lines shared, "
+             f"{len(ends)} in runs of two.")
+  return bool(our_files and our_lines and files and lines) and not ends
+
+
+def rows(series: Sequence[patches.Patch],
+         chosen: Sequence[Base]) -> list[dict]:
+  """One record for each patch: what it is and its state on each base."""
+  states = _states(series, chosen)
+  records = []
+  for patch in series:
+    per_base = {}
+    for base in chosen:
+      mine = [s.state for s in states
+              if s.edit.patch == patch.id and s.base == base.version]
+      per_base[base.version] = _summary(base.within(patch.bases), mine)
+    records.append({
+        "id": patch.id, "title": patch.title, "issues": list(patch.issues),
+        "upstream": patch.upstream["status"], "bases": per_base,
+        "tests": [*patch.tests, *patch.unit_tests],
+        "modules": list(patch.modules)})
+  return records
+
+
+def _summary(applies: bool, states: Sequence[str]) -> str:
+  if not applies:
+    return "-"
+  worst = [s for s in states if s != drift.EXACT]
+  return worst[0] if worst else drift.EXACT
+
+
+def status(as_json: bool) -> Verdict:
+  """Prints the table of patches and bases."""
+  chosen = bases.all_bases()
+  found = rows(patches.load(), chosen)
+  verdict = Verdict(f"{len(found)} patches, "
+                    f"{report.plural(len(chosen), 'base')}.")
+  if as_json:
+    report.say(json.dumps({
+        "release": bases.release(),
+        "bases": {b.version: b.sha256 for b in chosen}, "patches": found},
+        indent=1))
+    return verdict
+  report.show(
+      ("patch", "reports", *(b.version for b in chosen), "upstream", "tests"),
+      [(r["id"], " ".join(r["issues"]), *r["bases"].values(), r["upstream"],
+        " ".join(t.removeprefix("tests/") for t in r["tests"]))
+       for r in found])
+  return verdict

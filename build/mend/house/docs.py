@@ -1,0 +1,148 @@
+"""The generated parts of README.md, docs/reports.md and CHANGELOG.md.
+
+`build.py docs` writes them between markers: the tables of reports and bases
+from real runs of the reproductions, the change log from the patches. `check`
+fails where the change log, or the tables' rows, no longer match the patches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import pathlib
+import re
+
+from mend.editing import families, patches
+from mend.ground import pages, report
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.proof import reproduce, sides
+from mend.releases import bases
+from mend.releases.bases import Base
+
+COMMAND = "python3 build/build.py docs"
+REPORTS = "docs/reports.md"
+_KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
+_CELLS = {("FAIL", "PASS"): "fixed", ("PASS", "PASS"): "works",
+          ("n/a", "n/a"): "-", ("FAIL", "FAIL"): "FAILS",
+          ("FAIL", "n/a"): "-", ("n/a", "PASS"): "new",
+          ("PASS", "FAIL"): "BROKEN",
+          ("PASS", "n/a"): "-", ("n/a", "FAIL"): "FAILS"}
+
+
+def changelog(series: Sequence[patches.Patch]) -> str:
+  """The bullets of all patches, grouped by kind as JAX's change log is.
+
+  Raises:
+    MendError: a patch's `changelog` does not start with a kind.
+  """
+  grouped: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+  for patch in series:
+    kind, _, words = patch.changelog.partition(":")
+    if kind not in grouped or not words.strip():
+      raise MendError(
+          f"patch {patch.id}: changelog starts with {kind!r}, wanted one of "
+          f"{', '.join(_KINDS)} and a colon.", f"edit patches/{patch.id}.toml")
+    issues = ", ".join(i for i in patch.issues if i not in words)
+    versions = [b.version for b in bases.all_bases() if b.within(patch.bases)]
+    only = "" if len(versions) == len(bases.all_bases()) else (
+        f" On {', '.join(versions)}.")
+    tail = f" ({issues})" if issues else ""
+    grouped[kind].append(f"  * {words.strip()}{only}{tail}")
+  return "\n\n".join(f"* {kind}:\n\n" + "\n".join(bullets)
+                     for kind, bullets in grouped.items() if bullets)
+
+
+def reports(series: Sequence[patches.Patch],
+            chosen: Sequence[Base]) -> dict[str, list[list[str]]]:
+  """Which defect is fixed on which base: each cell from two real runs.
+
+  Returns:
+    For each family, the rows of its table.
+  """
+  items = reproduce.collect(series)
+  cells: list[list[str]] = [[i.report, i.line] for i in items]
+  for base in chosen:
+    mine = reproduce.only_for(items, series, base)
+    made = sides.build_sides(base, series=series, kind="proof")
+    with reproduce.fork_servers() as servers:
+      before = reproduce.remembered(mine, made.pristine, f"jax {base.version}",
+                                    servers, base)
+      after = reproduce.remembered(mine, made.mended, f"jax {base.mended}",
+                                   servers, base)
+    seen = {(i.report, i.line): _CELLS[b.status, a.status]
+            for i, b, a in zip(mine, before, after)}
+    for row, item in zip(cells, items):
+      row.append(seen.get((item.report, item.line), "-"))
+  grouped: dict[str, list[list[str]]] = {}
+  for row, item in zip(cells, items):
+    grouped.setdefault(families.of(item.patch), []).append(row)
+  return grouped
+
+
+def report_tables(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
+                  known: dict[str, families.Family]) -> str:
+  """A section for each family, with the table of its reports."""
+  head = ("report", "what is mended", *(b.version for b in chosen))
+  return "\n\n".join(
+      f"## {name}\n\n{_sentence(family)}\n\n{report.table(head, rows[name])}"
+      for name, family in known.items() if name in rows)
+
+
+def _sentence(family: families.Family) -> str:
+  pages = ", ".join(f"[{page.removeprefix('docs/')}]"
+                    f"({page.removeprefix('docs/')})" for page in family.pages)
+  first = family.summary[0].upper() + family.summary[1:]
+  return f"{first}{': ' if pages else ''}{pages}."
+
+
+def summary(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
+            known: dict[str, families.Family]) -> str:
+  """One line a family: how many of its programs are fixed on each base."""
+  lines = []
+  for name, family in known.items():
+    page = family.pages[0] if family.pages else REPORTS
+    mine = rows.get(name, [])
+    lines.append([f"[{name}]({page})", family.summary, *(
+        str(sum(row[2 + i] == "fixed" for row in mine) or "-")
+        for i in range(len(chosen)))])
+  return report.table(
+      ("family", "what is mended", *(b.version for b in chosen)), lines)
+
+
+def write(root: pathlib.Path = bases.ROOT) -> Verdict:
+  """Rewrites the generated parts; the tables must show none on mended."""
+  series, known = patches.load(root), families.load(root)
+  chosen = bases.all_bases()
+  rows = reports(series, chosen)
+  tables = report_tables(rows, chosen, known)
+  for file, name, body in (
+      ("README.md", "reports", summary(rows, chosen, known)),
+      (REPORTS, "reports", tables),
+      ("CHANGELOG.md", "changes", changelog(series))):
+    path = root / file
+    text = path.read_text(encoding="utf-8")
+    path.write_text(pages.replace_between(text, name, body), encoding="utf-8")
+    report.say(f"wrote {name} in {file}")
+  wrong = len(re.findall(r"\| (FAILS|BROKEN) ", tables))
+  if wrong:
+    return Verdict(f"{report.plural(wrong, 'defect')} on a mended base.",
+                   "python3 build/build.py build --wheels=jax --base=all")
+  return Verdict("the pages match the patches.")
+
+
+def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
+  """What no longer matches the patches, without running anything."""
+  series = patches.load(root)
+  log = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+  readme = (root / "README.md").read_text(encoding="utf-8")
+  page = (root / REPORTS).read_text(encoding="utf-8")
+  found = []
+  if pages.replace_between(log, "changes", changelog(series)) != log:
+    found.append(f"CHANGELOG.md does not match patches/*.toml; run {COMMAND}")
+  for item in reproduce.collect(series, root):
+    if item.line not in page:
+      found.append(f"{REPORTS} lacks {item.line!r}; run {COMMAND}")
+  for family in families.load(root).values():
+    if family.summary not in readme:
+      found.append(f"README.md's table lacks {family.summary!r}; run {COMMAND}")
+  return found

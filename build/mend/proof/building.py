@@ -1,0 +1,156 @@
+"""`build.py build`: a wheel, and then its proof.
+
+The wheel's path is printed as soon as it is there; whether to install it is
+said when every reported program has run on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import pathlib
+import shutil
+
+from mend.editing import patches
+from mend.ground import cache, report
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.proof import forks, live, reproduce, sides
+from mend.proof.reproduce import Outcome, Reproduction
+from mend.releases import interpreters
+from mend.releases.bases import Base
+from mend.trees import tree, wheel
+
+_COMMAND = "python3 build/build.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What to build.
+
+  Attributes:
+    wheels: "jax" or "jax-mend".
+    folder: where the wheel goes.
+    python_version: such as "3.12"; None for any that fits.
+    names: only these patches, and what they need; None for all.
+    prove: whether to run the reports' programs.
+  """
+  wheels: str
+  folder: pathlib.Path
+  python_version: str | None = None
+  names: Sequence[str] | None = None
+  prove: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class _Maker:
+  """How one kind of wheel is made and proven."""
+  make: Callable[[Base, Sequence[patches.Patch], str], pathlib.Path]
+  prove: Callable[[Base, Sequence[patches.Patch], str, forks.Sharing],
+                  tuple[Sequence[Outcome], Sequence[Outcome]]]
+
+
+def build_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
+  """Builds the wheel of each base and proves it there."""
+  makers = {"jax": _Maker(_jax, _prove_jax),
+            "jax-mend": _Maker(_jax_mend, _prove_jax_mend)}
+  if request.wheels not in makers:
+    raise MendError(
+        f"--wheels={request.wheels} is not built here, only "
+        f"{' and '.join(makers)}; the stock jaxlib is used.",
+        f"{_COMMAND} build --wheels=jax")
+  tree.require_writable(request.folder)
+  # Now, not after the build.
+  request.folder.mkdir(parents=True, exist_ok=True)
+  good = [_build(base, request, makers[request.wheels]) for base in chosen]
+  named = ", ".join(b.version for b in chosen)
+  if not all(good):
+    return Verdict(f"a wheel for jax {named} is not proven.",
+                   f"see FAIL under `mended` above; {_COMMAND} test --base=V")
+  return Verdict(f"{request.wheels} built for {named}"
+                 + (" and proven." if request.prove else "."))
+
+
+def chosen_series(names: Sequence[str] | None) -> Sequence[patches.Patch]:
+  series = patches.load()
+  return series if names is None else patches.select(series, names)
+
+
+def _build(base: Base, request: Request, maker: _Maker) -> bool:
+  python = interpreters.for_base(base, request.python_version)
+  series = chosen_series(request.names)
+  made = maker.make(base, series, python)
+  final = deliver(made, request.folder)
+  report.say(f"Wheel: {final}")
+  if request.prove:
+    items = reproduce.collect(patches.for_base(series, base))
+    with reproduce.fork_servers() as servers:
+      before, after = maker.prove(base, series, python, servers)
+    report.say(f"\n{made.name} against jax {base.version}:\n")
+    if not _good(items, before, after, request.names is not None):
+      report.say(f"Not proven; don't install it: {final}")
+      return False
+  report.say(f"Install it: python3 -m pip install '{final}'\n")
+  return True
+
+
+def deliver(made: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+  """Copies a wheel to `folder`; one of its name with other content is kept."""
+  folder.mkdir(parents=True, exist_ok=True)
+  final = folder / made.name
+  if final.exists() and cache.sha256(final) != cache.sha256(made):
+    aside = folder / "replaced" / cache.sha256(final)[:8] / made.name
+    aside.parent.mkdir(parents=True, exist_ok=True)
+    final.replace(aside)
+    report.say(f"An older {made.name} with other content is now {aside}")
+  with cache.whole(final) as whole:
+    shutil.copyfile(made, whole)
+  return final
+
+
+def _jax(base: Base, series: Sequence[patches.Patch],
+         python: str) -> pathlib.Path:
+  return wheel.mended(patches.for_base(series, base), base, python)
+
+
+def _prove_jax(base: Base, series: Sequence[patches.Patch], python: str,
+               servers: forks.Sharing,
+               ) -> tuple[Sequence[Outcome], Sequence[Outcome]]:
+  series = patches.for_base(series, base)
+  made = sides.build_sides(base, series=series, python=python, kind="proof")
+  items = reproduce.collect(series)
+  before = reproduce.remembered(items, made.pristine, f"jax {base.version}",
+                                servers, base)
+  return before, reproduce.remembered(items, made.mended,
+                                      f"jax {base.mended}", servers, base)
+
+
+def _jax_mend(base: Base, series: Sequence[patches.Patch],
+              python: str) -> pathlib.Path:
+  del base, python
+  return live.wheel(series)
+
+
+def _prove_jax_mend(base: Base, series: Sequence[patches.Patch], python: str,
+                    servers: forks.Sharing,
+                    ) -> tuple[Sequence[Outcome], Sequence[Outcome]]:
+  mended = live.environment(base, series, python=python, kind="proof")
+  pristine = sides.pristine_only(base, python, kind="proof")
+  items = reproduce.collect(patches.for_base(series, base))
+  before = reproduce.remembered(items, pristine, f"jax {base.version}",
+                                servers, base)
+  return before, reproduce.remembered(
+      items, mended, f"jax {base.version}, jax-mend", servers, base,
+      live.settings(mended))
+
+
+def _good(items: Sequence[Reproduction], before: Sequence[Outcome],
+          after: Sequence[Outcome], partly: bool) -> bool:
+  """Prints the table that ends a build; whether no regression is left."""
+  report.show(("report", "regression", "pristine", "mended"),
+              reproduce.proof_rows(items, before, after))
+  failed = sum(o.status == reproduce.FAIL for o in after)
+  report.say(f"\nProof: {len(items)} regressions, "
+             f"{sum(o.status == reproduce.FAIL for o in before)} fail on "
+             f"pristine, {failed} on mended.")
+  return not failed and bool(items or partly)

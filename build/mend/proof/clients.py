@@ -1,0 +1,194 @@
+"""Holds the mended wheel against other people's programs: their own tests.
+
+Each library's tests run on the mended wheel, in one process as their authors
+run them, and those that fail there run on the pristine wheel too: what is
+reported is what the patches have broken for somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+import sys
+import tempfile
+import time
+
+from mend.editing import patches
+from mend.ground import cache, pages, process, report
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.proof import (envs, jobs, judging, pytest_run, sides, testing,
+                        verdicts)
+from mend.proof.judging import Tally
+from mend.proof.verdicts import Outcomes
+from mend.releases import bases, source
+from mend.releases.bases import Base
+
+if sys.version_info >= (3, 11):
+  import tomllib
+else:
+  import tomli as tomllib
+
+DOCUMENT = "docs/libraries.md"
+PROGRAMS = "tests/libraries/programs_test.py"
+_TABLE = bases.ROOT / "build" / "clients.toml"
+_COLUMNS = ("library", "which tests", *verdicts.KINDS)
+_ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What to run, and how."""
+  names: Sequence[str]  # of libraries; none for all
+  sources: pathlib.Path | None  # a folder with checkouts, by name
+  limit: float  # seconds for one test
+  write: bool  # to DOCUMENT
+  share: int = 1  # one test in so many
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+  """A library at the version that a base is tried with."""
+  name: str
+  version: str
+  tests: str  # the folder of its source that holds them
+
+
+def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
+  """Whether a test fails on mended only, or none ran."""
+  broken = ran = 0
+  for base in chosen:
+    rows = _run_base(request, base)
+    totals = [sum(row[2][kind] for row in rows) for kind in verdicts.KINDS]
+    cells = [(name, which, *(str(counts[k]) for k in verdicts.KINDS))
+             for name, which, counts in rows]
+    report.say("\n" + report.table(_COLUMNS, cells) + f"\n\njax {base.mended}: "
+               f"{len(rows)} libraries, " + ", ".join(
+                   f"{n} {k}" for n, k in zip(totals, verdicts.KINDS)))
+    if request.write:
+      _write(base, cells)
+    broken, ran = broken + totals[-1], ran + sum(totals)
+  if broken or not ran:
+    return Verdict(f"{report.plural(broken, 'test')} of other libraries newly "
+                   f"failing, of {ran}.", "look at NEWLY FAILING above")
+  return Verdict(f"{ran} outcomes of other libraries' tests, none newly "
+                 "failing.")
+
+
+def run_programs(chosen: Sequence[Base]) -> Tally:
+  """A program of each library on the newest base's mended wheel, if chosen."""
+  base = bases.all_bases()[-1]
+  if base not in chosen:
+    return Tally()
+  began = time.monotonic()
+  made = sides.build_sides(base, kind=f"clients-{base.version}")
+  tally = judging.judge_mended(PROGRAMS, pytest_run.run_file(
+      made.mended, bases.ROOT / PROGRAMS, limit=testing.TEST_LIMIT,
+      env=testing.TEST_ENVIRONMENT), ())
+  report.say(f"  {PROGRAMS} on mended {base.version}: {tally} "
+             f"({time.monotonic() - began:.0f} s)")
+  return tally
+
+
+def of_base(base: Base, names: Sequence[str] = ()) -> list[Client]:
+  """The libraries that the base is tried with, in the table's order.
+
+  Raises:
+    MendError: a name isn't one of them.
+  """
+  table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+  if not (envs.REQUIREMENTS / f"clients-{base.version}.txt").is_file():
+    raise MendError(f"No libraries are pinned for jax {base.version}.",
+                    "choose another base: --base=V, or write "
+                    f"build/requirements/clients-{base.version}.txt")
+  unknown = sorted(set(names) - set(table))
+  if unknown:
+    raise MendError(f"--clients doesn't know {', '.join(unknown)}.",
+                    f"choose from {', '.join(table)}")
+  pins = dict(line.split(";")[0].strip().split("==") for line in envs.lines(
+      f"clients-{base.version}") if "==" in line)
+  return [Client(name, pins[name], entry["tests"])
+          for name, entry in table.items()
+          if name in pins and (not names or name in names)]
+
+
+def tests_of(client: Client, sources: pathlib.Path | None) -> pathlib.Path:
+  """The folder with a library's tests: a checkout's, or of its sdist.
+
+  Raises:
+    MendError: neither has any.
+  """
+  own = sources.absolute() / client.name if sources else None
+  root = own if own and own.is_dir() else _unpacked(client)
+  folder = root / client.tests
+  if not any(path for pattern in ("test_*.py", "*_test.py")
+             for path in folder.rglob(pattern)):
+    raise MendError(
+        f"{root} has no tests in {client.tests}/.",
+        f"check {client.name} {client.version} out to DIR/{client.name} and "
+        "pass --sources=DIR")
+  return folder
+
+
+def _unpacked(client: Client) -> pathlib.Path:
+  """The source distribution of a library, unpacked once."""
+  target = cache.folder("clients") / f"{client.name}-{client.version}"
+  with cache.lock(f"client-{client.name}"):
+    if not target.is_dir():
+      with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        process.run(
+            [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+             "--no-binary", client.name, "--dest", scratch,
+             f"{client.name}=={client.version}"],
+            what=f"Downloading the source of {client.name} {client.version}",
+            next_step="check the network, or pass a checkout: --sources=DIR")
+        (archive,) = pathlib.Path(scratch).iterdir()
+        source.unpack(archive, target)
+  return target
+
+
+def _run_base(request: Request,
+              base: Base) -> list[tuple[str, str, dict[str, int]]]:
+  todo = of_base(base, request.names)
+  series = patches.load()
+  made = sides.build_sides(base, series=series, kind=f"clients-{base.version}")
+  share = f"0/{request.share}"
+
+  def one(client: Client) -> tuple[str, str, dict[str, int]]:
+    began = time.monotonic()
+    folder = tests_of(client, request.sources)
+    after = _run(made.mended, folder, request.limit, {"MEND_SHARE": share})
+    failing = sorted(t for t, o in after.items()
+                     if o.status == pytest_run.FAILED)
+    report.say(f"{base.version}, {client.name} {client.version}: {len(after)} "
+               f"tests, {len(failing)} to run on pristine too "
+               f"({time.monotonic() - began:.0f} s)")
+    before = _run(made.pristine, folder, request.limit, {},
+                  failing) if failing else {}
+    counts = verdicts.compare(client.name, base, before, after)
+    which = f"{client.version}, all" if request.share == 1 else (
+        f"{client.version}, one in {request.share}")
+    return client.name, which, counts
+
+  with jobs.pool() as pool:
+    return list(pool.map(one, todo))
+
+
+def _run(python: pathlib.Path, folder: pathlib.Path, limit: float,
+         env: dict[str, str], only: Sequence[str] | None = None) -> Outcomes:
+  return pytest_run.run_file(python, folder, limit=limit, only=only,
+                             env={**_ENVIRONMENT, **env},
+                             root=folder.parent)
+
+
+def _write(base: Base, cells: Sequence[tuple[str, ...]]) -> None:
+  """Puts rows into the page; those of other libraries stay."""
+  heading = f"## jax {base.version}"
+  page = (bases.ROOT / DOCUMENT).read_text(encoding="utf-8")
+  rows = {row[0]: row for row in verdicts.rows_of(pages.section(page, heading))}
+  rows.update((row[0], row) for row in cells)
+  order = [client.name for client in of_base(base)]
+  text = report.table(_COLUMNS, [rows[name] for name in order if name in rows])
+  pages.write_section(bases.ROOT / DOCUMENT, "own-tests",
+                      f"{heading}\n\n{text}")

@@ -1,0 +1,112 @@
+"""Private environments: one per base for what jax needs, thin ones for jax.
+
+A base's dependencies are installed once; what only tests need lies on top of
+them. The pristine and the mended wheel each get an environment of their own
+that holds only jax and looks the rest up in those, so that a new wheel costs
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import contextlib
+import pathlib
+import shutil
+import sys
+
+from mend.ground import cache, process, report
+from mend.releases import bases
+from mend.releases.bases import Base
+
+REQUIREMENTS = bases.ROOT / "build" / "requirements"
+_DONE = ".mend-complete"
+_LOOK_UP = "mend_dependencies.pth"
+
+
+def python_of(env: pathlib.Path) -> pathlib.Path:
+  windows = sys.platform == "win32"
+  return env / ("Scripts/python.exe" if windows else "bin/python")
+
+
+def dependencies(base: Base, python: str,
+                 kind: str = "test") -> pathlib.Path:
+  """An environment with what `base` needs but jax itself.
+
+  Args:
+    base: the release.
+    python: the interpreter.
+    kind: which of build/requirements/*.txt to add; "" for none.
+  """
+  wanted = base.requirements
+  name = f"deps-{base.version}-{cache.key(python, *wanted)}"
+  deps = _environment(name, python, wanted, f"what jax {base.version} needs")
+  if not kind:
+    return deps
+  more = lines(kind)
+  name = f"{kind}-{base.version}-{cache.key(str(deps), *more)}"
+  return _environment(name, str(python_of(deps)), more,
+                      f"what {kind}s of jax {base.version} need", deps=deps)
+
+
+def lines(kind: str) -> list[str]:
+  """The requirements of build/requirements/`kind`.txt."""
+  text = (REQUIREMENTS / f"{kind}.txt").read_text(encoding="utf-8")
+  found = [line.split("#")[0].strip() for line in text.splitlines()]
+  return [line for line in found if line]
+
+
+def with_wheels(wheels: Sequence[pathlib.Path], deps: pathlib.Path,
+                label: str) -> pathlib.Path:
+  """An environment with `wheels` on top of `deps`; returns its python."""
+  name = f"{label}-{cache.key(str(deps), *map(cache.sha256, wheels))}"
+  options = ["--no-deps", "--no-index", "--ignore-installed"]
+  env = _environment(name, str(python_of(deps)), [*options, *wheels], "",
+                     deps=deps)
+  return python_of(env)
+
+
+def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
+                 what: str, *, deps: pathlib.Path | None = None,
+                 ) -> pathlib.Path:
+  """Makes an environment, whole, and installs what is wanted into it.
+
+  Args:
+    name: of its folder.
+    python: the interpreter.
+    wanted: pip's arguments.
+    what: to call the step, if it is long enough to announce.
+    deps: the environment where it finds all else, pip too.
+  """
+  env = cache.folder("envs") / name
+  with cache.lock(f"env-{name}"):
+    if (env / _DONE).is_file():
+      return env
+    if env.exists():  # a killed run's
+      shutil.rmtree(env)
+    process.run([python, "-m", "venv", *(["--without-pip"] if deps else []),
+                 env],
+                what=f"Making an environment with {python}",
+                next_step="install that Python's venv module "
+                "(Debian: apt-get install python3-venv)")
+    if deps is not None:
+      below = _site_packages(deps)
+      known = below / _LOOK_UP  # a .pth file's own folders are not looked at
+      (_site_packages(env) / _LOOK_UP).write_text(
+          f"{below}\n" + (known.read_text(encoding="utf-8")
+                          if known.is_file() else ""), encoding="utf-8")
+    with report.step(f"installing {what}") if what else (
+        contextlib.nullcontext()):
+      process.run([python_of(env), "-m", "pip", "install", "--quiet", *wanted],
+                  what=f"Installing {what or wanted[-1]}",
+                  next_step="check the network, then run the same command "
+                  "again")
+    (env / _DONE).write_text("", encoding="utf-8")
+  return env
+
+
+def _site_packages(env: pathlib.Path) -> pathlib.Path:
+  out = process.run(
+      [python_of(env), "-I", "-c",
+       "import sysconfig; print(sysconfig.get_path('purelib'))"],
+      what="Asking an environment for its folder", next_step="run it again")
+  return pathlib.Path(out.strip())

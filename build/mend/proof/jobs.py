@@ -1,0 +1,169 @@
+"""What `build.py test` has to run, and in which order.
+
+Two things wait on others than the CPU: the package index, which environments
+are made from, and the last test file. So environments are made while the
+project's own checks run, and the longest test files are run first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+import concurrent.futures
+import contextlib
+import dataclasses
+import itertools
+import os
+import pathlib
+from typing import TypeVar
+
+from mend.editing import patches
+from mend.proof import live, sides
+from mend.releases import bases, interpreters
+from mend.releases.bases import Base
+
+# A run of everything has so much with jax-mend: one in two files (each costs an
+# import of jax), and one in eight of its regression tests.
+LIVE_FILES, LIVE_TESTS = 2, 8
+
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """One test file on one side of one base."""
+  base: Base
+  side: str  # "mended", "pristine", "live"
+  python: pathlib.Path
+  file: str
+  reds: tuple[patches.Red, ...]
+  alone: str = ""  # the patch that is tried with only what it depends on
+  newer: str = ""  # the version of a Python that runs a share of the tests
+  env: tuple[tuple[str, str], ...] = ()
+  share: bool = False  # not all tests of the file
+
+  @property
+  def label(self) -> str:
+    alone = f", {self.alone} alone" if self.alone else ""
+    newer = f", Python {self.newer}" if self.newer else ""
+    return f"{self.file} on {self.side} {self.base.version}{alone}{newer}"
+
+
+def workers() -> int:
+  """As many as the cores that this process may use: taskset limits a run."""
+  try:
+    cores = len(os.sched_getaffinity(0))
+  except AttributeError:  # macOS, Windows
+    cores = os.cpu_count() or 1
+  return max(1, min(8, cores))
+
+
+@contextlib.contextmanager
+def pool() -> Iterator[concurrent.futures.Executor]:
+  """Runs `workers()` functions at a time; the first error ends the run."""
+  with concurrent.futures.ThreadPoolExecutor(workers()) as made:
+    try:
+      yield made
+    except BaseException:
+      made.shutdown(wait=False, cancel_futures=True)
+      raise
+
+
+def submit_in_turn(
+    executor: concurrent.futures.Executor, one: Sequence[Callable[[], _A]],
+    other: Sequence[Callable[[], _B]]
+) -> tuple[list[concurrent.futures.Future[_A]],
+           list[concurrent.futures.Future[_B]]]:
+  """Submits functions of two kinds alternately; the futures of each kind."""
+  made, done = [], []
+  for a, b in itertools.zip_longest(one, other):
+    if a is not None:
+      made.append(executor.submit(a))
+    if b is not None:
+      done.append(executor.submit(b))
+  return made, done
+
+
+def longest_first(jobs: Iterable[Job]) -> list[Job]:
+  """The big files of the mended side begin, so that no core waits long."""
+  size = lambda job: (bases.ROOT / job.file).stat().st_size
+  return sorted(jobs, key=lambda job: (job.side == "pristine", -size(job)))
+
+
+def on_a_newer_python(series: Sequence[patches.Patch], base: Base) -> list[Job]:
+  """A tenth of the base's tests, mended, on the newest Python that fits."""
+  python = interpreters.newer(base)
+  if python is None:
+    return []
+  version = ".".join(python[0].split(".")[:2])
+  made = [job for job in for_base(series, base, (), version)
+          if job.side == "mended"]
+  return [dataclasses.replace(job, newer=version, share=True,
+                              env=(("MEND_SHARE", f"{i % 10}/10"),))
+          for i, job in enumerate(made)]
+
+
+def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
+             python_version: str | None) -> list[Job]:
+  """Every test file of the base's patches, on both sides."""
+  mine = patches.for_base(series, base)
+  tests = _files(mine, names, "tests")
+  units = _files(mine, names, "unit_tests")
+  if not tests and not units:
+    return []
+  python = interpreters.for_base(base, python_version, lowest=True)
+  made = sides.build_sides(base, series=series, python=python)
+  found = []
+  for file in (*tests, *units):
+    reds = _reds(mine, base, file)
+    found.append(Job(base, "mended", made.mended, file, reds))
+    if file in tests:
+      found.append(Job(base, "pristine", made.pristine, file, reds))
+  return found
+
+
+def live_for_base(series: Sequence[patches.Patch], base: Base,
+                  names: Sequence[str], python_version: str | None,
+                  share: bool) -> list[Job]:
+  """Every test file of the base's patches, where jax-mend mends a stock jax.
+
+  With `share`, a part of the regression tests.
+  """
+  mine = patches.for_base(series, base)
+  tests = _files(mine, names, "tests")
+  if not share:
+    tests += _files(mine, names, "unit_tests")
+  if not tests:
+    return []
+  python = live.environment(base, series, python=interpreters.for_base(
+      base, python_version, lowest=True))
+  found = []
+  for file in tests:
+    reds = _reds(mine, base, file)
+    env = live.settings(python)
+    if share:
+      env["MEND_MATCHING"] = "\n".join(t for r in reds for t in r.tests)
+      env["MEND_SHARE"] = f"0/{LIVE_TESTS}"
+    if reds or not share:
+      found.append(Job(base, "live", python, file, reds,
+                       env=tuple(env.items()), share=share))
+  return sorted(found, key=lambda j: j.file)[::LIVE_FILES] if share else found
+
+
+def _reds(mine: Iterable[patches.Patch], base: Base,
+          file: str) -> tuple[patches.Red, ...]:
+  return tuple(r for p in mine if file in p.tests for r in p.red
+               if r.file in ("", file)
+               and (not r.bases or base.within(r.bases)))
+
+
+def _files(series: Sequence[patches.Patch], names: Sequence[str],
+           key: str) -> list[str]:
+  found: list[str] = []
+  for patch in series:
+    for file in getattr(patch, key):
+      wanted = not names or patch.id in names or any(
+          (bases.ROOT / n).resolve() == bases.ROOT / file for n in names)
+      if wanted and file not in found:
+        found.append(file)
+  return found

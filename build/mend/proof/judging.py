@@ -1,0 +1,110 @@
+"""Judges the outcomes of a test file: green on mended, red on pristine.
+
+A regression test counts only if it fails on pristine for the reason that its
+patch states, and not because a name of our own is missing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import fnmatch
+import re
+
+from mend.editing import patches
+from mend.proof import pytest_run, reasons
+
+
+@dataclasses.dataclass
+class Tally:
+  """What was counted, and the text of each failure."""
+  passed: int = 0
+  skipped: int = 0
+  red: int = 0
+  failures: list[str] = dataclasses.field(default_factory=list)
+
+  def __str__(self) -> str:
+    counts = ((self.passed, "passed"), (self.red, "red as stated"),
+              (self.skipped, "skipped"))
+    return ", ".join([*(f"{n} {words}" for n, words in counts if n),
+                      f"{len(self.failures)} failed"])
+
+  def add(self, other: Tally) -> None:
+    self.passed += other.passed
+    self.skipped += other.skipped
+    self.red += other.red
+    self.failures += other.failures
+
+
+def tail(text: str, lines: int = 30) -> str:
+  return "\n".join("    " + line for line in text.splitlines()[-lines:])
+
+
+def _red_for(test: str, reds: Sequence[patches.Red]) -> patches.Red | None:
+  for red in reds:
+    if any(fnmatch.fnmatchcase(test, pattern) for pattern in red.tests):
+      return red
+  return None
+
+
+def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
+                 reds: Sequence[patches.Red]) -> Tally:
+  """Every test passes; a regression test must not be skipped."""
+  tally = Tally()
+  for test, outcome in outcomes.items():
+    skipped = outcome.status == pytest_run.SKIPPED
+    if outcome.status == pytest_run.PASSED:
+      tally.passed += 1
+    elif skipped and not _red_for(test, reds):
+      tally.skipped += 1
+    else:
+      why = "is skipped, though declared red on pristine" if skipped else ""
+      tally.failures.append(f"{label}: {test} {why}\n{tail(outcome.text)}")
+  if not tally.passed and not tally.failures:
+    tally.failures.append(f"{label}: no test ran")
+  for red in reds:
+    for pattern in red.tests:
+      if not fnmatch.filter(outcomes, pattern):
+        tally.failures.append(f"{label}: red names {pattern!r}, no such test")
+  return tally
+
+
+def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
+                   reds: Sequence[patches.Red]) -> Tally:
+  """Regression tests fail for the stated reason, all others pass."""
+  tally = Tally()
+  for test, outcome in outcomes.items():
+    red = _red_for(test, reds)
+    problem = _problem(outcome, red)
+    if problem:
+      tally.failures.append(f"{label}: {test} {problem}\n{tail(outcome.text)}")
+    elif outcome.status == pytest_run.SKIPPED:
+      tally.skipped += 1
+    elif red is not None:
+      tally.red += 1
+    else:
+      tally.passed += 1
+  return tally
+
+
+def _problem(outcome: pytest_run.Outcome, red: patches.Red | None) -> str:
+  if red is None:
+    if outcome.status == pytest_run.FAILED:
+      return "fails on pristine and no [[red]] of its patch says so"
+    return ""
+  if outcome.status != pytest_run.FAILED:
+    return f"is declared red, and is {outcome.status} on pristine"
+  if not reasons.states(red.reason, outcome.text):
+    return f"fails for another reason than /{red.reason}/"
+  if not red.api_missing and _only_missing(outcome.text, red.reason):
+    return "fails only because one of our own names is missing"
+  return ""
+
+
+def _only_missing(text: str, reason: str) -> bool:
+  """Whether the failure is that a name is not there, and the report is not."""
+  errors = re.findall(
+      r"^(?:[\w.]+\.)?(\w*(?:Error|Exception))\b", text, re.M)
+  last = errors[-1] if errors else ""
+  return (last in ("ImportError", "ModuleNotFoundError", "AttributeError")
+          and last not in reason)

@@ -1,0 +1,151 @@
+"""Runs one test file in a process of its own, past crashes and hangs.
+
+Each outcome is written down as it happens (build/probes/pytest_outcomes.py),
+so a test that kills its process, or never ends, costs only itself: the run is
+taken up again after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import time
+
+from mend.ground import cache, process
+from mend.proof import forks
+from mend.releases import bases
+
+_PROBES = bases.ROOT / "build" / "probes"
+_TESTS = bases.ROOT / "tests"
+_START_LIMIT = 300.0  # seconds to import and collect
+_POLL = 0.1
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+COLLECTING = "(collecting)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What became of a test, and the failure's text."""
+  status: str
+  text: str = ""
+
+
+@dataclasses.dataclass
+class _Log:
+  """What the plugin has written down so far."""
+  outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
+  running: str = ""
+
+  def read(self, path: pathlib.Path) -> int:
+    self.running = ""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    lines = text.splitlines()
+    for line in lines:
+      try:
+        record = json.loads(line)
+      except ValueError:  # a line that a killed process left half-written
+        continue
+      if record["event"] == "start":
+        self.running = record["id"]
+      else:
+        self.running = ""
+        self.outcomes[record["id"]] = Outcome(record["outcome"], record["text"])
+    return len(lines)
+
+
+def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
+             limit: float, env: Mapping[str, str],
+             only: Sequence[str] | None = None,
+             root: pathlib.Path | None = None, options: Sequence[str] = (),
+             server: forks.Server | None = None) -> dict[str, Outcome]:
+  """Runs the tests of a file, or of a folder.
+
+  Args:
+    python: an interpreter with pytest and what the tests need.
+    path: the test file, or the folder.
+    limit: seconds that one test may take.
+    env: additional environment variables.
+    only: the tests to run, by "Class.test"; all if None.
+    root: with a folder: where the files' names begin.
+    options: more options of pytest, or of the file's conftest.
+    server: of the same Python, to fork from; a new process if None.
+
+  Returns:
+    The outcome of each test, by "Class.test", or "file Class.test" in a folder.
+  """
+  log = _Log()
+  with cache.scratch() as folder:
+    if only is not None:
+      chosen = folder / "only"
+      chosen.write_text("\n".join(only), encoding="utf-8")
+      env = {**env, "MEND_ONLY": str(chosen)}
+    if root is not None:
+      env = {**env, "MEND_ROOT": str(root)}
+    while True:
+      before = len(log.outcomes)
+      why = _attempt(python, path, folder, log, limit, env, options, server)
+      if not log.running:
+        if why:
+          log.outcomes[COLLECTING] = Outcome(FAILED, why)
+        return log.outcomes
+      log.outcomes[log.running] = Outcome(FAILED, why or "the process died")
+      if len(log.outcomes) == before:
+        return log.outcomes
+
+
+def _attempt(python: str | pathlib.Path, path: pathlib.Path,
+             folder: pathlib.Path, log: _Log, limit: float,
+             env: Mapping[str, str], options: Sequence[str],
+             server: forks.Server | None) -> str:
+  """One process; returns why it ended, or "" where pytest ended by itself."""
+  done, events, output = (folder / n for n in ("done", "events", "output"))
+  done.write_text("\n".join(log.outcomes), encoding="utf-8")
+  events.unlink(missing_ok=True)
+  arguments = ["-q", "-p", "pytest_outcomes", "-p", "no:cacheprovider",
+               "-c", os.devnull, "--rootdir",
+               env.get("MEND_ROOT", str(folder)), "-o", "addopts=",
+               "--continue-on-collection-errors",
+               "--tb=native",  # pytest's own take up to a second each of jax's
+               *options, str(path)]
+  # A folder with its own scratch space: tests of upstream write into the cwd.
+  # Ours import what they share by the name of their family's folder.
+  found = [str(_PROBES), *([str(_TESTS)] if _TESTS in path.parents else [])]
+  extra = {"PYTHONPATH": os.pathsep.join(found),
+           "MEND_OUTCOMES": str(events),
+           "MEND_DONE": str(done), "PYTHONDONTWRITEBYTECODE": "1", **env}
+  with open(output, "w", encoding="utf-8") as out:
+    child: forks.Process = server.start(
+        pytest=arguments, path=found, cwd=folder, env=extra,
+        output=output) if server else subprocess.Popen(
+            [str(python), "-m", "pytest", *arguments], cwd=folder,
+            env=process.environment(extra), stdout=out,
+            stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True)
+    hung = _watch(child, events, limit)
+  log.read(events)
+  if hung:
+    return hung
+  if child.returncode in (0, 1, 5) and not log.running:
+    return ""
+  tail = "\n".join(output.read_text(encoding="utf-8", errors="replace")
+                   .splitlines()[-30:])
+  return f"the process died (exit {child.returncode}):\n{tail}"
+
+
+def _watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
+  """Waits for the process; kills it, and says so, if a test takes too long."""
+  size, since = -1, time.monotonic()
+  while child.poll() is None:
+    time.sleep(_POLL)
+    now = events.stat().st_size if events.exists() else 0
+    if now != size:
+      size, since = now, time.monotonic()
+    allowed = limit if size else max(limit, _START_LIMIT)
+    if time.monotonic() - since > allowed:
+      forks.kill(child)
+      return f"no end within {allowed:.0f} s (a deadlock?)"
+  return ""

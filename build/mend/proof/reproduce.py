@@ -1,0 +1,259 @@
+"""Runs the reproductions of the reports in any Python that has a jax."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from mend.editing import patches
+from mend.ground import cache, report
+from mend.ground.errors import MendError
+from mend.proof import forks
+from mend.releases import bases
+from mend.releases.bases import Base
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+PASS, FAIL, NOT_APPLICABLE = "PASS", "FAIL", "n/a"
+TIME_LIMIT = 120  # seconds for one reproduction, import of jax included
+_RUNNER = bases.ROOT / "build" / "probes" / "run_reproduction.py"
+_MARK = "MEND-RESULT "
+_NO_END, _DIED = "no end within", "the process died"
+# A defect of the environment's own must not be hidden or made by the caller's
+# settings; eight devices are what the reproductions are written for.
+JAX_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Environment:
+  """What a Python has."""
+  jax: str
+  jaxlib: str
+
+  def __str__(self) -> str:
+    release, _, ours = self.jax.partition("+mend.")
+    words = f" (Mend, on jax {release})" if ours else ""
+    return f"jax {self.jax}{words}, jaxlib {self.jaxlib}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+  """One defect: a function of a file in reproductions/."""
+  patch: str
+  bases: str  # the releases that have it
+  report: str
+  line: str
+  function: str
+  source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """PASS, FAIL or n/a, and what was seen."""
+  status: str
+  seen: str
+
+
+def collect(series: Iterable[patches.Patch],
+            root: pathlib.Path = bases.ROOT) -> list[Reproduction]:
+  """Every reproduction of the series, in order, each file once."""
+  found, files = [], set()
+  for patch in series:
+    for file in patch.reproductions:
+      if file not in files:
+        files.add(file)
+        found += _read_file(root / file, patch.id, patch.bases)
+  return found
+
+
+def _read_file(path: pathlib.Path, patch: str,
+               releases: str = "") -> list[Reproduction]:
+  text = path.read_text(encoding="utf-8")
+  tree = ast.parse(text, str(path))
+  named = [ast.literal_eval(node.value) for node in tree.body
+           if isinstance(node, ast.Assign)
+           and getattr(node.targets[0], "id", "") == "REPORT"]
+  functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)
+               and not node.name.startswith("_")]
+  lines = [(ast.get_docstring(f) or "").strip().split("\n")[0]
+           for f in functions]
+  if len(named) != 1 or not functions or not all(lines):
+    raise MendError(
+        f"{path.name} is no reproduction: it needs REPORT = \"...\" and public "
+        "functions with a docstring.",
+        f"edit reproductions/{path.parent.name}/{path.name}")
+  return [Reproduction(patch, releases, named[0], line, f.name, text)
+          for f, line in zip(functions, lines)]
+
+
+def _environment(
+    settings: Mapping[str, str] | None = None) -> dict[str, str]:
+  """The caller's, without what would change jax's behaviour."""
+  kept = {k: v for k, v in os.environ.items()
+          if not k.startswith("JAX_") or k.startswith("JAX_MEND")}
+  return {**kept, **JAX_ENVIRONMENT, **(settings or {})}
+
+
+def found(python: str) -> str:
+  """A Python as it is called from any folder: a path from the present one."""
+  return os.path.abspath(python) if os.path.dirname(python) else python
+
+
+def run_for(items: Sequence[Reproduction], python: str,
+            what: Environment) -> list[Outcome]:
+  """`run_all`; what is for other releases than this jax is not run."""
+  release = Version(Version(what.jax).public)
+  mine = [i for i in items
+          if SpecifierSet(i.bases).contains(release, prereleases=True)]
+  seen = iter(run_all(mine, python, str(what)))
+  return [next(seen) if i in mine else Outcome(
+      NOT_APPLICABLE, f"of jax {i.bases} only") for i in items]
+
+
+def run_one(item: Reproduction, python: str | pathlib.Path,
+            settings: Mapping[str, str] | None = None,
+            server: forks.Server | None = None) -> Outcome:
+  """Runs one reproduction in a process of its own, forked or new."""
+  task = json.dumps({"source": item.source, "function": item.function})
+  program = _RUNNER.read_text(encoding="utf-8")
+  with cache.scratch() as scratch:
+    printed = scratch / "printed"
+    try:
+      child = server.start(
+          program=program, input=task, output=printed,
+          cwd=scratch, env={}) if server else _process(
+              [str(python), "-c", program], task, printed, settings)
+      child.wait(TIME_LIMIT)
+    except subprocess.TimeoutExpired:
+      forks.kill(child)
+      return Outcome(FAIL, f"{_NO_END} {TIME_LIMIT} s (a deadlock?)")
+    except OSError as e:
+      raise MendError(f"{python} can't be run: {e}",
+                      "name a Python that has jax: --python=PATH") from e
+    said = printed.read_text(encoding="utf-8", errors="replace").splitlines()
+  marked = [line for line in said if line.startswith(_MARK)]
+  if marked:
+    return Outcome(*json.loads(marked[-1].removeprefix(_MARK)))
+  tail = ([line for line in said if line.strip()] or ["nothing printed"])[-1]
+  return Outcome(FAIL, f"{_DIED} (exit {child.returncode}): {tail}")
+
+
+def _process(command: list[str], text: str,
+             printed: pathlib.Path,
+             settings: Mapping[str, str] | None) -> forks.Process:
+  """Starts a process that reads `text`, in the folder that it prints to."""
+  with tempfile.TemporaryFile("w+") as given, open(printed, "wb") as out:
+    given.write(text)
+    given.seek(0)
+    return subprocess.Popen(
+        command, stdin=given, stdout=out, stderr=subprocess.STDOUT,
+        cwd=printed.parent, env=_environment(settings),
+        start_new_session=True)
+
+
+def run_all(items: Sequence[Reproduction], python: str | pathlib.Path,
+            label: str, settings: Mapping[str, str] | None = None,
+            server: forks.Server | None = None) -> list[Outcome]:
+  """Runs them side by side; the order of results is that of `items`.
+
+  Args:
+    items: the reproductions.
+    python: what to run them with.
+    label: what to call it.
+    settings: environment variables beside those of all of them.
+    server: to fork from; a Python that isn't ours starts a process for each.
+  """
+  with report.step(f"running {len(items)} reproductions on {label}"):
+    workers = max(1, min(4, os.cpu_count() or 1))
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+      return list(pool.map(
+          lambda item: run_one(item, python, settings, server), items))
+
+
+def fork_servers() -> forks.Sharing:
+  """For Pythons of ours; what is imported starts no backend."""
+  return forks.Sharing(("jax", "jax.numpy", "numpy"), JAX_ENVIRONMENT)
+
+
+def remembered(items: Sequence[Reproduction], python: pathlib.Path,
+               label: str, servers: forks.Sharing, base: Base,
+               settings: Mapping[str, str] | None = None) -> list[Outcome]:
+  """`run_all`, once for each environment: its path is keyed by its content."""
+  key = cache.key(str(python), _RUNNER.read_text(encoding="utf-8"),
+                  json.dumps({**JAX_ENVIRONMENT, **(settings or {})}),
+                  *(i.source + i.function for i in items))
+  kept = cache.folder("proofs") / f"{key}.json"
+  if kept.is_file():
+    return [Outcome(*o) for o in json.loads(kept.read_text(encoding="utf-8"))]
+  # What jax itself reads must be there before it is imported.
+  server = None if settings else servers.of(python, base)
+  outcomes = run_all(items, python, label, settings, server)
+  if not any(o.seen.startswith((_NO_END, _DIED)) for o in outcomes):
+    with cache.whole(kept) as made:
+      made.write_text(json.dumps([[o.status, o.seen] for o in outcomes]),
+                      encoding="utf-8")
+  return outcomes
+
+
+def describe(python: str) -> Environment:
+  """The jax that `python` has.
+
+  Raises:
+    MendError: it has none, or does not run.
+  """
+  ask = ("import importlib.metadata as m, jax; "
+         "print(m.version('jax'), m.version('jaxlib'))")
+  with cache.scratch() as scratch:
+    try:
+      done = subprocess.run(
+          [python, "-c", ask], capture_output=True, text=True, cwd=scratch,
+          env=_environment(), check=False)
+    except OSError as e:
+      raise MendError(f"{python} can't be run: {e}",
+                      "name a Python that has jax: --python=PATH") from e
+  if done.returncode:
+    tail = (done.stderr.strip().splitlines() or ["?"])[-1]
+    raise MendError(f"{python} has no jax that can be imported: {tail}",
+                    f"{python} -m pip install 'jax[cpu]', or name another "
+                    "Python: --python=PATH")
+  return Environment(*done.stdout.split()[-2:])
+
+
+def proof_rows(items: Sequence[Reproduction], before: Sequence[Outcome],
+               after: Sequence[Outcome]) -> list[list[str]]:
+  """The table that ends a build."""
+  return [[i.report, i.line, _cell(b), _cell(a)]
+          for i, b, a in zip(items, before, after)]
+
+
+def by_family(items: Sequence[Reproduction],
+              outcomes: Sequence[Outcome]) -> list[list[str]]:
+  """(family, how many of its programs fail, how many apply) of each."""
+  counts: dict[str, list[int]] = {}
+  for item, outcome in zip(items, outcomes):
+    row = counts.setdefault(item.patch.split("/")[0], [0, 0])
+    row[0] += outcome.status == FAIL
+    row[1] += outcome.status != NOT_APPLICABLE
+  return [[family, *(str(n) for n in row)] for family, row in counts.items()]
+
+
+def _cell(outcome: Outcome) -> str:
+  if outcome.status == FAIL:
+    return "FAIL: " + report.shorten(outcome.seen, 48)
+  return outcome.status
+
+
+def only_for(items: Sequence[Reproduction], series: Iterable[patches.Patch],
+             base: Base) -> list[Reproduction]:
+  mine = {p.id for p in patches.for_base(series, base)}
+  return [i for i in items if i.patch in mine]

@@ -1,0 +1,219 @@
+"""`build.py test`: green on mended, red on pristine, for the stated reason."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+import concurrent.futures
+import dataclasses
+import fnmatch
+import functools
+import pathlib
+import sys
+import time
+
+from mend.editing import patches
+from mend.ground import report
+from mend.ground.arguments import did_you_mean
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.proof import forks, jobs, judging, pytest_run, reproduce
+from mend.proof.jobs import Job
+from mend.proof.judging import Tally
+from mend.releases import bases, interpreters
+from mend.releases.bases import Base
+
+TEST_LIMIT = 300.0  # seconds for one of our tests
+TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
+# Their time goes into compiling; how fast it runs afterwards is no matter.
+_JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+# What the test files import before they start a backend.
+# Not jax._src.test_util: it keeps the standard output of its import.
+_PRELOAD = ("jax", "absl.testing.absltest",
+            "absl.testing.parameterized", "numpy", "pytest")
+_TOOL_TESTS = "tests/build"
+
+
+def run_tests(chosen: Sequence[Base], names: Sequence[str],
+              python_version: str | None, only: Sequence[str] | None = None,
+              checks: Sequence[Callable[[], Tally]] = (),
+              live: bool = False,
+              left_out: Sequence[Base] = ()) -> Verdict:
+  """Runs everything, or the files and patches in `names`.
+
+  Args:
+    chosen: the bases.
+    names: test files and patches; none for all.
+    python_version: such as "3.12"; None for the oldest that fits.
+    only: on wheels that have these patches and no others.
+    checks: what to count beside the tests where all of them are run.
+    live: on a stock jax that jax-mend mends, instead of on both wheels.
+    left_out: bases that are not run, because no Python here supports them.
+  """
+  series = patches.load()
+  _refuse_unknown(series, names)
+  _say_left_out(left_out)
+  others: list[Callable[[], Tally]] = []
+  if only:
+    series = patches.select(series, only)
+  elif not live:
+    if not names:
+      others += checks
+    others += [functools.partial(_tool_test, f) for f in _tool_tests(names)]
+  prepare = _preparations(series, chosen, names, python_version, live,
+                          whole=not (names or only))
+  total = Tally()
+  with jobs.pool() as pool:
+    made, done = jobs.submit_in_turn(pool, prepare, others)
+    todo = jobs.longest_first(job for f in made for job in f.result())
+    rows = run_jobs(pool, todo, total)
+    for future in done:
+      total.add(future.result())
+  return finish(rows, total, left_out)
+
+
+def _say_left_out(left_out: Sequence[Base]) -> None:
+  if left_out:
+    why = interpreters.missing(left_out)
+    report.say("Left out: " + ", ".join(b.version for b in left_out)
+               + f". {why.what}\nTo add them: {why.next_step}")
+
+
+def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
+                  names: Sequence[str], python_version: str | None, live: bool,
+                  whole: bool) -> list[Callable[[], list[Job]]]:
+  """What makes the jobs of each base.
+
+  A run of everything has the newest base with jax-mend too, and there a
+  share of the regression tests, and a tenth of all on a newer Python.
+  """
+  def made_live(base: Base, share: bool) -> Callable[[], list[Job]]:
+    return lambda: jobs.live_for_base(series, base, names, python_version,
+                                      share)
+
+  if live:
+    return [made_live(base, share=False) for base in chosen]
+  newest = [base for base in chosen if base == bases.all_bases()[-1]]
+  return [*(functools.partial(jobs.for_base, series, base, names,
+                              python_version) for base in chosen),
+          *(made_live(base, share=True) for base in newest if whole),
+          *(functools.partial(jobs.on_a_newer_python, series, base)
+            for base in newest if whole and not python_version)]
+
+
+def run_each(chosen: Sequence[Base], names: Sequence[str],
+             python_version: str | None) -> Verdict:
+  """Each patch alone, with what it depends on: do its own tests pass?"""
+  series = patches.load()
+  patches.require_known(series, names)
+  todo, total = [], Tally()
+  for base in chosen:
+    for patch in patches.for_base(series, base):
+      if not names or patch.id in names:
+        needed = patches.with_needed(series, patch.id)
+        todo += [dataclasses.replace(job, alone=patch.id)
+                 for job in jobs.for_base(needed, base, [patch.id],
+                                          python_version)
+                 if job.side == "mended"]
+  with jobs.pool() as pool:
+    return finish(run_jobs(pool, todo, total), total)
+
+
+def finish(rows: Sequence[Sequence[str]], total: Tally,
+           left_out: Sequence[Base] = ()) -> Verdict:
+  """Prints the table, the failures and the counts, and says what they mean."""
+  if rows:
+    report.say()
+    report.show(("base", "side", "files", "passed", "red as stated", "skipped",
+                 "failed"), rows)
+  for failure in total.failures:
+    report.say(f"\nFAILED {failure}")
+  report.say()
+  _say_left_out(left_out)
+  failed = len(total.failures)
+  report.say(f"{total.passed} passed, {failed} failed, "
+             f"{total.skipped} skipped")
+  words = f"{total.passed} passed, {total.red} red as stated"
+  if total.skipped:
+    words += f", {total.skipped} skipped"
+  if failed:
+    return Verdict(f"{failed} failed; {words}.",
+                   "see above; one file alone: python3 build/build.py test "
+                   f"{total.failures[0].split(' ')[0].rstrip(':')}")
+  if not total.passed:
+    return Verdict("no test ran.", "python3 build/build.py test")
+  return Verdict(f"{words}.")
+
+
+def _refuse_unknown(series: Sequence[patches.Patch],
+                    names: Sequence[str]) -> None:
+  known = {p.id for p in series}
+  for name in names:
+    if name not in known and not (bases.ROOT / name).exists():
+      near = did_you_mean(name, [*known, *(
+          str(f.relative_to(bases.ROOT)) for f in (bases.ROOT / "tests").rglob(
+              "*_test.py"))])
+      raise MendError(f"{name} is no test file and no patch{near or '.'}",
+                      "ls tests/*; python3 build/build.py status")
+
+
+def _tool_tests(names: Sequence[str]) -> list[pathlib.Path]:
+  files = sorted((bases.ROOT / _TOOL_TESTS).glob("*_test.py"))
+  if names:
+    given = {(bases.ROOT / n).resolve() for n in names}
+    files = [f for f in files if f in given or f.parent in given]
+  return files
+
+
+def _tool_test(file: pathlib.Path) -> Tally:
+  label = str(file.relative_to(bases.ROOT))
+  tally = judging.judge_mended(label, pytest_run.run_file(
+      sys.executable, file, limit=TEST_LIMIT, env={}), ())
+  report.say(f"  {label}: {tally}")
+  return tally
+
+
+def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
+             total: Tally) -> list[list[str]]:
+  """Runs each, says so, adds to `total`; a table's rows for base and side."""
+  sums: dict[tuple[str, str], Tally] = {}
+  counts: collections.Counter[tuple[str, str]] = collections.Counter()
+  order = [base.version for base in bases.all_bases()]
+  with forks.Sharing(_PRELOAD, _JOB_ENVIRONMENT) as servers:
+    futures = [pool.submit(_run_job, servers, job) for job in todo]
+    for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
+      job, tally, took = future.result()
+      report.say(f"[{i}/{len(todo)}] {job.label}: {tally} ({took:.0f} s)")
+      total.add(tally)
+      key = job.base.version, job.side + (
+          f", Python {job.newer}" if job.newer else "")
+      sums.setdefault(key, Tally()).add(tally)
+      counts[key] += 1
+  return [[*key, *(str(n) for n in (
+      counts[key], row.passed, row.red, row.skipped, len(row.failures)))]
+          for key, row in sorted(sums.items(), key=lambda item: (
+              order.index(item[0][0]), item[0][1]))]
+
+
+def _run_job(servers: forks.Sharing, job: Job) -> tuple[Job, Tally, float]:
+  began = time.monotonic()
+  # What jax itself reads must be there before it is imported.
+  forked = all(name.startswith("MEND_") for name, _ in job.env)
+  outcomes = pytest_run.run_file(
+      job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
+      env={**_JOB_ENVIRONMENT, **dict(job.env)},
+      server=servers.of(job.python, job.base) if forked else None)
+  judge = judging.judge_pristine if job.side == "pristine" else (
+      judging.judge_mended)
+  tally = judge(job.label, outcomes, _met(job, outcomes))
+  return job, tally, time.monotonic() - began
+
+
+def _met(job: Job,
+         outcomes: dict[str, pytest_run.Outcome]) -> tuple[patches.Red, ...]:
+  """What is declared red of the tests that the job runs."""
+  if not job.share:
+    return job.reds
+  return tuple(dataclasses.replace(red, tests=tuple(
+      t for t in red.tests if fnmatch.filter(outcomes, t)))
+               for red in job.reds)

@@ -1,0 +1,187 @@
+"""Holds the mended wheel against upstream's own tests.
+
+Runs test files of a jax source checkout, which stays where it is, on the
+mended wheel, and those tests that fail there on the pristine one too. So a run
+costs one pass, and what is reported is what the patches have broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import pathlib
+import time
+
+from mend.editing import patches
+from mend.ground import pages, report
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.proof import jobs, pytest_run, sides, testing, verdicts
+from mend.proof.verdicts import Outcomes
+from mend.releases import bases, interpreters
+from mend.releases.bases import Base
+
+DOCUMENT = "docs/upstream_tests.md"
+_ALL = "all patches"
+# Upstream skips its tests of memory kinds on CPU: build/probes/memory_kinds.py.
+_ENVIRONMENT = {**testing.TEST_ENVIRONMENT, "PYTEST_PLUGINS": "memory_kinds"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """What to run: files of a checkout (none: as the patches say), and how."""
+  checkout: pathlib.Path
+  only: Sequence[str]
+  limit: float  # seconds for one test
+  names: Sequence[str] | None  # patches; None for the whole series
+  each: bool  # every patch alone, with what it depends on
+  write: bool  # to DOCUMENT
+  share: int = 1  # one test in so many of each file
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+  """One file on the wheel of some patches."""
+  label: str
+  series: Sequence[patches.Patch]
+  path: pathlib.Path
+  made: sides.Sides
+  number: int  # of those that run this file: each takes another share
+
+
+def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
+  """Whether a test that passes on pristine fails on mended."""
+  broken = ran = 0
+  for base in chosen:
+    rows = _run_base(request, base)
+    totals = [sum(row[2][kind] for row in rows) for kind in verdicts.KINDS]
+    text = _section(base, request, rows)
+    report.say("\n" + text + f"\n\njax {base.mended}: {len(rows)} runs of "
+               "files, " + ", ".join(
+                   f"{n} {k}" for n, k in zip(totals, verdicts.KINDS)))
+    if request.write:
+      pages.write_section(bases.ROOT / DOCUMENT, "upstream-tests", text)
+    broken, ran = broken + totals[-1], ran + sum(totals)
+  if broken or not ran:
+    return Verdict(
+        f"{report.plural(broken, 'test')} of upstream's newly failing, of "
+        f"{ran} that ran.", "look at NEWLY FAILING above; one file alone: "
+        "--only FILE")
+  return Verdict(f"{ran} outcomes of upstream's tests, none newly failing.")
+
+
+def find_files(checkout: pathlib.Path,
+               only: Sequence[str]) -> list[pathlib.Path]:
+  """The test files that `only` names.
+
+  Raises:
+    MendError: there is no such file, or the checkout has no tests.
+  """
+  folder = checkout.absolute() / "tests"
+  if not folder.is_dir():
+    raise MendError(f"{checkout} has no tests/ folder.",
+                    "name a source checkout of jax: --upstream=DIR")
+  found = []
+  for name in only:
+    stem = pathlib.Path(name).name.removesuffix(".py")
+    path = folder / f"{stem}.py"
+    if not path.is_file():
+      raise MendError(f"There is no {path}.", f"ls {folder}")
+    found.append(path)
+  return found
+
+
+def areas_of(patch: patches.Patch, base: Base) -> list[str]:
+  """Upstream's files for a patch: "x_test.py", or "x_test.py >=0.10"."""
+  split = [item.partition(" ") for item in patch.upstream_tests]
+  return [name for name, _, versions in split if base.within(versions)]
+
+
+def _jobs(request: Request, base: Base) -> list[_Job]:
+  """The files to run, and on which patches."""
+  series, names = patches.load(), request.names
+  if request.each:
+    patches.require_known(series, names or ())
+    mine = patches.for_base(series, base)
+    groups = [(p.id, patches.with_needed(series, p.id), areas_of(p, base))
+              for p in mine if not names or p.id in names]
+  else:
+    series = patches.select(series, names) if names else series
+    mine = patches.for_base(series, base)
+    every = {f for p in mine for f in areas_of(p, base)}
+    label = ", ".join(p.id for p in mine) if request.names else _ALL
+    groups = [(label, series, sorted(every))]
+  # Each patch alone stands in the environment that its own tests made.
+  lowest = interpreters.for_base(base, lowest=True) if request.each else None
+  jobs: list[_Job] = []
+  for label, selected, areas in groups:
+    files = find_files(request.checkout, request.only or areas)
+    if files:
+      made = (sides.build_sides(base, series=selected, python=lowest)
+              if request.each else
+              sides.build_sides(base, series=selected, kind="upstream"))
+      jobs += [_Job(label, selected, path, made,
+                    sum(job.path == path for job in jobs)) for path in files]
+  return jobs
+
+
+def _run_base(request: Request,
+              base: Base) -> list[tuple[str, str, dict[str, int]]]:
+  """The patches, the file and the counts of each run."""
+  todo = _jobs(request, base)
+
+  def one(job: _Job) -> Outcomes:
+    share = f"{job.number % request.share}/{request.share}"
+    began = time.monotonic()
+    after = pytest_run.run_file(
+        job.made.mended, job.path, limit=request.limit,
+        env={**_ENVIRONMENT, "MEND_SHARE": share})
+    report.say(f"{base.version}, {job.label}: {job.path.name}: {len(after)} "
+               f"tests, {len(_failing(after))} to run on pristine too "
+               f"({time.monotonic() - began:.0f} s)")
+    return after
+
+  def pristine(path: pathlib.Path) -> Outcomes:
+    failing = {t for job, after in zip(todo, mended) if job.path == path
+               for t in _failing(after)}
+    python = next(job.made.pristine for job in todo if job.path == path)
+    return pytest_run.run_file(
+        python, path, env=_ENVIRONMENT, limit=request.limit,
+        only=sorted(failing)) if failing else {}
+
+  with jobs.pool() as pool:
+    mended = list(pool.map(one, todo))
+    # Once a file, for all patches: starting costs more than the tests.
+    paths = list(dict.fromkeys(job.path for job in todo))
+    before = dict(zip(paths, pool.map(pristine, paths)))
+  return [(job.label, job.path.name,
+           verdicts.compare(job.path.name, base, before[job.path], after,
+                            job.series, f" with {job.label}"))
+          for job, after in zip(todo, mended)]
+
+
+def _failing(outcomes: Outcomes) -> list[str]:
+  return [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
+
+
+def _section(base: Base, request: Request,
+             rows: Sequence[tuple[str, str, dict[str, int]]]) -> str:
+  title = "each patch alone" if request.each else "together"
+  heading = f"## jax {base.version}, {title}"
+  words = "" if request.share == 1 else (
+      f"One test in {request.share} of each file; a file's patches take "
+      "different ones.\n\n")
+  start = f"{heading}\n\n{words}|"
+  cells = [(label, file, *(str(counts[k]) for k in verdicts.KINDS))
+           for label, file, counts in rows]
+  if request.write and (request.only or request.each and request.names):
+    # What is known of other files and patches stays, if from the same share.
+    page = (bases.ROOT / DOCUMENT).read_text(encoding="utf-8")
+    section = pages.section(page, heading)
+    old = verdicts.rows_of(section) if section.startswith(start) else []
+    new = {row[:2] for row in cells}
+    places = {p.id: i for i, p in enumerate(patches.load())}
+    cells = sorted((*(row for row in old if row[:2] not in new), *cells),
+                   key=lambda row: (places.get(row[0], 0), row[1]))
+  return start[:-1] + report.table(
+      ("patches", "upstream's file", *verdicts.KINDS), cells)

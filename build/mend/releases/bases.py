@@ -1,0 +1,123 @@
+"""The upstream releases that the fork is built on; the data is bases.toml."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import pathlib
+import sys
+
+from mend.ground.arguments import did_you_mean
+from mend.ground.errors import MendError
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+if sys.version_info >= (3, 11):
+  import tomllib
+else:
+  import tomli as tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BASES_FILE = ROOT / "build" / "bases.toml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+  """One pinned upstream release.
+
+  Attributes:
+    version: the release, such as "0.6.0".
+    sha256: of its source distribution.
+    python: the Pythons that it supports, as a version specifier.
+    requirements: what its proof and tests run on, pinned.
+  """
+  version: str
+  sha256: str
+  python: str
+  requirements: tuple[str, ...]
+
+  def supports(self, python: str) -> bool:
+    return SpecifierSet(self.python).contains(python)
+
+  def within(self, specifier: str) -> bool:
+    """Whether the base is one that `specifier` (a patch's `bases`) means."""
+    return SpecifierSet(specifier).contains(self.version)
+
+  @property
+  def mended(self) -> str:
+    """The version of the wheel that is built on this base."""
+    return f"{self.version}+mend.{release()}"
+
+
+def read_toml(path: pathlib.Path) -> dict:
+  """Raises MendError with the file's name where it can't be read."""
+  try:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+  except FileNotFoundError as e:
+    raise MendError(f"There is no file {path}.",
+                    f"restore it: git checkout -- {path.name}") from e
+  except tomllib.TOMLDecodeError as e:
+    raise MendError(f"{path} is no valid TOML: {e}", f"edit {path}") from e
+
+
+@functools.cache
+def _data() -> dict:
+  return read_toml(BASES_FILE)
+
+
+def release() -> int:
+  """Our own release number, the N of `+mend.N`."""
+  return int(_data()["release"])
+
+
+@functools.cache
+def all_bases() -> tuple[Base, ...]:
+  """Every base, oldest first."""
+  bases = [Base(b["version"], b["sha256"], b["python"],
+                tuple(b["requirements"])) for b in _data()["base"]]
+  return tuple(sorted(bases, key=lambda b: Version(b.version)))
+
+
+def get(version: str) -> Base:
+  for base in all_bases():
+    if base.version == version:
+      return base
+  known = ", ".join(b.version for b in all_bases())
+  near = did_you_mean(version, known.split(", "))
+  raise MendError(f"jax {version} is not a base release of Mend ({known})"
+                  f"{near or '.'}",
+                  "choose one of them with --base=V, or --base=all")
+
+
+def default_base() -> Base:
+  """The newest base that the running Python supports."""
+  running = ".".join(str(n) for n in sys.version_info[:3])
+  fitting = [b for b in all_bases() if b.supports(running)]
+  if not fitting:
+    raise MendError(
+        f"No base release supports Python {running}: " + ", ".join(
+            f"{b.version} needs {b.python}" for b in all_bases()) + ".",
+        "run the command with a Python that one of them supports")
+  return fitting[-1]
+
+
+def chosen(option: str | None) -> tuple[Base, ...]:
+  """The bases that `--base=` means: one, `all`, or the default."""
+  if option is not None and not all(v.strip() for v in option.split(",")):
+    raise MendError("--base= names no release.",
+                    "--base=V with one of "
+                    + ", ".join(b.version for b in all_bases()) + ", or all")
+  if option == "all":
+    return all_bases()
+  if option:
+    return tuple(get(v.strip()) for v in option.split(","))
+  return (default_base(),)
+
+
+def one(option: str | None) -> Base:
+  """The base that `--base=` means where a command works on one only."""
+  found = chosen(option)
+  if len(found) != 1:
+    raise MendError(f"--base={option} names several bases; this command takes "
+                    "one.", f"--base={found[-1].version}, then the next")
+  return found[0]

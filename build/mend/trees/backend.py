@@ -1,0 +1,79 @@
+"""The PEP 517 backend: `pip install .` gives the mended wheel.
+
+The base is the newest that the running Python supports; another one through
+`MEND_BASE=0.6.0 pip install .` or `pip install . -C base=0.6.0`.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+import tarfile
+from typing import Any
+import zipfile
+
+from mend.ground import cache, repository
+from mend.ground.errors import MendError
+from mend.releases import bases
+from mend.trees import wheel
+
+Settings = dict[str, Any] | None
+
+
+def _base(settings: Settings) -> bases.Base:
+  named = (settings or {}).get("base") or os.environ.get("MEND_BASE")
+  return bases.get(named) if named else bases.default_base()
+
+
+def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
+  return []
+
+
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
+  return []
+
+
+def _made(config_settings: Settings) -> pathlib.Path:
+  running = f"{sys.version_info.major}.{sys.version_info.minor}"
+  try:
+    return wheel.build(_base(config_settings), running)[0]
+  except MendError as e:  # pip would show a traceback, and this at its end
+    sys.exit(f"FAILED: Mend: {e.what} Next: {e.next_step}; or name a base that "
+             "this Python supports: MEND_BASE=0.6.0 python3 -m pip install .")
+
+
+def prepare_metadata_for_build_wheel(metadata_directory: str,
+                                     config_settings: Settings = None) -> str:
+  """Unpacks the metadata of the wheel, which stays in the cache."""
+  with zipfile.ZipFile(_made(config_settings)) as archive:
+    names = [n for n in archive.namelist()
+             if n.split("/")[0].endswith(".dist-info")]
+    archive.extractall(metadata_directory, names)
+  return names[0].split("/")[0]
+
+
+def build_wheel(wheel_directory: str, config_settings: Settings = None,
+                metadata_directory: str | None = None) -> str:
+  made = _made(config_settings)
+  shutil.copyfile(made, pathlib.Path(wheel_directory) / made.name)
+  return made.name
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+  """Packs the project's own files; upstream's are fetched when it is built."""
+  name = f"jax-{_base(config_settings).mended}"
+  target = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
+  with cache.whole(target) as made, cache.scratch() as scratch:
+    info = scratch / "PKG-INFO"
+    info.write_text(
+        "Metadata-Version: 2.1\nName: jax\n"
+        f"Version: {name.removeprefix('jax-')}\n"
+        "Summary: JAX, mended: a drop-in fork kept as a patch set\n"
+        "License: Apache-2.0\n", encoding="utf-8")
+    with tarfile.open(made, "w:gz") as tar:
+      tar.add(info, f"{name}/PKG-INFO")
+      for path in repository.files(bases.ROOT):
+        tar.add(path, f"{name}/{path.relative_to(bases.ROOT)}")
+  return target.name

@@ -1,0 +1,230 @@
+"""`build.py export`: the series as one commit per patch, for `git am`.
+
+The commits are made in a throw-away repository that holds only the files that
+the series touches, with a neutral git configuration and fixed dates, so that
+the bytes depend on the base and the series alone. Nothing is ever pushed.
+
+What only a fork needs (patches whose upstream status is `fork-only`, and the
+manifest) comes last, so that the commits before it stand without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import pathlib
+import re
+import subprocess
+import textwrap
+
+from mend.editing import patches
+from mend.ground import cache
+from mend.ground.errors import MendError
+from mend.releases import bases
+from mend.releases.bases import Base
+from mend.trees import onto, tree
+
+README = "README.txt"
+_WHO = "The Mend Authors"
+_MAIL = "mend@example.invalid"
+_WHEN = "315532800 +0000"  # 1980-01-01, as in the wheels
+_NOTE = """\
+One file for each patch, made for jax {base}. On {where}:
+
+  git am --keep-non-patch DIR/*.patch
+
+Nothing has been sent anywhere. JAX takes contributions from people, not from
+tools: before you send one of these, read it, run its tests, be able to answer
+for every line, put your own name in its From line, and sign JAX's CLA.
+
+For the fork only, not to be sent: {last}
+"""
+_CHECKOUT = "a clean copy of that checkout"
+_SDIST = ("the source distribution's tree or a checkout of the tag "
+          "(export --tree=CHECKOUT brings the Bazel files and the change log)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Commit:
+  """What one commit of the series does: its message and all changed files."""
+  message: str
+  files: dict[str, str]
+
+
+def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+            place: pathlib.Path,
+            root: pathlib.Path = bases.ROOT) -> list[Commit]:
+  """The commits that take the pristine tree `place` to the mended one."""
+  mine = _in_order(patches.for_base(series, base))
+  position = {p.id: i for i, p in enumerate(series)}
+  found, before = [], dict[str, str]()
+  for i, patch in enumerate(mine):
+    # Edits are located on the pristine source: make each file that this patch
+    # touches from all edits so far.
+    prefix = sorted(mine[:i + 1], key=lambda p: position[p.id])
+    touched = {e.file for e in patch.edits_for(base)}
+    after = tree.mended(prefix, base, source, root, place, touched).files
+    if not (i + 1 == len(mine) and _fork_only(patch)):
+      after.pop(tree.MANIFEST)
+    files = {n: t for n, t in after.items() if before.get(n) != t}
+    found.append(Commit(message(patch), files))
+    before.update(after)
+  if mine and tree.MANIFEST not in before:
+    found.append(Commit(
+        _MANIFEST_MESSAGE.format(base=base.version),
+        {tree.MANIFEST: tree.manifest(base, patches.for_base(series, base),
+                                       base.mended)}))
+  return found
+
+
+_MANIFEST_MESSAGE = """\
+[mend] Record the base and the patches
+
+For the fork only, not for upstream: what this tree was made from,
+jax {base} and the list of the patches before this one.
+"""
+
+
+def _fork_only(patch: patches.Patch) -> bool:
+  return patch.upstream["status"] == "fork-only"
+
+
+def _in_order(mine: Sequence[patches.Patch]) -> list[patches.Patch]:
+  """The series' order, with what is for the fork alone at the end."""
+  needed = {d for p in mine if not _fork_only(p) for d in p.depends}
+  return sorted(mine, key=lambda p: _fork_only(p) and p.id not in needed)
+
+
+def message(patch: patches.Patch) -> str:
+  """A commit message in JAX's style."""
+  body = [patch.title, "", textwrap.fill(patch.why.strip(), 72)]
+  fixes = [i for i in patch.issues if i.startswith("jax#")]
+  others = [i for i in patch.issues if not i.startswith("jax#")]
+  trailer = [f"Fixes #{i.removeprefix('jax#')}" for i in fixes]
+  trailer += [f"See {i}" for i in others]
+  if patch.tests:
+    body += ["", textwrap.fill(
+        "Regression test: " + ", ".join(
+            patch.upstream_names[t] for t in patch.tests), 72,
+        subsequent_indent="  ", break_on_hyphens=False)]
+  if patch.depends:
+    body += ["", textwrap.fill("Needs: " + ", ".join(patch.depends), 72,
+                               break_on_hyphens=False)]
+  return "\n".join([*body, *([""] if trailer else []), *trailer]) + "\n"
+
+
+class Git:
+  """git in one folder, deaf to the user's and the machine's settings."""
+
+  def __init__(self, folder: pathlib.Path):
+    self.folder = folder
+    self.env = {k: v for k, v in os.environ.items()
+                if not k.startswith("GIT_")}
+    self.env.update(
+        GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_SYSTEM=os.devnull,
+        GIT_CONFIG_NOSYSTEM="1", GIT_ATTR_NOSYSTEM="1", LC_ALL="C", TZ="UTC",
+        HOME=str(folder), XDG_CONFIG_HOME=str(folder),
+        GIT_TERMINAL_PROMPT="0", GIT_AUTHOR_NAME=_WHO, GIT_AUTHOR_EMAIL=_MAIL,
+        GIT_COMMITTER_NAME=_WHO, GIT_COMMITTER_EMAIL=_MAIL,
+        GIT_AUTHOR_DATE=_WHEN, GIT_COMMITTER_DATE=_WHEN)
+
+  def run(self, *arguments: str, text: str | None = None) -> str:
+    """Raises MendError with git's words if it fails, or is not there."""
+    try:
+      done = subprocess.run(
+          ["git", "-c", "core.autocrlf=false", "-c", "gc.auto=0",
+           "-c", "core.hooksPath=" + os.devnull, *arguments],
+          cwd=self.folder, env=self.env, input=text, capture_output=True,
+          encoding="utf-8", check=False)
+    except FileNotFoundError as e:
+      raise MendError("There is no git on PATH.", "install git") from e
+    if done.returncode:
+      raise MendError(f"git {arguments[0]} failed: {done.stderr.strip()}",
+                      "report it with this output")
+    return done.stdout
+
+
+def write_patches(todo: Sequence[Commit], pristine: pathlib.Path,
+                  target: pathlib.Path) -> list[str]:
+  """Commits each in a throw-away repository; writes the patch files.
+
+  Args:
+    todo: the commits.
+    pristine: the tree that the first of them starts from.
+    target: a folder, made here.
+
+  Returns:
+    The names of the files, in order.
+  """
+  with cache.scratch() as folder:
+    git = Git(folder)
+    git.run("init", "--quiet", "--initial-branch=base")
+    for name in sorted({n for c in todo for n in c.files}):
+      if (pristine / name).is_file():
+        tree.write(folder / name, tree.read(pristine / name))
+    git.run("add", "--all", "--force")
+    git.run("commit", "--quiet", "--allow-empty", "--message=base")
+    git.run("tag", "base")
+    for commit in todo:
+      for name, text in commit.files.items():
+        tree.write(folder / name, text)
+      git.run("add", "--all", "--force")
+      git.run("commit", "--quiet", "--allow-empty", "--cleanup=verbatim",
+              "--file=-", text=commit.message)
+    target.mkdir(parents=True, exist_ok=True)
+    git.run(
+        "-c", "diff.algorithm=myers", "format-patch", "--quiet", "--no-stat",
+        "--no-signature", "--zero-commit", "--no-renames", "--full-index",
+        "--no-color", "--unified=3", "--src-prefix=a/", "--dst-prefix=b/",
+        f"--output-directory={target}", "base..HEAD")
+  return sorted(p.name for p in target.glob("*.patch"))
+
+
+def require_checkout(folder: pathlib.Path) -> None:
+  """Refuses what is no clean git checkout of jax.
+
+  Raises:
+    MendError: no git checkout, or files of it are changed.
+  """
+  if not (folder / "jax" / "version.py").is_file():
+    raise MendError(f"{folder} is no jax source tree: it has no "
+                    "jax/version.py.", "name the folder that holds jax/")
+  if not (folder / ".git").exists():
+    raise MendError(f"{folder} is no git checkout.",
+                    "leave --tree away, or name a checkout of jax")
+  changed = Git(folder).run("-c", f"safe.directory={folder}", "status",
+                            "--porcelain", "--untracked-files=no")
+  if changed.strip():
+    files = re.sub(r"\s+", " ", changed.strip())
+    raise MendError(f"{folder} has changed files: {files}.",
+                    f"git -C {folder} stash, then run the command again")
+
+
+def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+           target: pathlib.Path, checkout_of: pathlib.Path | None = None,
+           root: pathlib.Path = bases.ROOT) -> list[str]:
+  """Writes the series to the new or empty folder `target`.
+
+  Raises:
+    MendError: `checkout_of` is not a clean checkout of `base`, or the series
+      does not apply.
+  """
+  tree.require_empty(target)
+  place = checkout_of or source
+  if checkout_of is not None:
+    require_checkout(checkout_of)
+    onto.require_pristine(tree.mended(series, base, source, root, place),
+                          source, place)
+  todo = commits(series, base, source, place, root)
+  if not todo:
+    raise MendError(f"No patch of the series is for jax {base.version}.",
+                    "python3 build/build.py status")
+  if target.is_dir():
+    target.rmdir()
+  with cache.whole(target) as made:
+    names = write_patches(todo, place, made)
+    tree.write(made / README, _NOTE.format(
+        base=base.version, where=_CHECKOUT if checkout_of else _SDIST,
+        last=names[-1] if tree.MANIFEST in todo[-1].files else "None"))
+  return names

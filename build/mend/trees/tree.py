@@ -1,0 +1,240 @@
+"""Applies the series to a source tree."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+from mend.editing import edits, patches, splice, syntax
+from mend.editing.edit import Edit
+from mend.ground import cache
+from mend.ground.errors import MendError
+from mend.releases import bases
+from mend.releases.bases import Base
+from mend.trees import checkout as checkouts
+
+MANIFEST = "jax/_src/mend_manifest.py"
+_COMPILE = ("import sys\n"
+            "for path in sys.argv[1:]:\n"
+            "  source = open(path, encoding='utf-8').read()\n"
+            "  compile(source, path, 'exec', dont_inherit=True)\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """What the series makes of a base: file name -> whole new text.
+
+  Attributes:
+    base: the release.
+    edited: the files of upstream's that change.
+    added: the files that are new.
+    patches: the ids of the patches, in order.
+    edits: how many were made.
+    splices: those that make an edited Python file of the pristine one.
+    version: of the wheel; one of some patches only is marked by its content.
+  """
+  base: Base
+  edited: dict[str, str]
+  added: dict[str, str]
+  patches: tuple[str, ...]
+  edits: int
+  splices: dict[str, tuple[splice.Splice, ...]]
+  version: str
+
+  @property
+  def files(self) -> dict[str, str]:
+    return {**self.edited, **self.added}
+
+
+def read(path: pathlib.Path) -> str:
+  """The text as it is, line ends included."""
+  with open(path, encoding="utf-8", newline="") as handle:
+    return handle.read()
+
+
+def write(path: pathlib.Path, text: str) -> None:
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with open(path, "w", encoding="utf-8", newline="") as handle:
+    handle.write(text)
+
+
+def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+           root: pathlib.Path = bases.ROOT,
+           checkout: pathlib.Path | None = None,
+           only: Container[str] | None = None,
+           part: bool = False) -> Result:
+  """Works out every edited and added file; writes nothing.
+
+  Args:
+    series: the patches; those for other bases are left out.
+    base: the release that `source` is.
+    source: its pristine tree (a folder with `jax/` in it).
+    root: where the patches' modules lie.
+    checkout: a git checkout of the same release, for what a source
+      distribution lacks (tests, Bazel files, the CHANGELOG).
+    only: make the edits of these files and no others.
+    part: whether the series is not the project's whole one.
+
+  Raises:
+    MendError: an edit's place is missing or not unique, two edits overlap, or
+      a module stands where the base has one.
+  """
+  mine = patches.for_base(series, base)
+  by_file = _by_file(mine, base, source, checkout, only)
+  edited, splices = {}, {}
+  for file, todo in by_file.items():
+    place = source if todo[0].python else checkout or source
+    edited[file], splices[file] = _edit_file(place, file, todo, base)
+  added = _modules(mine, base, source, root)
+  if checkout is not None:
+    edited.update(checkouts.edited(mine, checkout, edited))
+    added.update(checkouts.test_texts(mine, root))
+  version = base.mended + (_part_of(edited, added) if part else "")
+  added[MANIFEST] = manifest(base, mine, version)
+  count = sum(len(todo) for todo in by_file.values())
+  return Result(base, edited, added, tuple(p.id for p in mine), count, splices,
+                version)
+
+
+def _by_file(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+             checkout: pathlib.Path | None,
+             only: Container[str] | None) -> dict[str, list[Edit]]:
+  """The edits of each file that is there, or must be."""
+  found: dict[str, list[Edit]] = {}
+  for edit in (e for p in mine for e in p.edits_for(base)):
+    place = source if edit.python else checkout or source
+    if only is not None and edit.file not in only:
+      continue
+    if (place / edit.file).is_file() or not edit.optional:
+      found.setdefault(edit.file, []).append(edit)
+  return found
+
+
+def _part_of(*texts: dict[str, str]) -> str:
+  """What a wheel of some patches has in its version beyond the whole one's."""
+  text = json.dumps(texts, sort_keys=True)
+  return f".p{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def _modules(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+             root: pathlib.Path) -> dict[str, str]:
+  found = {}
+  for patch in mine:
+    for module in patch.modules:
+      if (source / module).exists():
+        raise MendError(
+            f"patch {patch.id}: {module} already exists in jax {base.version}.",
+            "rename the module, or limit the patch's `bases`")
+      found[module] = read(root / module)
+  return found
+
+
+def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
+               base: Base) -> tuple[str, tuple[splice.Splice, ...]]:
+  path = source / file
+  if not path.is_file():
+    raise MendError(
+        f"{todo[0].label}, base {base.version}: there is no {file}.",
+        "python3 build/build.py check shows every edit's state")
+  parsed = edits.parsed(read(path))
+  splices = tuple(
+      s for edit in todo for s in locate(parsed, edit, base).splices)
+  try:
+    return splice.apply(parsed.text, splices), splices
+  except splice.Overlap as e:
+    raise MendError(f"base {base.version}: two edits touch the same text: {e}.",
+                    "make one of them smaller, or merge them") from e
+
+
+def locate(source: edits.Source, edit: Edit, base: Base) -> edits.Located:
+  try:
+    return edits.locate(source, edit)
+  except syntax.NotFound as e:
+    raise MendError(
+        f"{edit.label}, base {base.version}: wanted exactly one place; "
+        f"found: {e}.",
+        f"python3 build/build.py check --base={base.version}, then edit "
+        f"patches/{edit.patch}.toml") from e
+
+
+def manifest(base: Base, mine: Sequence[patches.Patch], version: str) -> str:
+  """The module by which an installed wheel knows what it is."""
+  ids = "".join(f'    "{p.id}",\n' for p in mine)
+  return (f'"""What this build of JAX is: written by Mend, not by hand."""\n\n'
+          f'BASE = "{base.version}"\nBASE_SHA256 = "{base.sha256}"\n'
+          f'VERSION = "{version}"\nPATCHES = (\n{ids})\n')
+
+
+def check_syntax(files: Mapping[str, str], folder: pathlib.Path,
+                 python: str) -> None:
+  """Compiles the files below `folder` with the Python at `python`.
+
+  tree-sitter reads broken Python without a word, so a real parser decides.
+  """
+  names = [name for name in files if name.endswith(".py")]
+  done = subprocess.run(
+      [python, "-I", "-W", "ignore", "-c", _COMPILE,
+       *(str(folder / name) for name in names)],
+      capture_output=True, text=True, check=False)
+  if done.returncode:
+    tail = "\n  ".join(done.stderr.strip().splitlines()[-4:])
+    raise MendError(f"an edited file does not parse:\n  {tail}",
+                    "correct the `code` of the patch that edits that file")
+
+
+def write_copy(result: Result, source: pathlib.Path, target: pathlib.Path,
+               python: str) -> None:
+  """Writes the whole mended tree to `target`, which must be new or empty."""
+  require_empty(target)
+  with _scratch(target) as made:
+    shutil.copytree(source, made)
+    for name, text in result.files.items():
+      write(made / name, text)
+    _tag_version(made, result)
+    check_syntax(result.files, made, python)
+
+
+def _scratch(
+    target: pathlib.Path) -> contextlib.AbstractContextManager[pathlib.Path]:
+  if target.is_dir():
+    target.rmdir()
+  try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+  except OSError as e:
+    raise MendError(f"The output folder {target} can't be made: {e}",
+                    "name another: --output_path=DIR") from e
+  return cache.whole(target)
+
+
+def require_empty(target: pathlib.Path) -> None:
+  if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    raise MendError(f"The output folder {target} is not empty.",
+                    "name a new or empty one: --output_path=DIR")
+  require_writable(target)
+
+
+def require_writable(target: pathlib.Path) -> None:
+  """Refuses a folder that can't be written, before any work is done."""
+  existing = target
+  while not existing.exists():
+    existing = existing.parent
+  if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+    raise MendError(f"The output folder {target} can't be written: {existing} "
+                    "is no folder that you may write to.",
+                    "name another: --output_path=DIR")
+
+
+def _tag_version(folder: pathlib.Path, result: Result) -> None:
+  """Puts the local version into the metadata, and only there.
+
+  `jax.__version__` stays the base's: other packages parse it by hand.
+  """
+  tag = result.version.removeprefix(result.base.version)
+  write(folder / "setup.cfg", f"[egg_info]\ntag_build = {tag}\ntag_date = 0\n")

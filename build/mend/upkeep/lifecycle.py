@@ -1,0 +1,224 @@
+"""`build.py new`, `retire` and `add_base`: the series' own house-keeping."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+from mend.editing import families, patches
+from mend.ground import cache, process, report
+from mend.ground.errors import MendError
+from mend.proof import envs
+from mend.releases import bases, interpreters
+from mend.trees import tree
+from mend.upkeep import candidates
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+RETIRED = "patches/retired.toml"
+_NAME = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9]*(?:_[a-z0-9]+)*)")
+_HEADED = "jax/_src/mend_info.py"  # new files take their header from it
+_PATCH = """\
+id = "{name}"
+title = "[area] Say what the commit does"
+why = "Say what a user sees go wrong, in one or two sentences."
+bases = {spec}
+issues = [{issue}]
+upstream = {{ status = "not-sent", pr = "", landed_in = "" }}
+modules = ["{module}"]
+tests = ["tests/{name}_test.py"]
+reproductions = ["reproductions/{name}.py"]
+changelog = "Bug fixes: say what works now."
+
+[[red]]
+tests = ["{camel}Test.test_regression"]
+reason = "say what the failure on pristine must hold"
+"""
+_MODULE = '"""States the algorithm, its limits and its cost."""\n'
+_TEST = '''\
+from absl.testing import absltest
+from jax._src import test_util as jtu
+
+
+class {camel}Test(jtu.JaxTestCase):
+
+  def test_regression(self):
+    self.fail("write the regression test, with an oracle of its own")
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())
+'''
+_REPRODUCTION = '''\
+"""{issue}, as its author would type it."""
+
+REPORT = "{issue}"
+
+
+def {stem}():
+  """Says in one line what is right where the defect is not"""
+  raise AssertionError("write the reproduction")
+'''
+
+
+def _header() -> str:
+  """The licence header that our own files open with, up to the blank line."""
+  text = tree.read(bases.ROOT / _HEADED)
+  return text[:text.index("\n\n")] + "\n\n"
+
+
+def new(name: str, issue: str, spec: str,
+        root: pathlib.Path = bases.ROOT) -> list[str]:
+  """Starts a patch: its file, and a module, test and reproduction to fill in.
+
+  Returns:
+    The files written; the test and the reproduction fail until written.
+  """
+  parts, known = _NAME.fullmatch(name), families.load(root)
+  if not parts or parts[1] not in known:
+    raise MendError(f"{name!r} is no name for a patch: a family "
+                    f"({', '.join(known)}), a slash, and small letters, digits "
+                    "and single underscores.", "choose another name")
+  try:
+    SpecifierSet(spec)
+  except InvalidSpecifier as e:
+    raise MendError(f"{spec!r} is no version specifier.",
+                    '--bases=">=0.6,<0.12"') from e
+  family, stem = known[parts[1]], parts[2]
+  words = {"name": name, "stem": stem, "issue": issue,
+           "camel": "".join(w.capitalize() for w in stem.split("_")),
+           "module": f"{family.package or 'jax/_src'}/{stem}.py"}
+  header = _header()
+  files = {
+      f"patches/{name}.toml": _PATCH.format(
+          **{**words, "issue": json.dumps(issue), "spec": json.dumps(spec)}),
+      words["module"]: header + _MODULE,
+      f"tests/{name}_test.py": header + _TEST.format(**words),
+      f"reproductions/{name}.py": header + _REPRODUCTION.format(**words)}
+  there = [f for f in files if (root / f).exists()]
+  if there:
+    raise MendError(f"{', '.join(there)} already exists.",
+                    "choose another name")
+  for file, text in files.items():
+    tree.write(root / file, text)
+  series = root / "patches" / "series"
+  tree.write(series, tree.read(series).rstrip("\n") + f"\n{name}\n")
+  return [*files, "patches/series"]
+
+
+def retire(name: str, landed: str,
+           root: pathlib.Path = bases.ROOT) -> list[str]:
+  """Records that upstream has a patch from release `landed` on.
+
+  Where some base is older, the patch stays for those. Otherwise it moves to
+  retired.toml, and the files that no other patch names go.
+
+  Returns:
+    What was done, a line for each.
+
+  Raises:
+    MendError: there is no such patch or version, or another patch needs it.
+  """
+  try:
+    release = Version(landed)
+  except InvalidVersion as e:
+    raise MendError(f"{landed!r} is no version.", "--landed=0.12.1") from e
+  series = patches.load(root)
+  patches.require_known(series, [name])
+  (patch,) = (p for p in series if p.id == name)
+  older = [b.version for b in bases.all_bases()
+           if b.within(patch.bases) and Version(b.version) < release]
+  if older:
+    return _limit(patch, str(release), older, root)
+  users = [p.id for p in series if name in p.depends]
+  if users:
+    raise MendError(f"patch {name} is needed by {', '.join(users)}.",
+                    "retire them first, or edit their `depends`")
+  return _move(patch, str(release), series, root)
+
+
+def _limit(patch: patches.Patch, landed: str, older: list[str],
+           root: pathlib.Path) -> list[str]:
+  path = root / "patches" / f"{patch.id}.toml"
+  parts = [s.strip() for s in patch.bases.split(",") if s.strip()]
+  spec = ",".join([*(p for p in parts if not p.startswith("<")),
+                   f"<{landed}"])
+  text = re.sub(r"^bases\s*=.*$", lambda _: f"bases = {json.dumps(spec)}",
+                tree.read(path), count=1, flags=re.MULTILINE)
+  pr = json.dumps(patch.upstream.get("pr", ""))
+  upstream = (f'upstream = {{ status = "merged", pr = {pr}, '
+              f'landed_in = "{landed}" }}')
+  text = re.sub(r"^upstream\s*=.*$", lambda _: upstream, text, count=1,
+                flags=re.MULTILINE)
+  tree.write(path, text)
+  return [f"patches/{patch.id}.toml: bases {spec}; stays for "
+          + ", ".join(older)]
+
+
+def _move(patch: patches.Patch, landed: str, series: tuple[patches.Patch, ...],
+          root: pathlib.Path) -> list[str]:
+  entry = {"id": patch.id, "title": patch.title, "issues": list(patch.issues),
+           "pr": patch.upstream.get("pr", ""), "landed_in": landed}
+  lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}"
+           for k, v in entry.items()]
+  path = root / RETIRED
+  old = tree.read(path) if path.is_file() else (
+      "# Patches that upstream has; build.py retire writes this file.\n")
+  tree.write(path, old + "\n[[retired]]\n" + "\n".join(lines) + "\n")
+  kept = {f for p in series if p.id != patch.id for f in _files(p)}
+  gone = [f for f in (*_files(patch), f"patches/fingerprints/{patch.id}.json",
+                      f"patches/{patch.id}.toml")
+          if f not in kept and (root / f).is_file()]
+  names = tree.read(root / "patches" / "series").splitlines(keepends=True)
+  tree.write(root / "patches" / "series", "".join(
+      line for line in names if line.split("#")[0].strip() != patch.id))
+  for file in gone:
+    (root / file).unlink()
+  return [f"{RETIRED}: {patch.id}, landed in {landed}",
+          *(f"removed {file}" for file in gone)]
+
+
+def _files(patch: patches.Patch) -> tuple[str, ...]:
+  return (*patch.modules, *patch.tests, *patch.unit_tests,
+          *patch.test_helpers, *patch.reproductions)
+
+
+def add_base(version: str) -> str:
+  """Fetches, hashes and installs a release, and records it as a base.
+
+  Returns:
+    The entry that bases.toml now ends with.
+  """
+  try:
+    version = str(Version(version))
+  except InvalidVersion as e:
+    raise MendError(f"{version!r} is no version.",
+                    "python3 build/build.py add_base 0.12.1") from e
+  if version in [b.version for b in bases.all_bases()]:
+    raise MendError(f"jax {version} is a base already.",
+                    f"python3 build/build.py check --base={version}")
+  found = candidates.release(version)
+  python = interpreters.for_base(found)
+  near = candidates.nearest(version)
+  pins = _pins(envs.dependencies(found, python, ""),
+               ["jaxlib", *(re.split("[=<>!~]", r)[0]
+                            for r in near.requirements if "jaxlib" not in r)])
+  limits = [s for s in near.python.split(",") if s.startswith("<")]
+  supported = ",".join([found.python, *limits])
+  entry = (f'\n[[base]]\nversion = "{version}"\nsha256 = "{found.sha256}"\n'
+           f'python = "{supported}"\nrequirements = {json.dumps(pins)}\n')
+  with cache.lock("bases"):
+    tree.write(bases.BASES_FILE, tree.read(bases.BASES_FILE) + entry)
+  report.say(f"jax {version}: sha256 {found.sha256}, Python {supported}")
+  return entry
+
+
+def _pins(env: pathlib.Path, names: list[str]) -> list[str]:
+  """The versions that pip chose for `names` in `env`."""
+  code = ("import importlib.metadata as m, sys\n"
+          "for n in sys.argv[1:]: print(n + '==' + m.version(n))")
+  out = process.run([envs.python_of(env), "-I", "-c", code, *names],
+                    what="Asking for the installed versions",
+                    next_step="run the same command again")
+  return out.split()

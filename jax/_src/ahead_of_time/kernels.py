@@ -1,0 +1,61 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Starts the CPU kernels that a stored program calls (jax#28908, jax#24982).
+
+The LAPACK kernels of jaxlib are empty until they are initialized, and those of
+`jax.experimental.sparse` unknown until it is imported. Lowering does both for
+what it lowers. A program that was lowered in another process has to be looked
+at: whose names are in its bytes is started. XLA stores names uncompressed.
+
+Cost: one search of the bytes for each name, some sixty; the import of SciPy's
+linear algebra, a few tenths of a second, only if LAPACK is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import importlib
+
+from jax._src.lib import lapack
+
+
+def _lapack_names() -> list[str]:
+  return [name for name, *_ in lapack.registrations()["cpu"]]
+
+
+def _sparse_names() -> list[str]:
+  try:
+    sparse = importlib.import_module("jaxlib.cpu_sparse")
+  except ImportError:  # before JAX 0.7
+    return []
+  return [name for name, *_ in sparse.registrations()["cpu"]]
+
+
+# The names of kernels, and what starts them.
+_KERNELS: list[tuple[Callable[[], list[str]], Callable[[], object]]] = [
+    (_lapack_names, lapack._lapack.initialize),
+    (_sparse_names,
+     lambda: importlib.import_module("jax.experimental.sparse._lowerings")),
+]
+
+
+def start(program: bytes) -> None:
+  """Starts the kernels of jaxlib that a program names.
+
+  Args:
+    program: a serialized module or executable, for the CPU or not.
+  """
+  for names, start_them in _KERNELS:
+    if any(name.encode() in program for name in names()):
+      start_them()

@@ -1,0 +1,229 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What ``from_dlpack`` promises of copies, devices and layouts (jax#27606).
+
+The standard's ``copy=True`` means memory of one's own, ``copy=False`` memory
+that is shared or an error, and ``None`` that either will do. What the runtime
+makes of a capsule depends on the release: it copies what is not aligned and
+shares the rest, whatever ``copy`` says. So the address of the data is read from
+the capsule before it is handed over, and compared with that of the result:
+
+* with ``copy=True``, what shares its memory is copied, and the copy is waited
+  for, so that a later write of the producer can't show in it;
+* with ``copy=False``, what doesn't share its memory is refused.
+
+What a capsule can't carry, or the runtime can't read, is taken by value through
+NumPy: strided views, and NumPy arrays that are read-only or of dtypes that
+NumPy doesn't export. An array of ours on another CPU device than the first
+comes back on its own device: DLPack has one CPU, and all its devices share the
+memory.
+
+The capsule's layout is the C interface of DLPack; two fixed offsets are read.
+Limits: strided views in the memory of an accelerator stay refused. Cost: a
+comparison of two integers; the copies that are asked for.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from jax._src import array
+from jax._src import dtypes
+from jax._src import xla_bridge
+from jax._src.lib import xla_client as xc
+
+import numpy as np
+
+try:
+  from jax._src.lib import _jax
+except ImportError:  # before 0.6.1
+  _jax = xc._xla
+
+_NEXT = "Leave copy out, or pass copy=None or copy=True."
+
+
+def to_buffer(capsule: Any, device: xc.Device, *args: Any,
+              copy: bool | None) -> Any:
+  """Makes an array of a DLPack capsule.
+
+  Args:
+    capsule: what ``__dlpack__`` returned.
+    device: the device that the memory belongs to.
+    *args: what else this release's runtime is given.
+    copy: as in :func:`jax.numpy.from_dlpack`.
+
+  Returns:
+    An array on `device`.
+
+  Raises:
+    ValueError: if `copy` is False and there is no way without one.
+  """
+  source = _address(capsule)
+  try:
+    out = _jax.dlpack_managed_tensor_to_buffer(capsule, device, *args)
+  except xc.XlaRuntimeError as e:
+    empty = _is_empty(capsule)  # then there is nothing to share, or to align
+    if device.platform != "cpu" or not (empty or "striding" in str(e)):
+      raise
+    if not empty:
+      _may_copy(copy, "its strides are not those of a dense array")
+    return _own(np.from_dlpack(_Carrier(capsule)), device)
+  if dtypes.canonicalize_dtype(out.dtype) != out.dtype:
+    dtype = dtypes.canonicalize_dtype(out.dtype)
+    _may_copy(copy, f"{out.dtype} becomes {dtype}"
+              " as long as jax_enable_x64 is off")
+  if not out.size:
+    return out
+  shares = source is not None and out.unsafe_buffer_pointer() == source
+  if not shares and source is not None:
+    _may_copy(copy, "its memory is not aligned")
+  return _copied(out) if copy and (shares or source is None) else out
+
+
+def home(external: Any, device: xc.Device) -> xc.Device:
+  """The device that the memory of `external` belongs to.
+
+  Args:
+    external: what is imported.
+    device: the device that its ``__dlpack_device__`` names.
+
+  Returns:
+    The own device of an array of ours on a CPU, else `device`.
+  """
+  if device.platform != "cpu" or not isinstance(external, array.ArrayImpl):
+    return device
+  own, = external.devices()
+  return own if own.client is device.client else device
+
+
+def settled(out: Any, device: xc.Device) -> Any:
+  """Waits for `out` if it was moved away from memory of another library.
+
+  Args:
+    out: the imported array.
+    device: where the memory of the producer is.
+
+  Returns:
+    `out`.
+  """
+  if device.platform == "cpu" and out.devices() != {device}:
+    out.block_until_ready()
+  return out
+
+
+def is_beyond_dlpack(external: Any) -> bool:
+  """Whether NumPy can't export `external`, which JAX can still read."""
+  if not isinstance(external, np.ndarray):
+    return False
+  from jax._src import dlpack  # not on top: dlpack imports this module
+  if not external.flags.writeable and (
+      tuple(dlpack.DLPACK_VERSION) < (1, 0)
+      or np.lib.NumpyVersion(np.__version__) < "2.1.0"):
+    return True
+  return (external.dtype.isbuiltin != 1 and external.dtype.isnative
+          and external.dtype in map(np.dtype, dlpack.SUPPORTED_DTYPES))
+
+
+def by_value(external: np.ndarray, device: Any, copy: bool | None) -> Any:
+  """Imports a NumPy array that NumPy can't export.
+
+  Args:
+    external: the array.
+    device: a device or sharding, or None for the CPU's first device.
+    copy: as in :func:`jax.numpy.from_dlpack`.
+
+  Returns:
+    An array with memory of its own.
+
+  Raises:
+    ValueError: if `copy` is False.
+  """
+  _may_copy(copy, "NumPy does not export read-only arrays to this release"
+            if external.dtype.isbuiltin == 1
+            else f"NumPy does not export arrays of {external.dtype}")
+  if device is None:
+    device = xla_bridge.get_backend("cpu").local_devices()[0]
+  return _own(external, device)
+
+
+class _Carrier:
+  """Hands a capsule that was not taken to NumPy."""
+
+  def __init__(self, capsule: Any):
+    self._capsule = capsule
+
+  def __dlpack__(self, **kwargs: Any) -> Any:
+    return self._capsule
+
+  def __dlpack_device__(self) -> tuple[int, int]:
+    return (1, 0)  # the CPU
+
+
+def _own(x: np.ndarray, device: Any) -> Any:
+  from jax._src import api
+  # NumPy makes the copy: device_put may share the memory of what it is given.
+  return api.device_put(np.array(x, order="C"), device)
+
+
+def _copied(x: array.ArrayImpl) -> Any:
+  from jax._src.lax import lax
+  return lax._array_copy(x).block_until_ready()
+
+
+def _may_copy(copy: bool | None, why: str) -> None:
+  if copy is False:
+    raise ValueError(
+        "jax.numpy.from_dlpack: the array requires a copy, since"
+        f" {why}. However copy=False. {_NEXT}")
+
+
+class _DLTensor(ctypes.Structure):
+  """DLPack's struct of that name."""
+  _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
+              ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+              ("dtype", ctypes.c_uint32), ("shape", ctypes.c_void_p),
+              ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+
+
+# Bytes before the tensor, by the capsule's name: none, or a version, two
+# pointers and flags.
+_OFFSETS = {b"dltensor": 0, b"dltensor_versioned": 32}
+
+_GET = ctypes.pythonapi.PyCapsule_GetPointer
+_GET.restype, _GET.argtypes = ctypes.c_void_p, [ctypes.py_object,
+                                                ctypes.c_char_p]
+_NAME = ctypes.pythonapi.PyCapsule_GetName
+_NAME.restype, _NAME.argtypes = ctypes.c_char_p, [ctypes.py_object]
+
+
+def _tensor(capsule: Any) -> _DLTensor | None:
+  if type(capsule).__name__ != "PyCapsule":
+    return None  # no C interface: this is for the runtime to refuse
+  name = _NAME(capsule)
+  if name not in _OFFSETS:
+    return None
+  return _DLTensor.from_address(_GET(capsule, name) + _OFFSETS[name])
+
+
+def _address(capsule: Any) -> int | None:
+  tensor = _tensor(capsule)
+  return tensor and (tensor.data or 0) + tensor.byte_offset
+
+
+def _is_empty(capsule: Any) -> bool:
+  tensor = _tensor(capsule)
+  if tensor is None or not tensor.ndim:
+    return False
+  shape = ctypes.cast(tensor.shape, ctypes.POINTER(ctypes.c_int64))
+  return 0 in shape[:tensor.ndim]

@@ -1,0 +1,45 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What is replicated in a ``shard_map``: the releases that have ``check_rep``.
+
+``rules`` complete both of upstream's tables, of check rules and of rewrite
+rules; they stand on ``pvary``, a cast that 0.5.3 lacks, and on
+``divergence_option``. ``eager_calls`` and ``eager_transfers`` are about
+``shard_map`` without ``jit``, the latter on later releases as well. Begin with
+``rules``, in it with ``flow``.
+"""
+from __future__ import annotations
+
+import importlib
+
+# In the order in which they are entered: those that are about collectives
+# first, for the others' sake, and those that change others' rules after them.
+RULES = ('standard', 'collectives', 'divergence', 'refine', 'loops', 'custom',
+         'branches', 'linear', 'reductions', 'proven', 'complete', 'refs',
+         'equal', 'nested', 'extensions', 'pvary')
+
+
+def enter_rules() -> None:
+  """Fills shard_map's tables of rules, and ``flow``'s, at shard_map's end.
+
+  As upstream's modules do, each enters the rules of its primitives when it is
+  imported. A build of some patches only lacks modules.
+  """
+  for name in RULES:
+    full = f'{__name__}.rules.{name}'
+    try:
+      importlib.import_module(full)
+    except ModuleNotFoundError as e:
+      if e.name != full:
+        raise

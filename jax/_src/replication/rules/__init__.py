@@ -1,0 +1,41 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Replication rules of shard_map for the base releases that have check_rep.
+
+JAX 0.5 proves which outputs of a ``shard_map`` are replicated with two tables
+in ``jax/experimental/shard_map.py``: *check* rules, which type a value, and
+*rewrite* rules, which insert ``pbroadcast`` where a replicated value meets a
+varying one, so that its transpose sums over the devices in the right place.
+The modules here complete both tables:
+
+* ``flow``: what every value's type depends on, each jaxpr looked at once;
+* ``reps``, ``refine``, ``equal``: values that vary and are the same everywhere;
+* ``proven``: outputs of a derivative that need no other proof;
+* ``nested``: a ``shard_map`` within another;
+* ``collectives``: how the named-axis primitives fit in;
+* ``loops``: ``while_loop`` and ``scan``;
+* ``branches``: ``cond`` and ``switch``;
+* ``divergence``: collectives that devices would not reach together;
+* ``custom``: ``custom_jvp``, ``custom_vjp``;
+* ``linear``: ``custom_linear_solve``, ``linear_call`` and their like;
+* ``lookup``: a primitive's rules, also when its module was imported later;
+* ``extensions``: primitives of other libraries;
+* ``refs``: kernels, and loops over references;
+* ``complete``: a rule, or the reason for none, for every other primitive.
+
+``shard_map.py`` has them entered at its end, in the order that the package
+around this one lists. Begin with ``flow``.
+"""
+# First, because it imports the modules of this package at its end.
+import jax.experimental.shard_map  # noqa: F401

@@ -1,0 +1,165 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Refusal of collectives that the devices would not reach together.
+
+A collective waits for all the devices along its axes. In a ``while_loop``
+whose predicate varies along such an axis, or in a branch that an index varying
+along it chooses, some devices arrive and others do not: the program hangs, or
+mixes the values of different iterations. ``shard_map`` refuses it while it
+traces. Collectives along other axes are fine, except ``ppermute``: XLA's
+permutation has no groups, and waits for all the devices of the mesh.
+
+``jax_allow_divergent_collectives`` admits them, for a user who knows that a
+predicate typed as varying is in fact the same on the devices concerned.
+
+The loops and branches being rewritten form a stack (``region``); the rewrite
+rules of the collectives look at it. What is traced later, in the backward pass
+of a ``custom_vjp``, re-enters the stack that was current when it was met
+(``remembered``).
+"""
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from typing import NamedTuple
+
+from jax._src import core
+from jax._src.replication.divergence_option import allow
+from jax._src import linear_util as lu
+from jax._src import source_info_util
+from jax._src.lax import parallel
+from jax._src.replication.rules import collectives
+from jax.experimental import shard_map as sm
+
+
+class Region(NamedTuple):
+  """A loop or branch that devices enter or leave at different times."""
+  what: str
+  axes: frozenset
+  where: str
+
+
+class _State(threading.local):
+  regions: tuple[Region, ...] = ()
+
+
+_state = _State()
+
+
+@contextlib.contextmanager
+def _regions(regions):
+  before, _state.regions = _state.regions, regions
+  try:
+    yield
+  finally:
+    _state.regions = before
+
+
+def region(what, axes):
+  """Context in which the body of `what`, decided along `axes`, is rewritten."""
+  if not axes:
+    return contextlib.nullcontext()
+  where = source_info_util.summarize(source_info_util.current())
+  return _regions((*_state.regions, Region(what, frozenset(axes), where)))
+
+
+def axes() -> frozenset:
+  """Returns the axes along which devices may be elsewhere just now."""
+  return frozenset().union(*[r.axes for r in _state.regions])
+
+
+def remembered(fun):
+  """Returns `fun` to be run, at any time, under the regions of now."""
+  regions = _state.regions
+  if not regions:
+    return fun
+
+  @functools.wraps(fun)
+  def under_regions(*args, **kwargs):
+    with _regions(regions):
+      return fun(*args, **kwargs)
+  return under_regions
+
+
+@lu.transformation2
+def _under_regions(f, regions, *args):
+  with _regions(regions):
+    return f(*args)
+
+
+def remembered_fun(fun: lu.WrappedFun) -> lu.WrappedFun:
+  """`remembered`, for a function with transformations."""
+  return _under_regions(fun, _state.regions) if _state.regions else fun
+
+
+def refuse(prim, names):
+  """Raises if a collective over `names` would be reached by some devices."""
+  if allow.value:
+    return
+  for r in _state.regions:
+    everyone = prim is parallel.ppermute_p
+    shared = [n for n in names if n in r.axes]
+    if everyone and not shared:
+      shared = sorted(r.axes, key=str)
+    if shared:
+      over, axes = [', '.join(map(repr, a)) for a in (names, shared)]
+      where = source_info_util.summarize(source_info_util.current())
+      waits = ('all devices of the mesh' if everyone else
+               'all devices along the axis')
+      raise ValueError(
+          f"shard_map: the collective {prim} over mesh axis {over}, at {where},"
+          f" is inside a {r.what}, at {r.where}, whose predicate varies over "
+          f"{axes}. Expected {waits} to reach the collective together; got "
+          "devices that decide for themselves, so that it would hang or mix "
+          "their values. Make the predicate the same on all of them, for "
+          f"instance with jax.lax.pmax(predicate, {shared[0]!r}) or "
+          f"jax.lax.psum, or move the collective out of the {r.what}. If the "
+          "predicate is known to agree, set jax_allow_divergent_collectives.")
+
+
+def refuse_within(prim, jaxprs):
+  """Raises if `jaxprs`, run as they are by `prim`, hold such a collective."""
+  if _state.regions:
+    for jaxpr in jaxprs:
+      for e in jaxpr.eqns:
+        param = _params.get(e.primitive)
+        if param is not None:
+          refuse(e.primitive, collectives.names(e.params[param]))
+      refuse_within(prim, core.subjaxprs(jaxpr))
+
+
+_params = {}  # collective -> the parameter that names its axes
+
+
+def guard(prim, param):
+  """Makes the rewrite rule of a collective refuse divergent devices."""
+  _params[prim] = param
+  rule = sm._rewrite_rules.get(prim)
+  if rule is None:
+    return
+
+  def guarded(mesh, in_rep, /, *args, **params):
+    if _state.regions:
+      refuse(prim, collectives.names(params[param]))
+    return rule(mesh, in_rep, *args, **params)
+  sm._rewrite_rules[prim] = guarded
+
+
+for _p in (parallel.psum_p, parallel.pmin_p, parallel.pmax_p):
+  guard(_p, 'axes')
+for _p in (parallel.all_gather_p, parallel.all_to_all_p, parallel.ppermute_p,
+           parallel.reduce_scatter_p, parallel.pbroadcast_p,
+           parallel.ragged_all_to_all_p):
+  guard(_p, 'axis_name')

@@ -1,0 +1,72 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Rules for the primitives that other libraries define (jax#27664).
+
+``shard_map`` of 0.5.3 refuses a primitive that nobody entered a rule for, and
+hardly any library did: equinox's loops end in ``No replication rule for
+select_if_vmap``, lineax's solvers in ``... for linear_solve``. A primitive
+whose abstract evaluation rule was not defined in the package ``jax`` gets the
+standard rules when they are first missed: its results are the same on those
+devices on which all operands are.
+
+Limits: a collective of another library is right, but its results count as
+different on all devices; one that tells devices apart without an operand to do
+so needs rules of its own (``jax.experimental.shard_map.register_check``).
+"""
+from __future__ import annotations
+
+import functools
+
+from jax._src import core
+from jax._src.replication.rules import flow
+from jax._src.replication.rules import lookup
+from jax.experimental import shard_map as sm
+
+
+def _foreign(prim: core.Primitive) -> bool:
+  """Whether another package than ``jax`` defined the primitive's rule."""
+  rule = prim.abstract_eval
+  wrapped = getattr(rule, '__closure__', None)
+  if wrapped and rule.__module__ == core.__name__:  # by def_abstract_eval
+    rule = next((c.cell_contents for c in wrapped
+                 if callable(c.cell_contents)), rule)
+  while isinstance(rule, functools.partial):
+    rule = rule.func
+  module = getattr(rule, '__module__', None) or ''
+  return module != 'jax' and not module.startswith('jax.')
+
+
+# The standard rules of 0.5.3 have names that a library's parameters may have.
+
+def _check(prim, mesh, /, *in_rep, **_):
+  return sm._standard_check(prim, mesh, *in_rep)
+
+
+def _rewrite(prim, mesh, in_rep, /, *args, **params):
+  out_rep = set(mesh.axis_names).intersection(*in_rep)
+  args = [flow.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
+  outs = prim.bind(*args, **params)
+  outs = outs if prim.multiple_results else [outs]
+  return outs, [out_rep] * len(outs)
+
+
+def enter(prim: core.Primitive) -> None:
+  """Enters the standard rules of ``prim`` if another library defined it."""
+  if _foreign(prim):
+    sm._check_rules.setdefault(prim, functools.partial(_check, prim))
+    sm._rewrite_rules.setdefault(prim, functools.partial(_rewrite, prim))
+
+
+flow.standard_checks.add(_check)
+lookup.others.append(enter)

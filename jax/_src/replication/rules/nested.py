@@ -1,0 +1,104 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A shard_map within another, over axes that the outer one leaves ``auto``.
+
+Each of the two has its own check, of the axes that it makes manual itself: a
+value's type in the inner one says nothing of the outer one's axes, along which
+the inner function is like any other code of the outer body. So the check and
+the rewrite of a ``shard_map`` get a mesh with those axes only (``own``), and a
+collective over an axis of the outer one passes through the rewrite of the
+inner one to that of the outer one.
+
+Limits: what 0.5.3 cannot run with ``check_rep=False`` either, as an inner
+``shard_map`` with an axis of the outer one in ``auto``.
+"""
+from __future__ import annotations
+
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src import util
+from jax._src.replication.rules import flow
+from jax.experimental import shard_map as sm
+
+
+def own(mesh, auto=frozenset()):
+  """Returns `mesh`, or what it is without auto axes and those of outer ones."""
+  context = mesh_lib.get_abstract_mesh()
+  if context.empty and not auto:
+    return mesh
+  manual = () if context.empty else context._axis_types_dict.get(
+      mesh_lib.AxisType.Manual, ())
+  names = tuple(a for a in mesh.axis_names if a not in auto and a not in manual)
+  if len(names) == len(mesh.axis_names):
+    return mesh
+  return flow.Axes(names, {a: mesh.shape[a] for a in names})
+
+
+def rewrite(fun, mesh, in_names, out_names_thunk, auto):
+  """Returns the function of a shard_map with casts where types differ."""
+  mesh = own(mesh, auto)
+  in_rep = [sm._in_names_to_rep(mesh, n) for n in in_names]
+  wanted = lambda: [set(sm._unmentioned(mesh, n)) for n in out_names_thunk()]
+  fun, out_rep = sm._efficient_transpose_rewrite_nomatch(fun, mesh, in_rep)
+  return sm._match_rep(fun, mesh, out_rep, wanted)
+
+
+def check(mesh, auto, jaxpr, in_rep):
+  """Returns the types of a jaxpr's outputs, by the axes that are its own."""
+  mine = own(mesh, auto)
+  if mine is mesh:
+    return sm._check_rep(mesh, jaxpr, in_rep)
+  axes = set(mine.axis_names)
+  out_rep = sm._check_rep(mine, jaxpr, [r & axes for r in in_rep])
+  others = set(mesh.axis_names) - axes
+  return [r if r is None else r | others for r in out_rep]
+
+
+def rep_error(auto, f, mesh, *args):
+  """The text of the error for outputs that are not replicated."""
+  return sm._inout_rep_error(f, own(mesh, auto), *args)
+
+
+def _process_shard_map(trace, prim, fun, tracers, **params):
+  vals, in_rep = util.unzip2(map(trace.to_val_rep_pair, tracers))
+  fun, out_rep = sm._rewrite_subtrace(fun, trace.tag, trace.mesh, in_rep)
+  with core.set_current_trace(trace.parent_trace):
+    outs = prim.bind(fun, *vals, **params)
+  return [sm.RewriteTracer(trace, r, x) for r, x in zip(out_rep(), outs)]
+
+
+sm.RewriteTrace.process_shard_map = _process_shard_map
+
+
+@flow.register(sm.shard_map_p)
+def _shard_map(axes, ins, /, *, jaxpr, **_):
+  return flow.call(axes, jaxpr, ins)
+
+
+sm._check_rules[sm.shard_map_p] = flow.check_rule(sm.shard_map_p)
+
+
+def _of_inner(prim):
+  """Lets a primitive that an inner rewrite made pass through an outer one."""
+  rule = sm._rewrite_rules[prim]
+
+  def new_rule(mesh, in_rep, /, *args, axes, **params):
+    if set(axes).intersection(mesh.axis_names):
+      return rule(mesh, in_rep, *args, axes=axes, **params)
+    return prim.bind(*args, axes=axes, **params), list(in_rep)
+  sm._rewrite_rules[prim] = new_rule
+
+
+_of_inner(sm.psum2_p)
+_of_inner(sm.pbroadcast_p)

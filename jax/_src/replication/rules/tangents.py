@@ -1,0 +1,55 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A mark on tangents that differ where their primals do not.
+
+By the rules of forward mode a tangent depends on the values that its primal
+depends on and on their tangents, so it is the same on all devices wherever the
+primal is. One thing breaks this: a ``custom_jvp`` rule that is run after its
+function was typed and makes the tangent differ. The rewrite of the rule
+(``custom``) marks what it returns, with a primitive that computes nothing and
+stays through further derivatives, and ``proven`` looks for it.
+"""
+from __future__ import annotations
+
+from jax._src import core
+from jax._src.interpreters import ad
+from jax._src.interpreters import batching
+from jax._src.interpreters import mlir
+from jax._src.replication.rules import reps
+from jax.experimental import shard_map as sm
+
+loose_p = core.Primitive('loose_tangent')
+loose_p.def_impl(lambda x: x)
+loose_p.def_abstract_eval(lambda x: x)
+mlir.register_lowering(loose_p, lambda ctx, x: [x])
+ad.deflinear2(loose_p, lambda ct, _: [ct])
+batching.defvectorized(loose_p)
+sm.register_standard_check(loose_p)
+sm.register_standard_rewrite(loose_p)
+
+
+def mark(tangent, rep, primal_rep):
+  """Returns `tangent`, marked if it differs where its primal does not."""
+  if rep is None or reps.equal(primal_rep) <= reps.equal(rep):
+    return tangent
+  return loose_p.bind(tangent)
+
+
+def marked(prim, params) -> bool:
+  """Whether the primitive is a mark, or runs a jaxpr with one in it."""
+  return prim is loose_p or any(map(marked_in, core.jaxprs_in_params(params)))
+
+
+def marked_in(jaxpr: core.Jaxpr) -> bool:
+  return any(marked(e.primitive, e.params) for e in jaxpr.eqns)

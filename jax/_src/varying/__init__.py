@@ -1,0 +1,62 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What varies in a ``shard_map``: the releases that have varying types.
+
+``types`` reads and changes the varying axes in a type; ``flow`` finds what each
+value of a traced jaxpr varies over; ``retype`` builds the jaxpr again at these
+types, ``retrace`` says when a function must be traced again, ``bind`` binds a
+loop or branch; ``divergence`` and ``origin`` explain refusals. ``rules`` know
+single primitives, ``autodiff`` what differentiation makes of them. Each stands
+on those named before it, and on none after. Begin with ``types``, then
+``flow``.
+
+What a module knows of one primitive is in a dictionary, by the primitive's
+name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
+``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``, and
+``DIVERGENCE_CHECKS`` to ``flow`` again.
+"""
+from __future__ import annotations
+
+import importlib
+
+# Of two that have a rule for the same primitive the later one counts.
+RULES = ('rules.calls', 'rules.collectives', 'rules.shard_map',
+         'rules.branches', 'rules.loops', 'rules.refs', 'rules.hijax',
+         'divergence', 'autodiff.staged_rules', 'autodiff.hijax_rules')
+
+
+def enter_rules() -> None:
+  """Fills the tables of rules, once, when JAX has defined its primitives.
+
+  A build of some patches only lacks modules, as does one for a release that
+  lacks the primitives.
+  """
+  from jax._src.varying import bind, flow, retype  # they import core
+  tables = {'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
+            'OPERANDS': bind.operands,
+            'DIVERGENCE_CHECKS': flow.divergence_checks}
+  for name in RULES:
+    module = _module(f'{__name__}.{name}')
+    for table, entries in tables.items():
+      entries.update(getattr(module, table, {}))
+
+
+def _module(name: str):
+  """The module, or None if this build has none of that name."""
+  try:
+    return importlib.import_module(name)
+  except ModuleNotFoundError as e:
+    if e.name not in (name, name.rpartition('.')[0]):
+      raise
+    return None

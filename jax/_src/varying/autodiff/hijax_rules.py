@@ -1,0 +1,123 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Custom derivative rules that operations hold, in loops and branches.
+
+With ``jax_custom_vjp3`` and ``jax_custom_jvp3`` an application of a function
+that has derivative rules is an operation that holds the traced function, the
+rules, and the types of its operands (``hijax`` re-types those that hold
+nothing but types). Where an operand is promoted, so is the traced function, as
+in a call. The rules are made from the user's for certain types, that they
+check; they are made once more, for the new ones. (Before 0.12 an operation
+holds the user's own, and ``hijax`` is enough.)
+
+Limits: what ``vmap`` makes of such an operation, one with residuals of
+``remat``, and backward rules that take accumulators can't be made again; a loop
+that holds one is traced again, with its carry promoted.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import copy
+from typing import Any
+import weakref
+
+from jax._src import tree_util
+from jax._src.varying import flow
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+from jax._src.varying.rules import hijax
+from jax._src.varying.types import Axes
+
+# For each rule, how to make it for another operation.
+_makers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_RULES = ('fwd', 'bwd', 'jvp_rule')
+_KINDS = ('CustomVJPTraced', 'CustomJVPTraced')
+
+
+def remember(make: Callable) -> Callable:
+  """Lets a rule that is made for an operation be made for another one.
+
+  Args:
+    make: of the operation's traced function, the user's rule and more, among
+      them, perhaps, the operation's types.
+
+  Returns:
+    A function of the same arguments and result.
+  """
+  names = make.__code__.co_varnames[:make.__code__.co_argcount]
+
+  def made(*args, **kwargs):
+    rule = make(*args, **kwargs)
+    given = {**dict(zip(names, args)), **kwargs}
+    if given.get('bwd_accums') is None:
+      def again(operation):
+        types = dict(traced=operation.traced, in_avals=operation.in_avals)
+        return make(**{**given, **{
+            n: v for n, v in types.items() if n in given}})
+      _makers[rule] = again
+    return rule
+  return made
+
+
+def _rules_of(operation) -> dict[str, Any] | None:
+  """The rules that must be made again; None if one can't be."""
+  if type(operation).__name__ == 'CustomVJPTraced' and tree_util.tree_leaves(
+      operation.in_avals[1]):
+    return None
+  held = {n: getattr(operation, n) for n in _RULES if hasattr(operation, n)}
+  if getattr(operation, 'remat_rules', None) or getattr(
+      operation, 'bwd_accums', None):
+    return None
+  return held if all(r in _makers for r in held.values()) else None
+
+
+def _taken(operation) -> list[int]:
+  """Which of the operands are those of the traced function."""
+  sizes = [len(tree_util.tree_leaves(a)) for a in operation.in_avals]
+  everything = list(range(sum(sizes)))
+  if type(operation).__name__ == 'CustomVJPTraced':
+    return everything[:sizes[0]] + everything[sizes[0] + sizes[1]:]
+  return everything
+
+
+def _rule(site: flow.Site, ins: list[Axes]) -> None:
+  operation = site.eqn.params['_prim']
+  if (type(operation).__name__ not in _KINDS or operation.effects
+      or operation.traced._consts or _rules_of(operation) is None):
+    return hijax.rule(site, ins)
+  region, = site.regions(operation.traced.jaxpr)
+  site.operands = ins
+  site.outs = region.run([ins[n] for n in _taken(operation)])
+
+
+def _build(b, site: flow.Site) -> None:
+  if not site.kids:
+    return hijax.build(b, site)
+  operation = hijax.at_axes(
+      site.eqn.params['_prim'], site.operands, site.outs)
+  traced, (region,) = copy.copy(operation.traced), site.kids
+  jaxpr = vt.reclose(traced.jaxpr, retype.rebuild(region))
+  traced._params = dict(traced._params, jaxpr=jaxpr)
+  traced._meta_tys_flat = list(jaxpr.in_avals)
+  traced._lojax = traced._closure_converted = None
+  operation.traced = traced
+  rules = {n: _makers[r](operation) for n, r in _rules_of(operation).items()}
+  operation.params = {**operation.params, 'traced': traced, **rules}
+  operation.__dict__.update(operation.params)
+  retype.copy(b, site, _prim=operation)
+
+
+# In place of what ``hijax`` has for all, which these ask for the rest.
+FLOW_RULES = {'call_hi_primitive': _rule}
+BUILDERS = {'call_hi_primitive': _build}

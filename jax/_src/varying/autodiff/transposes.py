@@ -1,0 +1,100 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What 0.6.0's transposes and tangents refuse of their own making.
+
+A transpose makes arrays, and traces functions, from shapes alone; in a
+``shard_map`` with the check on these must vary along what the cotangent varies
+along. And the casts and sums that carry several values at once meet cotangents
+that are symbolically zero, which no primitive takes, and tangents of integers,
+which hold nothing. Later releases have none of these defects. Nothing is added
+at run time but what was there: a cast is nothing, and the array that stands for
+a type is never read.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import core
+from jax._src import dtypes
+from jax._src.ad_util import Zero
+from jax._src.interpreters import ad
+from jax._src.varying import types as vt
+
+
+def like(x: Any, ct: Any):
+  """The array ``x``, cast to vary along what the cotangent varies along."""
+  return vt.cast(x, vt.varying(vt.typeof(ct)))
+
+
+def primal_like(struct: Any, ct: Any):
+  """What stands for the primal of a function that is to be transposed.
+
+  Args:
+    struct: its shape and dtype.
+    ct: the cotangent that the transposed function will be applied to.
+
+  Returns:
+    ``struct``, or an array of its type that varies as the cotangent does.
+  """
+  axes = vt.varying(vt.typeof(ct))
+  if not axes:
+    return struct
+  from jax._src.lax import lax  # imports this module's users itself
+  return vt.cast(lax.full(struct.shape, 0, struct.dtype), axes)
+
+
+def skip_zeros(*prims: core.Primitive) -> None:
+  """Lets transposes of several values take symbolic zeros among cotangents."""
+  for prim in prims:
+    ad.primitive_transposes[prim] = _skipping_zeros(
+        ad.primitive_transposes[prim])
+
+
+def _skipping_zeros(rule):
+  def transpose(cts, /, *args, **params):
+    live = [i for i, ct in enumerate(cts) if type(ct) is not Zero]
+    out = [Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]
+    if live:
+      found = rule([cts[i] for i in live], *(args[i] for i in live), **params)
+      for i, ct in zip(live, found):
+        out[i] = ct
+    return out
+  return transpose
+
+
+def skip_integers(*prims: core.Primitive) -> None:
+  """Lets derivatives of several values have integers among them.
+
+  Args:
+    *prims: primitives that are linear, each result in one operand.
+  """
+  for prim in prims:
+    ad.primitive_jvps[prim] = _skipping_integers(prim, ad.primitive_jvps[prim])
+
+
+def _skipping_integers(prim: core.Primitive, rule):
+  def jvp(primals, tangents, /, **params):
+    live = [i for i, t in enumerate(tangents)
+            if type(t) is not Zero
+            and getattr(t, 'dtype', None) != dtypes.float0]
+    if len(live) == len(tangents):
+      return rule(primals, tangents, **params)
+    outs = prim.bind(*primals, **params)
+    tangents_out = [Zero.from_primal_value(y) for y in outs]
+    if live:
+      found = prim.bind(*(tangents[i] for i in live), **params)
+      for i, t in zip(live, found):
+        tangents_out[i] = t
+    return outs, tangents_out
+  return jvp

@@ -1,0 +1,76 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""``jax.ensure_compile_time_eval`` inside of shard_map.
+
+It evaluates what doesn't depend on a traced value while the program is traced.
+Inside of shard_map two things were in its way. Where ``jax.set_mesh`` has named
+devices, operations tried to place their results on them, by the mesh whose axes
+are Manual there, which says nothing of devices: a bare AssertionError
+(diffrax#738). So the devices are forgotten meanwhile, as if the mesh had been
+given to shard_map alone. And a shard_map that isn't under jit traces, too, but
+had no notion of evaluating: what it computed stayed abstract.
+
+What tells devices apart or is a collective isn't evaluated by eager shard_map:
+its value isn't known to one device.
+"""
+from __future__ import annotations
+
+import contextlib
+
+from jax._src import config
+from jax._src import core
+from jax._src import mesh as mesh_lib
+
+_typeof = getattr(core, 'typeof', None) or core.get_aval
+
+
+@contextlib.contextmanager
+def without_devices():
+  """Forgets the devices of ``jax.set_mesh``, where some axis is Manual."""
+  if not mesh_lib.get_abstract_mesh()._any_axis_manual:
+    yield
+    return
+  from jax._src import sharding_impls  # it imports core, which imports this
+  enter = getattr(sharding_impls, '_internal_use_concrete_mesh', None)
+  enter = enter or sharding_impls.use_concrete_mesh
+  with enter(getattr(mesh_lib, 'empty_concrete_mesh', None)):
+    yield
+
+
+def is_known(*args) -> bool:
+  """Whether what depends on `args` alone is to be evaluated now."""
+  return (config.eager_constant_folding.value and
+          not any(isinstance(x, core.Tracer) for x in args))
+
+
+def evaluate(primitive: core.Primitive, args, params):
+  """Evaluates an operation in an eager shard_map.
+
+  Args:
+    primitive: the operation.
+    args: its arguments, as the trace has them.
+    params: its parameters.
+
+  Returns:
+    Its results, or None if it isn't to be evaluated now: outside of
+    ``jax.ensure_compile_time_eval``, with an argument that is traced, or with
+    an effect, such as to name an axis.
+  """
+  if not is_known(*args):
+    return None
+  _, effects = primitive.abstract_eval(*map(_typeof, args), **params)
+  if effects:
+    return None
+  with core.set_current_trace(core.eval_trace):
+    return primitive.bind(*args, **params)

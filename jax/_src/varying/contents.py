@@ -1,0 +1,137 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a jaxpr holds that matters where devices part ways, looked up once.
+
+Loops and branches nest, and each level asks the same of all that is inside it.
+A jaxpr is looked through once, those in its equations' parameters included; the
+answer lives as long as the jaxpr does. So the cost of a nest is linear in its
+size, whatever its depth.
+"""
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jax._src import core
+from jax._src import source_info_util
+from jax._src.util import weakref_lru_cache
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes, NO_AXES
+
+# These name an axis but don't communicate over it.
+_LOCAL = frozenset(['axis_index', 'pvary', 'preduced', 'reduced_vary_cast',
+                    'vary_unreduced_cast', 'shard_map'])
+
+
+class Together(tuple):
+  """Names of the axes of a ppermute that not all devices of the mesh reach.
+
+  It is no other tuple's equal, so that no cache takes one for the other.
+  """
+  __slots__ = ()
+
+  def __eq__(self, other):
+    return type(other) is Together and tuple.__eq__(self, other)
+
+  def __ne__(self, other):
+    return not self == other
+
+  def __hash__(self):
+    return hash((Together, tuple(self)))
+
+
+class Contents(NamedTuple):
+  """Of a jaxpr and of those inside it.
+
+  Attributes:
+    collectives: the mesh axes that collectives are over.
+    permutes: whether one of them is a ppermute that waits for all devices.
+    sums: the axes of sums over devices whose result is the same on all.
+    derived_sums: the axes of those that come of a derivative.
+    reads: which inputs an equation uses or an output returns.
+  """
+  collectives: Axes
+  permutes: bool
+  sums: Axes
+  derived_sums: Axes
+  reads: tuple[bool, ...]
+
+
+def named_axes(eqn: core.JaxprEqn) -> Axes:
+  """The axes that the equation communicates over."""
+  params = eqn.params
+  axes = params.get('axes', params.get('axis_name', ()))
+  if not axes or eqn.primitive.name in _LOCAL:
+    return NO_AXES
+  try:
+    return frozenset(axes if isinstance(axes, (tuple, list)) else (axes,))
+  except TypeError:  # not names
+    return NO_AXES
+
+
+def from_derivative(eqn: core.JaxprEqn) -> bool:
+  """Whether reverse-mode differentiation made the equation.
+
+  0.6.0 doesn't show transformations in the text of a name stack without a name.
+  """
+  for s in eqn.source_info.name_stack.stack:
+    if isinstance(s, source_info_util.Transform) and s.name == 'transpose':
+      return True
+  return False
+
+
+JAXPRS = frozenset([core.Jaxpr, getattr(core, 'ClosedJaxpr', core.Jaxpr)])
+
+
+@weakref_lru_cache
+def contents(jaxpr: core.Jaxpr) -> Contents:
+  """What is in the jaxpr, with what is in the jaxprs inside it."""
+  collectives = sums = derived_sums = NO_AXES
+  permutes = False
+  used = {v for v in jaxpr.outvars if type(v) is core.Var}
+  for eqn in jaxpr.eqns:
+    used.update([v for v in eqn.invars if type(v) is core.Var])
+    params, subs = eqn.params, []
+    if 'axes' in params or 'axis_name' in params:
+      axes = named_axes(eqn)
+      collectives |= axes
+      permutes |= (eqn.primitive.name == 'ppermute' and
+                   type(params['axis_name']) is not Together)
+      if eqn.primitive.name == 'psum_invariant':
+        sums |= axes
+        if from_derivative(eqn):
+          derived_sums |= axes
+    for value in params.values():
+      for sub in value if type(value) is tuple else (value,):
+        if type(sub) in JAXPRS:
+          subs.append(vt.open_jaxpr(sub))
+    for sub in subs:
+      inside = contents(sub)
+      collectives |= inside.collectives
+      permutes |= inside.permutes
+      if inside.sums:
+        sums |= inside.sums
+        derived_sums |= (inside.sums if from_derivative(eqn)
+                         else inside.derived_sums)
+  return Contents(collectives, permutes, sums, derived_sums,
+                  tuple([v in used for v in jaxpr.invars]))
+
+
+def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
+  """Whether no collective in the jaxpr waits for devices along ``axes``.
+
+  XLA's permutation has no groups of its own: on CPU it waits for every device,
+  unless it is marked (``rules.permute``).
+  """
+  found = contents(jaxpr)
+  return not found.permutes and axes.isdisjoint(found.collectives)

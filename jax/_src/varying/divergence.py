@@ -1,0 +1,106 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Refuses collectives that only some of their devices reach.
+
+Where a loop's predicate or a branch's index varies over a mesh axis, devices
+along that axis part ways. A collective over that axis inside then waits for
+devices that never come, or pairs with another one's buffer. Whether there
+is one is asked of such a loop or branch, and only there: programs whose
+predicates don't vary pay nothing. Collectives over other axes are fine; for
+ppermute, which on CPU waits for every device of the mesh, ``rules.permute``
+sees to that.
+
+Not seen: collectives inside a kernel or a foreign call, and those of a
+custom_vjp's backward rule until it is differentiated.
+"""
+from __future__ import annotations
+
+from jax._src import source_info_util
+from jax._src.varying import flow
+from jax._src.varying import retrace
+from jax._src.varying import types as vt
+from jax._src.varying.contents import named_axes, parting_is_harmless
+
+allow = vt.trace_option(
+    'jax_allow_divergent_collectives', False,
+    'Inside shard_map with the check on, admit collectives in loops and '
+    'branches whose predicate is typed as varying over the same mesh axis. '
+    'They deadlock or mix values unless the predicate is in fact the same on '
+    'all devices along that axis.')
+
+
+def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
+  """Raises if a collective in ``jaxprs`` is over an axis of ``predicate``.
+
+  Args:
+    jaxprs: what runs on some devices and not on others.
+    predicate: the axes that the choice varies over.
+    name: the loop or branch, as the user calls it.
+    where: the source line of the predicate.
+
+  Raises:
+    ValueError: if there is such a collective, unless the option
+      ``jax_allow_divergent_collectives`` is set.
+  """
+  if allow.value:
+    return
+  for jaxpr in jaxprs:
+    if parting_is_harmless(jaxpr, predicate):
+      continue
+    for eqn, derived in retrace.equations(jaxpr):
+      axes = named_axes(eqn) & predicate
+      if axes:
+        message = _message(eqn, derived, axes, name, where)
+        if derived:
+          raise retrace.DivergentDerivativeError(message, axes)
+        raise ValueError(message)
+
+
+def _message(eqn, derived, axes, name, where) -> str:
+  axis = ' and '.join(map(repr, vt.ordered(axes)))
+  collective = eqn.primitive.name.removesuffix('_invariant')
+  message = (
+      f'{collective} over mesh axis {axis} at '
+      f'{source_info_util.summarize(eqn.source_info)} is inside a {name} whose '
+      f'predicate, at {where}, varies over {axis}. Devices along {axis} may '
+      'not reach the collective together, which deadlocks or mixes their '
+      'values.\nMake the predicate the same on all of them, for example with '
+      f'jax.lax.pmax(predicate, {axis}) or jax.lax.psum, or move the '
+      f'collective out of the {name}.')
+  if derived:
+    message += (
+        ' This one comes from differentiating inside: the gradient of a value '
+        f'that is the same along {axis} is summed over it. Cast that value '
+        "outside with jax.lax.pcast(..., to='varying'), or jax.lax.pvary on "
+        "older releases, and sum its gradient after.")
+  return message + (
+      '\nIf you know that the predicate agrees, set the option '
+      'jax_allow_divergent_collectives to True.')
+
+
+_NAMES = {'while': 'lax.while_loop', 'cond': 'lax.cond or lax.switch'}
+
+
+def _check_site(site: flow.Site) -> None:
+  prim, source = site.eqn.primitive, site.eqn.source_info
+  jaxprs = [kid.jaxpr for kid in site.kids]
+  if prim.name == 'while':
+    out, = jaxprs[0].outvars
+    source = next((e.source_info for e in jaxprs[0].eqns if out in e.outvars),
+                  source)
+  check(jaxprs, site.predicate, _NAMES[prim.name],
+        source_info_util.summarize(source))
+
+
+DIVERGENCE_CHECKS = {'collectives': _check_site}

@@ -1,0 +1,228 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Which axes each value of a traced jaxpr varies over, given its inputs'.
+
+An abstract interpretation on sets of axis names alone: no operation is traced
+and no user code runs. Inputs can only be raised above the types at which the
+jaxpr was traced, so an equation none of whose operands was raised keeps its
+traced types and costs one look-up per operand. Loops are solved as least
+fixpoints, nested ones included.
+
+Rule of an ordinary equation: what its operands vary over beyond what they did
+when it was traced, its outputs do too. That is exact for elementwise operations
+and for collectives (``psum`` over 'x' of a value raised to {x, y} gives {y}).
+Loops, branches, calls and nested shard_maps have rules of their own.
+
+Every place in the nest of jaxprs has one ``Region``, which keeps its last
+solution. Solutions grow monotonically, so a region that is visited again goes
+on from there rather than from the bottom; that is what makes the whole linear:
+a region is entered once more than its parent at most, plus once for each time
+that one of its own carries grew. ``visits`` counts the equations evaluated.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from jax._src import core
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes, NO_AXES
+
+visits = 0  # equations evaluated since the module was imported, for tests
+
+
+class Region:
+  """One jaxpr at one place: its raised variables and its sub-regions."""
+
+  __slots__ = ('jaxpr', 'ins', 'outs', 'raised', 'sites', 'refs')
+
+  def __init__(self, jaxpr: core.Jaxpr):
+    self.jaxpr = jaxpr
+    self.ins: list[Axes] | None = None
+    self.outs: list[Axes] = []
+    self.raised: dict[core.Var, Axes] = {}
+    self.sites: dict[int, Site] = {}
+    self.refs = vt.has_refs(jaxpr)
+
+  def read(self, atom) -> Axes:
+    if type(atom) is not core.Literal and atom in self.raised:
+      return self.raised[atom]
+    return vt.varying(atom.aval)
+
+  def entry(self, n: int) -> Axes:
+    """What input ``n`` must vary over: a ref's is raised by what is written."""
+    return self.read(self.jaxpr.invars[n])
+
+  def run(self, ins: Sequence[Axes]) -> list[Axes]:
+    """The outputs' axes when the inputs vary over ``ins``."""
+    ins = list(ins)
+    if ins == self.ins:
+      return self.outs
+    self.ins, raised = ins, self.raised
+    for v, axes in zip(self.jaxpr.invars, ins):
+      if axes != vt.varying(v.aval):
+        raised[v] = axes | self.read(v) if vt.is_ref(v.aval) else axes
+    if raised or self.refs:
+      while self.sweep():
+        pass
+    self.outs = [self.read(v) for v in self.jaxpr.outvars]
+    return self.outs
+
+  def sweep(self) -> bool:
+    """Solves the equations in order; whether a ref grew, and so again."""
+    global visits
+    grew, raised, refs = False, self.raised, self.refs
+    for eqn in self.jaxpr.eqns:
+      for v in eqn.invars:
+        if type(v) is not core.Literal and v in raised:
+          break
+      else:
+        if not refs or not vt.uses_refs(eqn):
+          continue
+      visits += 1
+      site = self.sites.get(id(eqn))
+      if site is None:
+        site = self.sites[id(eqn)] = Site(eqn)
+      for v, axes in zip(eqn.outvars, site.run(map(self.read, eqn.invars))):
+        if refs and vt.is_ref(v.aval):
+          axes |= self.read(v)
+        if axes != vt.varying(v.aval):
+          raised[v] = axes
+      for n, axes in site.writes.items():
+        v = eqn.invars[n]
+        if axes - self.read(v):
+          raised[v] = axes | self.read(v)
+          grew = True
+    return grew
+
+
+class Site:
+  """One equation in a region: its last solution.
+
+  Attributes:
+    eqn: the equation as it was traced.
+    ins: what its operands vary over.
+    operands: what its operands must be cast to before they are passed on.
+    outs: what its outputs vary over.
+    kids: the regions of the jaxprs in its parameters.
+    writes: for operands that are refs, what is written to them varies over.
+    predicate: what the choice of branch, or of another trip, varies over.
+    opaque: whether it holds jaxprs, or traced types, that no rule knows.
+    selects: whether all branches run, because vmap maps over the index.
+  """
+
+  __slots__ = ('eqn', 'ins', 'operands', 'outs', 'kids', 'writes', 'rule',
+               'predicate', 'opaque', 'selects')
+
+  def __init__(self, eqn: core.JaxprEqn):
+    self.eqn = eqn
+    self.ins: list[Axes] | None = None
+    self.operands: list[Axes] = []
+    self.outs: list[Axes] = []
+    self.kids: list[Region] = []
+    self.writes: dict[int, Axes] = {}
+    self.predicate = NO_AXES
+    self.opaque = self.selects = False
+    self.rule = rules.get(eqn.primitive.name, unknown)
+
+  def run(self, ins) -> list[Axes]:
+    ins = list(ins)
+    if ins != self.ins:
+      self.ins = ins
+      self.rule(self, ins)
+    return self.outs
+
+  def regions(self, *jaxprs) -> list[Region]:
+    if not self.kids:
+      self.kids = [Region(vt.open_jaxpr(j)) for j in jaxprs]
+    return self.kids
+
+
+# By the primitive's name; the modules that the package lists fill it.
+rules: dict[str, Callable[[Site, list[Axes]], None]] = {}
+# By what they look for: called with every solved site whose predicate varies.
+divergence_checks: dict[str, Callable[[Site], None]] = {}
+
+
+def diverges(site: Site, axes: Axes) -> None:
+  """Notes that devices along ``axes`` part ways at this site."""
+  site.predicate |= axes
+
+
+def check_divergence(sites: Iterable[Site]) -> None:
+  """Checks the solved sites, and those inside, where devices part ways."""
+  for site in sites:
+    if site.predicate and not site.selects:
+      for check in divergence_checks.values():
+        check(site)
+    for region in site.kids:
+      check_divergence(region.sites.values())
+
+
+def union(sets) -> Axes:
+  return NO_AXES.union(*sets)
+
+
+def ordinary(site: Site, ins: list[Axes]) -> None:
+  """Operands are made alike if they were; new axes reach every output."""
+  traced = [vt.varying(v.aval) for v in site.eqn.invars]
+  new = union(ins) - union(traced)
+  joined = union(ins)
+  alike = all(t == traced[0] for t in traced)
+  site.operands = [
+      joined if alike and isinstance(v.aval, core.ShapedArray) else i
+      for v, i in zip(site.eqn.invars, ins)]
+  site.outs = [vt.varying(v.aval) | new for v in site.eqn.outvars]
+
+
+# Their jaxprs combine two elements, and have no varying axes in their types.
+_REDUCERS = ('reduce', 'scatter', 'select_and', 'argm', 'sort', 'cum')
+
+
+def unknown(site: Site, ins: list[Axes]) -> None:
+  """An ordinary equation, unless there are types in its parameters."""
+  ordinary(site, ins)
+  name, params = site.eqn.primitive.name, site.eqn.params
+  for n in vt.written(site.eqn):
+    site.writes[n] = union(ins)
+  site.opaque = (name == 'call_hi_primitive' or
+                 not name.startswith(_REDUCERS)
+                 and next(core.jaxprs_in_params(params), None) is not None)
+
+
+def entered(site: Site, region: Region, ins: list[Axes], first: int = 0
+            ) -> list[Axes]:
+  """``ins``, with what refs must vary over, which is noted as written.
+
+  Args:
+    site: the site of an equation that passes operands on to a jaxpr.
+    region: the region of that jaxpr, solved for ``ins``.
+    ins: what the inputs of the jaxpr vary over.
+    first: which operand is the first of the jaxpr's inputs.
+
+  Returns:
+    What the inputs must vary over.
+  """
+  if not region.refs:
+    return ins
+  ins = list(ins)
+  for n, v in enumerate(region.jaxpr.invars):
+    if vt.is_ref(v.aval):
+      ins[n] |= region.entry(n)
+      site.writes[first + n] = ins[n]
+  return ins
+
+
+def callee(params) -> str:
+  """The parameter that holds the jaxpr that a call equation calls."""
+  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr') if p in params)

@@ -1,0 +1,296 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Says where a shard_map output that should be replicated became varying.
+
+The check of ``out_specs`` knows that an output varies along an axis that its
+spec leaves out, and not why. When it fails, this module walks the traced jaxpr
+from that output back along the values that vary over the axis, into loops,
+branches and calls, to the nearest place where the axis comes in: an argument
+whose in_spec names it, or an operation whose result varies though its operands
+don't (``axis_index``, a callback). Where devices part ways at a predicate,
+the walk goes through the predicate.
+
+Nothing is computed unless the check fails. Outside of jit there is no jaxpr
+then, so the function is traced once more, to get one; if that fails, upstream's
+message is left as it is. Limits: one origin is named for each axis, the one
+that is the fewest steps away; a place that only casts the value (``pcast``) is
+named if there is no other.
+"""
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from jax._src import core
+from jax._src import source_info_util
+from jax._src import tree_util
+from jax._src.partition_spec import PartitionSpec
+from jax._src.varying import types as vt
+
+HEADING = 'Where they become varying:'
+
+
+class Scope(NamedTuple):
+  """A jaxpr, and the equation that holds it, if it isn't the outermost."""
+  jaxpr: core.Jaxpr
+  made_by: dict[core.Var, core.JaxprEqn]
+  eqn: core.JaxprEqn | None = None
+  parent: Scope | None = None
+  first: int = 0  # the equation's operand that is the jaxpr's first input
+  carries: tuple[int, int] = (0, 0)  # the inputs that are carries, from and to
+
+
+class Origin(NamedTuple):
+  """A value that is the first to vary, and the predicates passed on the way."""
+  scope: Scope
+  var: core.Var
+  eqn: core.JaxprEqn | None  # None: an input of the outermost jaxpr
+  predicates: tuple[core.JaxprEqn, ...]
+  user: core.JaxprEqn | None  # the equation that the walk came through
+
+
+def _scope(jaxpr, *args, **kwargs) -> Scope:
+  jaxpr = vt.open_jaxpr(jaxpr)
+  made_by = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+  return Scope(jaxpr, made_by, *args, **kwargs)
+
+
+def find(jaxpr: core.Jaxpr, out: int, axis) -> Origin | None:
+  """Where output ``out`` of the jaxpr got ``axis`` from."""
+  top = _scope(jaxpr)
+  queue: deque = deque([(top, top.jaxpr.outvars[out], (), None)])
+  scopes: dict = {}
+  seen, cast = set(), None
+  while queue:
+    scope, var, predicates, user = queue.popleft()
+    if (type(var) is core.Literal or axis not in vt.varying(var.aval)
+        or (id(scope), var) in seen):
+      continue
+    seen.add((id(scope), var))
+    eqn = scope.made_by.get(var)
+    if eqn is None and scope.parent is None:
+      return Origin(scope, var, None, predicates, user)
+    if eqn is None:
+      steps = list(_outwards(scope, var))
+    elif eqn.primitive is core.pvary_p and axis not in vt.varying(
+        eqn.invars[eqn.outvars.index(var)].aval):
+      cast = cast or Origin(scope, var, eqn, predicates, user)
+      continue
+    else:
+      key = (id(scope), id(eqn))
+      if key not in scopes:
+        scopes[key] = _inside(eqn, scope)
+      steps = list(_inwards(eqn, scope, scopes[key], var))
+      if not any(type(v) is not core.Literal and axis in vt.varying(v.aval)
+                 for _, v, _ in steps):
+        return Origin(scope, var, eqn, predicates, user)
+    for where, v, predicate in steps:
+      queue.append((where, v, predicates + ((eqn,) if predicate else ()),
+                    eqn or user))
+  return cast
+
+
+Step = tuple[Scope, Any, bool]  # the last: whether through a predicate
+
+
+def _outwards(scope: Scope, var) -> Iterator[Step]:
+  """From an input of an inner jaxpr to the operand, or to the last trip."""
+  if var in scope.jaxpr.constvars:
+    return
+  n = scope.jaxpr.invars.index(var)
+  assert scope.parent is not None and scope.eqn is not None
+  yield scope.parent, scope.eqn.invars[scope.first + n], False
+  start, stop = scope.carries
+  if start <= n < stop:
+    yield scope, scope.jaxpr.outvars[n - start], False
+
+
+def _inside(eqn: core.JaxprEqn, scope: Scope) -> list[Scope]:
+  """The jaxprs of an equation whose outputs are, in order, its own.
+
+  A while loop's predicate comes last, with the loop's outputs as its carries.
+  """
+  params, name = eqn.params, eqn.primitive.name
+  if name == 'cond':
+    return [_scope(b, eqn, scope, first=1) for b in params['branches']]
+  if name == 'while':
+    nc, nb = params['cond_nconsts'], params['body_nconsts']
+    body = _scope(params['body_jaxpr'], eqn, scope, first=nc,
+                  carries=(nb, len(eqn.invars) - nc))
+    at_end = eqn.replace(invars=[*eqn.invars[:nc], *eqn.outvars])
+    return [body, _scope(params['cond_jaxpr'], at_end, scope)]
+  if name == 'scan':
+    nc, nk = vt.scan_counts(params)
+    return [_scope(params['jaxpr'], eqn, scope, carries=(nc, nc + nk))]
+  for sub in core.jaxprs_in_params(params):
+    inner = vt.open_jaxpr(sub)
+    if (len(inner.invars), len(inner.outvars)) == (len(eqn.invars),
+                                                   len(eqn.outvars)):
+      return [_scope(sub, eqn, scope)]
+  return []
+
+
+def _inwards(eqn, scope: Scope, inner: list[Scope], var) -> Iterator[Step]:
+  """From an equation's output to what it is made of."""
+  n, predicate = eqn.outvars.index(var), None
+  if eqn.primitive.name == 'cond':
+    predicate = scope, eqn.invars[0], True
+  elif eqn.primitive.name == 'while':
+    *inner, cond = inner
+    predicate = cond, cond.jaxpr.outvars[0], True
+    init = eqn.params['cond_nconsts'] + eqn.params['body_nconsts'] + n
+    yield scope, eqn.invars[init], False
+  for sub in inner:
+    yield sub, sub.jaxpr.outvars[n], False
+  if not inner:
+    for v in eqn.invars:
+      yield scope, v, False
+  if predicate is not None:
+    yield predicate
+
+
+def describe(origin: Origin, axis, names: list[str]) -> str:
+  """The origin in words.
+
+  Args:
+    origin: what ``find`` gave.
+    axis: the mesh axis.
+    names: what to call the inputs of the outermost jaxpr.
+
+  Returns:
+    A clause.
+  """
+  if origin.eqn is None:
+    inputs = origin.scope.jaxpr.invars
+    where = (names[inputs.index(origin.var)] if origin.var in inputs
+             else 'a captured value')
+    if origin.user is not None:
+      where += (', used at '
+                f'{source_info_util.summarize(origin.user.source_info)}')
+  else:
+    where = (f'{_name(origin.eqn)} at '
+             f'{source_info_util.summarize(origin.eqn.source_info)}')
+  for eqn in reversed(origin.predicates):
+    where += (f', through the predicate of the {_name(eqn)} at '
+              f'{source_info_util.summarize(eqn.source_info)}')
+  return where
+
+
+_PUBLIC = {'while': 'lax.while_loop', 'cond': 'lax.cond or lax.switch',
+           'pvary': 'the cast (pcast, pvary)'}
+
+
+def _name(eqn: core.JaxprEqn) -> str:
+  return _PUBLIC.get(eqn.primitive.name, eqn.primitive.name)
+
+
+def noting(check, error: type, jaxpr, in_specs) -> Callable:
+  """``check``, whose ``error`` also holds the jaxpr that was checked."""
+  def checked(*args):
+    try:
+      return check(*args)
+    except error as e:
+      e.traced = (vt.open_jaxpr(jaxpr), in_specs)
+      raise
+  return checked
+
+
+class _Typed(NamedTuple):
+  """What the check reads of an output's type."""
+  mat: Any
+
+
+def at_types(check, types) -> Callable:
+  """``check``, of the outputs' types inside an eager shard_map.
+
+  Upstream passes the types of what is stacked over devices, which can't vary,
+  and fails later, in a function of its own.
+  """
+  def checked(mesh, specs, avals):
+    return check(mesh, specs, avals.update([_Typed(mat) for mat in types]))
+  return checked
+
+
+def explain(error: Exception, fun: Callable, args, out_specs, tree) -> str:
+  """What to add to the message of an error about ``out_specs``.
+
+  Args:
+    error: the internal error, with what ``noting`` added, if anything.
+    fun: the function that ``shard_map`` returned.
+    args: what it was called with.
+    out_specs: the specs that the user gave.
+    tree: the structure of the outputs.
+
+  Returns:
+    Text to append, or an empty string.
+  """
+  try:
+    if not hasattr(error, 'traced'):
+      return _by_tracing(fun, args)
+    return _explanation(*error.traced, out_specs, tree)
+  except Exception:  # the error that is being explained matters more
+    return ''
+
+
+def _by_tracing(fun, args) -> str:
+  from jax._src import api  # imports this module's users
+  try:
+    api.make_jaxpr(fun)(*args)
+  except ValueError as e:
+    _, heading, text = str(e).partition(HEADING)
+    return f'\n\n{heading}{text}' if heading else ''
+  return ''
+
+
+def _named(spec) -> set:
+  out: set = set()
+  for names in getattr(spec, 'partitions', spec):
+    out.update(names if isinstance(names, tuple) else
+               () if names is None else (names,))
+  return out
+
+
+def _explanation(jaxpr: core.Jaxpr, in_specs, out_specs, tree) -> str:
+  leaves = list(range(tree.num_leaves))
+  outputs = tree_util.tree_unflatten(tree, leaves)
+  paths = [tree_util.keystr(path) for path, _ in
+           tree_util.tree_flatten_with_path(outputs)[0]]
+  specs = tree_util.broadcast_prefix(out_specs, outputs)
+  arg_names = getattr(jaxpr.debug_info, 'arg_names', None) or ()
+  names = [f'the argument {name}, whose in_spec is {_spec(spec)}' for name, spec
+           in zip(arg_names, in_specs)]
+  names += ['an argument'] * (len(jaxpr.invars) - len(names))
+  lines = []
+  for n, (path, spec, v) in enumerate(zip(paths, specs, jaxpr.outvars)):
+    if not isinstance(spec, PartitionSpec):
+      continue
+    for axis in vt.ordered(vt.varying(v.aval) - _named(spec)):
+      origin = find(jaxpr, n, axis)
+      if origin is not None:
+        lines.append(f'* result{path} varies over {axis!r} because of '
+                     f'{describe(origin, axis, names)}.')
+  if not lines:
+    return ''
+  return (f'\n\n{HEADING}\n' + '\n'.join(lines) + '\nTo make a value the same '
+          'along an axis, reduce it with jax.lax.psum, jax.lax.pmean, '
+          'jax.lax.pmax or jax.lax.pmin over that axis. To keep each '
+          "device's own, name the axis in out_specs.")
+
+
+def _spec(spec) -> str:
+  if isinstance(spec, dict):  # 0.6.0's form of a spec: dimension to names
+    dims = [spec.get(n) for n in range(max(spec, default=-1) + 1)]
+    spec = PartitionSpec(*(d[0] if d and len(d) == 1 else d for d in dims))
+  return str(spec)

@@ -1,0 +1,167 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""When a function of the user's must be traced again with promoted inputs.
+
+Differentiating with respect to a replicated value sums the gradient over
+devices, and with respect to a varying one doesn't. A loop's body, or a custom
+backward rule, is traced before all is known that may vary. Where what comes of
+it shows that the sum isn't what the function means, no re-typing of the traced
+jaxpr can mend that: the trace ends in one of these exceptions, and whoever has
+the function's inputs casts them, outside, and traces it again.
+
+Both name the way out by hand, for where nobody can: a gradient that is taken
+with respect to a value captured from outside of the loop is such a case.
+``equations`` tells which equations of a traced jaxpr come of a derivative.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+import operator
+from typing import Any
+
+import numpy as np
+
+from jax._src import core
+from jax._src import dtypes
+from jax._src import tree_util
+from jax._src.varying import types as vt
+from jax._src.varying.contents import from_derivative
+from jax._src.varying.types import Axes, NO_AXES
+
+
+class CarryGrew(Exception):
+  """A carry varies in the end, and the body has summed a derivative by it.
+
+  Attributes:
+    promoted: the operands of the loop, each with what it must vary over.
+    axes: what any of them must vary over that it doesn't.
+  """
+
+  def __init__(self, promoted: Iterable[tuple[Any, Axes]], axes: Axes):
+    super().__init__('lax.scan or lax.while_loop: the initial value must vary '
+                     f'over {vt.ordered(axes)}; cast it with jax.lax.pcast')
+    self.promoted = list(promoted)
+    self.axes = axes
+
+  def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
+    """``trace`` of the initial value's leaves, those that grew promoted."""
+    new = [vt.cast(x, NO_AXES.union(*(a for y, a in self.promoted if y is x)))
+           for x in leaves]
+    if all(map(operator.is_, new, leaves)):
+      # What was bound isn't what was given, such as a weak type's conversion.
+      new = [vt.cast(x, self.axes) for x in leaves]
+    if all(map(operator.is_, new, leaves)):
+      raise TypeError(str(self)) from self
+    return trace(new)
+
+
+class DivergentDerivativeError(ValueError):
+  """A derivative is summed over devices where only some of them arrive.
+
+  If it is one with respect to something that can be promoted, nothing is left
+  to sum. Which inputs it comes from isn't known, so all floating ones are.
+
+  Attributes:
+    axes: the axes that it is summed over.
+    retries: how often tracing again was of no use.
+  """
+
+  # Each level doubles the traces of a program that is refused in the end.
+  MOST_RETRIES = 3
+
+  def __init__(self, message: str, axes: Axes):
+    super().__init__(message)
+    self.axes = axes
+    self.retries = 0
+
+  def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
+    """``trace`` of the leaves, floating ones promoted.
+
+    Args:
+      leaves: the values that were given to what was refused.
+      trace: traces it again, with other values in their place.
+
+    Returns:
+      What ``trace`` returns.
+
+    Raises:
+      DivergentDerivativeError: itself, if no value can be promoted, or if
+        ``trace`` raises, whose error is of a program that isn't the user's.
+    """
+    new = [_promoted(x, self.axes) for x in leaves]
+    self.retries += 1
+    if all(map(operator.is_, new, leaves)) or self.retries > self.MOST_RETRIES:
+      raise self
+    try:
+      return trace(new)
+    except Exception:
+      raise self from None
+
+
+def _promoted(x, axes: Axes):
+  try:
+    aval = vt.typeof(x)
+  except TypeError:  # such as a symbolic zero
+    return x
+  if (vt.promotable(aval, axes | vt.varying(aval))
+      and dtypes.issubdtype(aval.dtype, np.inexact)):
+    return vt.cast(x, axes)
+  return x
+
+
+def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
+  """Lets a backward rule be traced as if its inputs had been cast beforehand.
+
+  A rule that differentiates with respect to a replicated residual where devices
+  part ways is refused: the sum over devices can't be taken there. It can be
+  after the rule, as that of any cotangent which varies and its input doesn't.
+
+  Args:
+    bwd: a ``custom_vjp`` backward rule, of residuals and cotangents.
+
+  Returns:
+    The rule, which is called once more, with floating residuals and cotangents
+    cast to vary, if it is refused so. Outside of shard_map, ``bwd`` itself.
+  """
+  if not vt.checking():
+    return bwd
+
+  def call(*trees):
+    try:
+      return bwd(*trees)
+    except DivergentDerivativeError as e:
+      refused = e
+    leaves, tree = tree_util.tree_flatten(trees)
+    return refused.retry(
+        leaves, lambda new: bwd(*tree_util.tree_unflatten(tree, new)))
+  return call
+
+
+def equations(jaxpr: core.Jaxpr, derived: bool = False
+              ) -> Iterator[tuple[core.JaxprEqn, bool]]:
+  """The equations of the jaxpr and of those inside it.
+
+  Args:
+    jaxpr: a jaxpr.
+    derived: whether reverse-mode differentiation made it.
+
+  Yields:
+    Each equation, and whether reverse-mode differentiation made it, or the loop
+    or call that it is in.
+  """
+  for eqn in jaxpr.eqns:
+    new = derived or from_derivative(eqn)
+    yield eqn, new
+    for sub in core.jaxprs_in_params(eqn.params):
+      yield from equations(vt.open_jaxpr(sub), new)

@@ -1,0 +1,266 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Builds a traced jaxpr again at the types that ``flow`` found.
+
+One pass over each jaxpr, with no tracing: an equation none of whose operands
+changed type is kept as it is, another is copied with new variables, casts are
+put on operands that must vary over more axes, and casts that have nothing left
+to do are dropped. The result is what tracing the program with those casts
+written out by hand gives.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import weakref
+
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src import source_info_util
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+# Calls of one jaxpr at the same types must share one jaxpr, so that it is
+# lowered once.
+_built: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
+            ) -> core.Jaxpr:
+  """The region's jaxpr at its solution.
+
+  Args:
+    region: a solved region.
+    outs: what the outputs must vary over, if more than they do.
+
+  Returns:
+    The jaxpr itself if nothing changed, else a new one.
+  """
+  jaxpr = region.jaxpr
+  outs = region.outs if outs is None else outs
+  if not region.raised and [vt.varying(v.aval) for v in jaxpr.outvars] == outs:
+    return jaxpr
+  known = _built.setdefault(jaxpr, {})
+  key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
+  if key not in known:
+    known[key] = _Builder(region).build(outs)
+  return known[key]
+
+
+class _Builder:
+  """The state of one jaxpr's re-typing."""
+
+  def __init__(self, region: flow.Region):
+    self.region = region
+    self.eqns: list[core.JaxprEqn] = []
+    self.new: dict[core.Var, core.Var] = {}
+    self.casts: dict = {}
+    self.added: set = set()  # effects
+    # For casts of results that no equation precedes.
+    eqns = region.jaxpr.eqns
+    self.source = (eqns[0].source_info if eqns else
+                   source_info_util.new_source_info())
+    self.ctx = eqns[0].ctx if eqns else None
+
+  def build(self, outs: Sequence[Axes]) -> core.Jaxpr:
+    jaxpr, region = self.region.jaxpr, self.region
+    constvars = [self.define(v) for v in jaxpr.constvars]  # refs, if anything
+    invars = [self.define(v) for v in jaxpr.invars]
+    for eqn in jaxpr.eqns:
+      site = region.sites.get(id(eqn))
+      if site is None:
+        # A cast that has been dropped leaves its operand in its place.
+        for v in eqn.invars:
+          if type(v) is core.Var and v in self.new:
+            eqn = eqn.replace(invars=[self.read(v) for v in eqn.invars])
+            break
+        self.eqns.append(eqn)
+      else:
+        self.source, self.ctx = eqn.source_info, eqn.ctx
+        builders.get(eqn.primitive.name, copy)(self, site)
+    outvars = [self.cast(v, a) for v, a in zip(jaxpr.outvars, outs)]
+    # Later releases keep the captured values with the variables.
+    values = getattr(jaxpr, 'consts', ())
+    return jaxpr.replace(constvars=constvars, invars=invars,
+                         eqns=self.eqns, outvars=outvars,
+                         effects=(self.effects(jaxpr.effects, self.new)
+                                  | self.added),
+                         debug_info=jaxpr.debug_info,
+                         **(dict(consts=values) if values else {}))
+
+  def define(self, v: core.Var) -> core.Var:
+    """The variable that is bound in place of ``v``."""
+    if v in self.region.raised:
+      aval = vt.with_varying(v.aval, self.region.raised[v])
+      self.new[v] = (core.DropVar(aval) if isinstance(v, core.DropVar)
+                     else vt.new_var(aval))
+      return self.new[v]
+    return v
+
+  def read(self, atom):
+    return atom if type(atom) is core.Literal else self.new.get(atom, atom)
+
+  def cast(self, atom, axes: Axes):
+    """The atom, or an atom that holds it cast to vary along ``axes``."""
+    x = self.read(atom)
+    missing = axes - vt.varying(x.aval)
+    if not missing or not isinstance(x.aval, core.ShapedArray):
+      return x
+    key = (x, axes) if type(x) is not core.Literal else (id(x), axes)
+    if key not in self.casts:
+      out = vt.new_var(vt.with_varying(x.aval, vt.varying(x.aval) | axes))
+      self.emit([x], [out], core.pvary_p, vt.cast_params(missing))
+      self.casts[key] = out
+    return self.casts[key]
+
+  def effects(self, effects, new):
+    """Effects on inputs, of the new variables."""
+    return type(effects)(
+        e.replace(new[e.input]) if type(getattr(e, 'input', None)) is core.Var
+        and e.input in new else e for e in effects)
+
+  def copied_ref(self, ref, axes: Axes):
+    """A ref, or a new one with its content cast to vary along ``axes``."""
+    if not axes - vt.varying(ref.aval):
+      return ref
+    for prim, params in vt.copy_ref_steps(ref.aval):
+      if prim is core.pvary_p:
+        ref = self.cast(ref, axes)
+      else:
+        aval, effects = prim.abstract_eval(ref.aval, **params)
+        out = vt.new_var(aval)
+        effects = core.resolve_input_effects(effects, [ref])
+        self.emit([ref], [out], prim, params, effects)
+        self.added |= {e for e in effects if not hasattr(e, 'input')}
+        ref = out
+    return ref
+
+  def emit(self, invars, outvars, primitive, params, effects=core.no_effects):
+    ctx = self.ctx
+    if ctx is not None and ctx.cur_abstract_mesh.empty:
+      ctx = None  # traced outside of shard_map; a cast needs the mesh of here
+    self.eqns.append(core.new_jaxpr_eqn(
+        invars, outvars, primitive, params, effects, self.source, ctx))
+
+
+# By the primitive's name; the modules that the package lists fill it.
+builders: dict[str, Callable[[_Builder, flow.Site], None]] = {}
+
+
+def copy(b: _Builder, site: flow.Site, /, **params) -> None:
+  """Copies an equation at its new types, with ``params`` replaced."""
+  eqn = site.eqn
+  invars = [b.cast(v, a) for v, a in zip(eqn.invars, site.operands)]
+  outvars = [b.define(v) for v in eqn.outvars]
+  effects = eqn.effects
+  if effects and vt.uses_refs(eqn):
+    for n, axes in enumerate(site.operands):
+      if n not in site.writes and vt.is_ref(invars[n].aval):
+        invars[n] = b.copied_ref(invars[n], axes)
+    effects = b.effects(effects, {
+        v: x for v, x in zip(eqn.invars, invars) if type(v) is core.Var})
+  b.emit(invars, outvars, eqn.primitive, {**eqn.params, **params}, effects)
+
+
+# The traces in which a ref that they take has risen.
+raised_refs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_raised = raised_refs.data  # to see quickly that there is none
+
+
+def settled(trace, traced):
+  """What a trace gives, with refs that it takes at the types they rose to.
+
+  Args:
+    trace: the trace that has ended.
+    traced: a pair of the jaxpr and the values that it captures.
+
+  Returns:
+    The pair, with the jaxpr re-typed if a ref from outside was widened.
+  """
+  if _raised and raised_refs.pop(trace, None):
+    jaxpr, captured = traced
+    region = flow.Region(jaxpr)
+    region.run([vt.varying(v.aval) for v in jaxpr.invars])
+    return rebuild(region), captured
+  return traced
+
+
+def at_types(jaxpr: core.Jaxpr, consts, args):
+  """A jaxpr that is about to be evaluated, at the types of what it is given.
+
+  What is traced for later, such as the functions of a linear solve, a converted
+  closure or a derivative rule, can be applied to values that vary over more
+  axes than those it was traced with.
+
+  Args:
+    jaxpr: what is evaluated.
+    consts: the values that it captures.
+    args: its arguments.
+
+  Returns:
+    The three as they are if that can be evaluated. If a value varies over more
+    axes than its variable, the jaxpr re-typed, without captured values, and all
+    values as arguments, cast to its inputs. If one varies over fewer, and meets
+    another that doesn't, the values cast to what they vary over in the jaxpr.
+  """
+  if not vt.checking():
+    return jaxpr, consts, args
+  binders, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
+  narrow = {}
+  for v, x in zip(binders, values):
+    aval = vt.typeof(x)
+    if aval is not v.aval:
+      axes = vt.varying(aval)
+      if axes - vt.varying(v.aval):
+        return _at_wider_types(jaxpr, values)
+      if axes != vt.varying(v.aval):
+        narrow[v] = axes
+  if narrow and _clash(jaxpr, narrow):
+    cast = [vt.cast(x, vt.varying(v.aval)) for v, x in zip(binders, values)]
+    return jaxpr, cast[:len(consts)], cast[len(consts):]
+  return jaxpr, consts, args
+
+
+def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
+  """Whether an equation whose operands varied alike has such that don't.
+
+  Args:
+    jaxpr: what is evaluated.
+    narrow: what its inputs vary over, for those that vary over fewer axes than
+      they did when it was traced. It is extended by what depends on them.
+  """
+  for eqn in jaxpr.eqns:
+    atoms = [v for v in eqn.invars if type(v) is core.Var]
+    if eqn.primitive.name in flow.rules or narrow.keys().isdisjoint(atoms):
+      continue
+    traced = [vt.varying(v.aval) for v in eqn.invars]
+    axes = [narrow.get(v, a) if type(v) is core.Var else a
+            for v, a in zip(eqn.invars, traced)]
+    if len(set(traced)) == 1 and len(set(axes)) > 1:
+      return True
+    less = flow.union(traced) - flow.union(axes)
+    if less:
+      narrow.update((v, vt.varying(v.aval) - less) for v in eqn.outvars)
+  return False
+
+
+def _at_wider_types(jaxpr: core.Jaxpr, values):
+  from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
+  jaxpr = pe.convert_constvars_jaxpr(jaxpr)
+  joined = [vt.varying(v.aval) | vt.varying(vt.typeof(x))
+            for v, x in zip(jaxpr.invars, values)]
+  region = flow.Region(jaxpr)
+  region.run(joined)
+  flow.check_divergence(region.sites.values())
+  return rebuild(region), (), [vt.cast(x, a) for x, a in zip(values, joined)]

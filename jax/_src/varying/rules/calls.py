@@ -1,0 +1,69 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Calls: equations that apply the one jaxpr in their parameters.
+
+What a call's operands vary over, its jaxpr's inputs do, and its outputs vary
+over what the jaxpr's do. The functions in a ``linear_solve`` are typed when
+they are applied. A ``custom_vjp``'s backward rule is a function still: its
+results are checked against types that were right when the call was traced, so
+it is told those of now.
+"""
+from __future__ import annotations
+
+from jax._src import linear_util as lu
+from jax._src.varying import flow
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+
+def call(site: flow.Site, ins: list[Axes]) -> None:
+  """An equation that calls the one jaxpr in its parameters."""
+  region, = site.regions(site.eqn.params[flow.callee(site.eqn.params)])
+  site.outs = region.run(ins)
+  site.operands = flow.entered(site, region, ins)
+
+
+def call_params(site: flow.Site) -> dict:
+  """The parameters of a call, re-typed with the jaxpr that it calls."""
+  params, (region,) = site.eqn.params, site.kids
+  name = flow.callee(params)
+  return {name: vt.reclose(params[name], retype.rebuild(region))}
+
+
+def _call(b, site: flow.Site) -> None:
+  retype.copy(b, site, **call_params(site))
+
+
+def _custom_vjp(b, site: flow.Site) -> None:
+  """The forward rule is typed when it's evaluated; the backward is checked."""
+  bwd, primals = site.eqn.params['bwd'], site.operands
+  primals = primals[site.eqn.params['num_consts']:]
+
+  def bwd_at_new_types(*args):
+    vt.cotangents.axes = primals
+    return bwd.call_wrapped(*args)
+
+  retype.copy(b, site, **call_params(site), bwd=lu.wrap_init(
+      bwd_at_new_types, debug_info=bwd.debug_info))
+
+
+_CALLS = (
+    'jit', 'pjit', 'closed_call', 'core_call', 'eval_jaxpr', 'checkpoint',
+    'remat', 'remat2', 'custom_jvp_call', 'compute_on')
+_CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
+FLOW_RULES = {'linear_solve': flow.ordinary,
+              **dict.fromkeys(_CALLS + _CUSTOM_VJP, call)}
+BUILDERS = {**dict.fromkeys(_CALLS, _call),
+            **dict.fromkeys(_CUSTOM_VJP, _custom_vjp)}

@@ -1,0 +1,43 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Casts, reductions over devices, and what else passes operands one by one.
+
+Output k varies over what operand k does, less what a reduction removed when the
+equation was traced. A cast that has nothing left to add is dropped.
+"""
+from __future__ import annotations
+
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+
+def each(site: flow.Site, ins: list[Axes]) -> None:
+  """Output k depends on operand k only: casts, reductions over devices."""
+  eqn = site.eqn
+  site.operands = ins
+  site.outs = [vt.varying(o.aval) | (i - vt.varying(v.aval))
+               for o, v, i in zip(eqn.outvars, eqn.invars, ins)]
+
+
+def _cast(b, site: flow.Site) -> None:
+  for v, out in zip(site.eqn.invars, site.eqn.outvars):
+    axes = b.region.raised.get(out, vt.varying(out.aval))
+    b.new[out] = b.cast(v, axes)
+
+
+FLOW_RULES = dict.fromkeys((
+    'pvary', 'psum_invariant', 'psum', 'pmax', 'pmin', 'optimization_barrier',
+    'copy', 'device_put'), each)
+BUILDERS = {'pvary': _cast}

@@ -1,0 +1,241 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Loops in a shard_map whose carries become varying, or whose bounds vary.
+
+``while_loop``: the least sets C with C_i containing V(init_i), V(output i of
+the body, given C) and, for every carry that the body may change, V(predicate,
+given C): devices that leave a loop at different trips leave with different
+values. A carry that the body returns untouched doesn't take the predicate's
+axes. ``scan``: the same without a predicate. The initial values are cast to C
+outside the loop, and the jaxprs are re-typed, once.
+"""
+from __future__ import annotations
+
+import threading
+
+from jax._src import core
+from jax._src import tree_util
+from jax._src.util import split_list
+from jax._src.varying import bind as binding
+from jax._src.varying import flow
+from jax._src.varying import retrace
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+from jax._src.varying.contents import parting_is_harmless
+from jax._src.varying.rules import permute
+from jax._src.varying.rules import untouched
+from jax._src.varying.types import Axes
+
+
+def _grow(carry: list[Axes], new, jaxpr: core.Jaxpr, start: int) -> list[Axes]:
+  """The carry's sets joined with ``new``; only arrays have varying axes."""
+  return [c | n if isinstance(v.aval, core.ShapedArray) else c
+          for c, n, v in zip(carry, new, jaxpr.invars[start:])]
+
+
+def while_rule(site: flow.Site, ins: list[Axes]) -> None:
+  params = site.eqn.params
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  cond, body = site.regions(params['cond_jaxpr'], params['body_jaxpr'])
+  cond_consts, body_consts, carry = split_list(ins, [nc, nb])
+  if site.operands:
+    carry = _grow(carry, site.operands[nc + nb:], body.jaxpr, nb)
+  while True:
+    pred, = cond.run(cond_consts + carry)
+    if pred and body.refs:
+      for n in vt.written(body.jaxpr):
+        body_consts[n] |= pred
+    outs = body.run(body_consts + carry)
+    if pred:
+      outs = [o if n == source else o | pred for n, (o, source) in enumerate(
+          zip(outs, untouched.sources(body.jaxpr)), nb)]
+    grown = _grow(carry, outs, body.jaxpr, nb)
+    if grown == carry:
+      break
+    carry = grown
+  if pred:
+    flow.diverges(site, pred)
+  cond_consts = flow.entered(site, cond, cond_consts + carry)[:nc]
+  body_consts = flow.entered(site, body, body_consts + carry, nc)[:nb]
+  site.operands, site.outs = cond_consts + body_consts + carry, carry
+
+
+def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
+  params = site.eqn.params
+  nc, nk = vt.scan_counts(params)
+  body, = site.regions(params['jaxpr'])
+  consts, carry, xs = split_list(ins, [nc, nk])
+  if site.operands:
+    carry = _grow(carry, site.operands[nc:nc + nk], body.jaxpr, nc)
+  while True:
+    outs, ys = split_list(body.run(consts + carry + xs), [nk])
+    grown = _grow(carry, outs, body.jaxpr, nc)
+    if grown == carry:
+      break
+    carry = grown
+  site.operands = flow.entered(site, body, consts + carry + xs)
+  site.outs = carry + ys
+
+
+def while_params(site: flow.Site) -> dict:
+  cond, body = site.kids
+  params = site.eqn.params
+  return permute.marked(site, dict(
+      cond_jaxpr=vt.reclose(params['cond_jaxpr'], retype.rebuild(cond)),
+      body_jaxpr=vt.reclose(params['body_jaxpr'],
+                            retype.rebuild(body, site.outs))))
+
+
+def scan_params(site: flow.Site) -> dict:
+  body, = site.kids
+  return dict(jaxpr=vt.reclose(site.eqn.params['jaxpr'],
+                               retype.rebuild(body, site.outs)))
+
+
+FLOW_RULES = {'while': while_rule, 'scan': scan_rule}
+BUILDERS = {
+    'while': lambda b, site: retype.copy(b, site, **while_params(site)),
+    'scan': lambda b, site: retype.copy(b, site, **scan_params(site))}
+
+
+def while_solved(params, avals, refs: bool = False) -> bool:
+  """Whether no carry grows, and none differs where devices part ways."""
+  cond = vt.open_jaxpr(params['cond_jaxpr'])
+  body = vt.open_jaxpr(params['body_jaxpr'])
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  invars, outs = body.invars, body.outvars
+  if (vt.has_refs(cond) or not refs and vt.has_refs(body)
+      or nc and not binding.same_axes(cond.invars[:nc], avals)
+      or not binding.same_axes(invars, avals[nc:])):
+    return False
+  carry = invars[nb:]
+  if not binding.same_axes(carry, [v.aval for v in outs]):
+    return False
+  pred = vt.varying(cond.outvars[0].aval)
+  if not pred:
+    return True
+  if refs:
+    return False
+  for v, out in zip(carry, outs):
+    if (v is not out and isinstance(v.aval, core.ShapedArray)
+        and not pred <= vt.axes_of_array(v.aval)):
+      return False
+  return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
+
+
+def while_binders(params) -> list[core.Var]:
+  cond = vt.open_jaxpr(params['cond_jaxpr'])
+  body = vt.open_jaxpr(params['body_jaxpr'])
+  return [*cond.invars[:params['cond_nconsts']], *body.invars]
+
+
+def scan_solved(params, avals, refs: bool = False) -> bool:
+  """Whether no carry grows."""
+  body = vt.open_jaxpr(params['jaxpr'])
+  invars, (nc, nk) = body.invars, vt.scan_counts(params)
+  if (not refs and vt.has_refs(body)
+      or not binding.same_axes(invars, avals)):
+    return False
+  for v, out in zip(invars[nc:nc + nk], body.outvars):
+    if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
+      return False
+  return True
+
+
+def scan_binders(params) -> list[core.Var]:
+  return vt.open_jaxpr(params['jaxpr']).invars
+
+
+def bind_at_least_types(scan_p: core.Primitive, while_p: core.Primitive):
+  """Has loops bound at the least types that hold for them, by whomever."""
+  binding.bind_at_least_types(scan_p, scan_solved, scan_binders, scan_params,
+                              carries=True)
+  binding.bind_at_least_types(while_p, while_solved, while_binders,
+                              while_params, carries=True)
+
+
+class _Call(threading.local):
+  """The outermost loop that is being traced.
+
+  Attributes:
+    own: whether the next call of a loop is ``retracing``'s own.
+    inside: whether there is one.
+    nests: whether there is a loop in it.
+    careful: whether the loops in it are to trace again by themselves. They do
+      only after a first attempt was of no use: what waits for a refusal is a
+      frame on the stack, and a nest must be possible as deep as ever.
+  """
+  own = inside = nests = careful = False
+
+
+_call = _Call()
+
+
+def retraces() -> bool:
+  """Whether the loop that has been called must go through ``retracing``.
+
+  Outside of shard_map nothing is traced again, and no frame added to the stack.
+  """
+  if _call.own:
+    _call.own = False
+    return False
+  if _call.inside and not _call.careful:
+    _call.nests = True
+    return False
+  return vt.checking()
+
+
+def retracing(loop, init: int, *args):
+  """Calls a loop, and again where its carry must be promoted beforehand.
+
+  Args:
+    loop: ``scan`` or ``while_loop``, which asks ``retraces`` first of all.
+    init: the position of the carry's initial value.
+    *args: the loop's arguments.
+
+  Returns:
+    What the loop returns.
+  """
+  outermost = not _call.inside
+  _call.own = _call.inside = True
+  if outermost:
+    _call.nests = False
+  try:
+    try:
+      return loop(*args)
+    except _REFUSALS as e:
+      if not _call.nests or _call.careful:
+        return _again(e, loop, init, args)
+    _call.own = _call.careful = True
+    try:
+      return loop(*args)
+    except _REFUSALS as e:
+      return _again(e, loop, init, args)
+  finally:
+    if outermost:
+      _call.own = _call.inside = _call.careful = False
+
+
+_REFUSALS = (retrace.CarryGrew, retrace.DivergentDerivativeError)
+
+
+def _again(refusal, loop, init: int, args):
+  """The loop, traced again with its initial value promoted."""
+  leaves, tree = tree_util.tree_flatten(args[init])
+
+  def trace(leaves):
+    value = tree_util.tree_unflatten(tree, leaves)
+    return loop(*args[:init], value, *args[init + 1:])
+
+  return refusal.retry(leaves, trace)

@@ -1,0 +1,98 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Collectives over an axis of ``vmap`` inside ``shard_map``, the check on.
+
+Types hold the mesh axes along which a value varies. An axis that ``vmap`` names
+is none of them: what is mapped over it is an array's dimension on each device.
+From 0.6.0 on a collective over such an axis is refused, because it casts its
+operand to vary along the axis, and a reduction wants it in the operand's type.
+
+Here, casts and types are of the mesh's axes only. A reduction over a mapped
+axis gathers along it, which ``vmap`` makes of the dimension that is there, and
+reduces that; what it reduces over the mesh's axes is left to upstream.
+
+Cost: a look at the names of the axes of each collective. The compiled program
+is that of the reduction of the dimension.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src import tree_util
+from jax._src.lax import lax
+from jax._src.varying import types as vt
+import numpy as np
+
+
+def _names(axis_name) -> tuple:
+  if type(axis_name) is tuple:
+    return axis_name
+  return tuple(axis_name) if isinstance(axis_name, list) else (axis_name,)
+
+
+def of_mesh(axis_name) -> tuple:
+  """Those of the axes that a type can hold."""
+  names = _names(axis_name)
+  manual = mesh_lib.get_abstract_mesh().manual_axes
+  for name in names:  # every collective comes by: in the fewest steps
+    if name not in manual:
+      return tuple(n for n in names if n in manual)
+  return names
+
+
+def _reduction(name: str) -> Callable[[Any, tuple[int, ...]], Any]:
+  return getattr(lax, f'reduce_{name}', None) or getattr(lax, f'_reduce_{name}')
+
+
+def reducing(name: str):
+  """Decorates a reduction over named axes.
+
+  Args:
+    name: of the operation, as in the name of ``lax``'s reduction.
+
+  Returns:
+    A decorator for ``psum`` and its like, which then takes axes of ``vmap``.
+  """
+  def decorator(collective):
+    @functools.wraps(collective)
+    def wrapper(x, axis_name, *, axis_index_groups=None):
+      rest = of_mesh(names := _names(axis_name))
+      if rest is not names and axis_index_groups is None and vt.checking():
+        mapped = [n for n in names
+                  if n not in rest and not isinstance(n, int)]
+        if mapped:
+          leaf = functools.partial(_reduce, collective, name, mapped)
+          x = tree_util.tree_map(leaf, x)
+          if not rest:
+            return x
+          axis_name = rest
+      return collective(x, axis_name, axis_index_groups=axis_index_groups)
+    return wrapper
+  return decorator
+
+
+def _reduce(collective, name: str, mapped: list, x):
+  """One array, or number, reduced over axes of ``vmap``."""
+  from jax._src.lax import parallel  # pylint: disable=g-import-not-at-top
+  if not isinstance(x, core.Tracer):
+    return collective(x, tuple(mapped))
+  if name == 'sum' and x.dtype == bool:
+    x = lax.convert_element_type(x, np.int32)
+  for axis in mapped:
+    x = _reduction(name)(parallel.all_gather(x, axis), (0,))
+  return x

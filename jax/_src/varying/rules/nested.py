@@ -1,0 +1,123 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A shard_map over some axes inside of one over others.
+
+Two things go wrong where a value doesn't vary along the outer axes, or varies
+along them and is kept for a backward pass:
+
+* What differentiation keeps of the inner shard_map leaves it as an output, with
+  a spec that names all axes along which it varies. The outer ones are manual
+  already, and can't be split again: the program can't be lowered. The spec is
+  of the inner shard_map's own axes (an edit of ``ShapedArray.nospec``).
+* Evaluated eagerly, a value that doesn't vary along the outer axes is held
+  once, and one that varies is stacked, along a new leading dimension. On the
+  way in and out upstream takes all for stacked. Here each is taken for what its
+  type says, and an output's type is checked against its spec, as it is when the
+  shard_map is staged.
+
+Cost: in eager evaluation, what upstream's conversions cost; else nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import api
+from jax._src import core
+from jax._src import shard_map as sm
+from jax._src.mesh import use_abstract_mesh
+from jax._src.partition_spec import PartitionSpec as P
+from jax._src.util import HashablePartial
+from jax._src.varying import origin as varying_origin
+from jax._src.varying import types as vt
+
+
+def enter(trace, values: Sequence[Any], types: Sequence[Any],
+          specs: Sequence[P]) -> list[Any]:
+  """Splits values of an eager shard_map over the axes of one inside of it.
+
+  Args:
+    trace: the outer shard_map's.
+    values: as that trace holds them.
+    types: their ``ManualAxisType``s.
+    specs: the inner shard_map's in_specs.
+
+  Returns:
+    The values as the inner shard_map's trace holds them.
+  """
+  return [_restack(trace, x, _stacked(trace, t), spec, True)
+          for x, t, spec in zip(values, types, specs)]
+
+
+def leave(trace, results, types: Sequence[Any], specs: Sequence[P]):
+  """Joins results over the axes of an eager shard_map inside of another.
+
+  Args:
+    trace: the outer shard_map's.
+    results: a flat tree of values, as the inner trace holds them.
+    types: their ``ManualAxisType``s.
+    specs: the inner shard_map's out_specs.
+
+  Returns:
+    A flat tree of the results as the outer trace holds them.
+
+  Raises:
+    ValueError: if a result varies along an axis that its spec leaves out.
+  """
+  if trace.check:
+    outside = sm._as_manual_mesh(trace.mesh, trace.manual_axes)
+    check = varying_origin.at_types(sm._check_mats, types)
+    check(outside, specs, results)
+  return results.update([
+      _restack(trace, x, _stacked(trace, t) - _named(spec), spec, False)
+      for x, t, spec in zip(results, types, specs)])
+
+
+def _named(spec: P) -> vt.Axes:
+  return sm._spec_to_vma(spec)
+
+
+def _stacked(trace, mat) -> vt.Axes:
+  """The axes that a value is stacked over; all of them with the check off."""
+  return mat.varying if trace.check else trace.manual_axes
+
+
+def _restack(trace, x, outer: vt.Axes, spec: P, inwards: bool):
+  """Moves the axes that the spec names between dimensions and the stack.
+
+  Args:
+    trace: the outer shard_map's.
+    x: a stacked array.
+    outer: what it is stacked over outside.
+    spec: which dimensions the other axes split.
+    inwards: whether to stack over these, or to join them.
+
+  Returns:
+    The array, stacked otherwise.
+  """
+  if not outer | _named(spec):
+    return x
+  convert = HashablePartial(_convert, trace.mesh, outer, spec, inwards)
+  with (core.eval_context(), api.disable_jit(False),
+        use_abstract_mesh(trace.mesh.abstract_mesh)):
+    return api.jit(convert)(x)
+
+
+def _convert(mesh, outer: vt.Axes, spec: P, inwards: bool, x):
+  inner = outer | _named(spec)
+  in_order = lambda axes: tuple(n for n in mesh.axis_names if n in axes)
+  ends = P(in_order(outer), *spec), P(in_order(inner))
+  source, target = ends if inwards else reversed(ends)
+  return sm.shard_map(lambda x: x, in_specs=source, out_specs=target,
+                      axis_names=set(inner))(x)

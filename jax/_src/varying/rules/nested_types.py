@@ -1,0 +1,49 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What varies over an outer shard_map's axes still does in one inside of it.
+
+0.6.0 types an argument of a nested shard_map by its in_spec alone, so that the
+axes along which it varied outside are lost: the result seems to be the same on
+all devices along them, and the transpose of the cast that follows sums over
+devices what each of them has for itself. Here types keep those axes, and what
+shard_map names, in the specs of what differentiation keeps and in the check of
+out_specs, are the axes that it makes manual itself. Later releases type nested
+shard_maps so.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jax._src import core
+from jax._src.varying.types import Axes
+
+
+def outside() -> Axes:
+  """The axes that are manual where this is called."""
+  return frozenset(core.get_axis_env().axis_sizes)
+
+
+def replication(mesh, auto: Axes, varying: Axes) -> Axes:
+  """The axes that a shard_map makes manual and a value doesn't vary along.
+
+  Those that are manual already count as such: they aren't for its specs to
+  name.
+  """
+  return frozenset(mesh.axis_names) - auto - (varying - outside())
+
+
+def cut(names: Sequence[dict], axes: Axes) -> list[dict]:
+  """Specs, as dimensions with the axes that split them, without some axes."""
+  return [{dim: tuple(n for n in split if n not in axes)
+           for dim, split in spec.items()} for spec in names]

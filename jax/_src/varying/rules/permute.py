@@ -1,0 +1,123 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A ppermute of those devices alone that reach it together.
+
+XLA's collective permute has no groups of devices. On CPU it waits for all of
+the mesh, so where devices along one axis part ways, one over another axis never
+ends. In such a loop or branch a ``ppermute`` is marked, by the type of the
+names of its axes, which every transformation hands on. What is marked is
+lowered for CPU as a gather along those axes, which has groups, and of it each
+device takes its source's part, or zeros where it has no source. Elsewhere it is
+XLA's own permute, as is all that is not marked.
+
+Cost: on CPU, room for the operands of all devices along the axes. While
+tracing, one pass over the jaxprs of loops and branches that hold a ``ppermute``
+and whose predicate varies; others pay nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import math
+from typing import Any
+import weakref
+
+from jax._src import core
+from jax._src.varying import contents
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+import numpy as np
+
+
+def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
+  """A loop's or branch's jaxprs, marked if devices part ways there.
+
+  Args:
+    site: the loop or branch, solved.
+    params: those of its parameters that hold jaxprs.
+
+  Returns:
+    The parameters, with each ``ppermute`` marked that some devices don't reach.
+  """
+  if not site.predicate or site.selects:
+    return params
+  return {name: _marked_param(x) for name, x in params.items()}
+
+
+def _together(jaxpr: core.Jaxpr) -> core.Jaxpr:
+  if not contents.contents(jaxpr).permutes:
+    return jaxpr
+  if jaxpr not in _marked:
+    _marked[jaxpr] = jaxpr.replace(eqns=[_marked_eqn(e) for e in jaxpr.eqns])
+  return _marked[jaxpr]
+
+
+_marked: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _marked_eqn(eqn: core.JaxprEqn) -> core.JaxprEqn:
+  if eqn.primitive.name == 'ppermute':
+    axes = eqn.params['axis_name']
+    axes = axes if isinstance(axes, (tuple, list)) else (axes,)
+    return eqn.replace(
+        params={**eqn.params, 'axis_name': contents.Together(axes)})
+  params = {name: _marked_param(x) for name, x in eqn.params.items()}
+  if any(x is not eqn.params[name] for name, x in params.items()):
+    return eqn.replace(params=params)
+  return eqn
+
+
+def _marked_param(x):
+  if type(x) is tuple:
+    new = tuple(map(_marked_param, x))
+    return x if all(a is b for a, b in zip(new, x)) else new
+  if type(x) in contents.JAXPRS:
+    return vt.reclose(x, _together(vt.open_jaxpr(x)))
+  return x
+
+
+def lower_for_cpu(ppermute_p: core.Primitive, lowering: Callable[..., Any]):
+  """Lowers what is marked, on CPU, as a collective that has groups.
+
+  Args:
+    ppermute_p: the primitive.
+    lowering: the rule by which all else is lowered.
+  """
+  from jax._src.interpreters import mlir  # imports core's users
+
+  def lower(ctx, x, /, **params):
+    axes = params['axis_name']
+    if type(axes) is not contents.Together:
+      return lowering(ctx, x, **params)
+    gather = mlir.lower_fun(
+        lambda x: _from_source(x, tuple(axes), params['perm']),
+        multiple_results=False)
+    return gather(ctx, x)
+
+  mlir.register_lowering(ppermute_p, lower, platform='cpu')
+
+
+def _from_source(x, axes: tuple, perm: Sequence[tuple[int, int]]):
+  """What this device's source holds, or zeros."""
+  from jax._src.lax import lax, parallel, slicing  # they import this
+  size = math.prod(map(core.get_axis_env().axis_size, axes))
+  sources = np.full(size, -1, np.int32)
+  for source, target in perm:
+    sources[target % size] = source % size
+  source = slicing.dynamic_index_in_dim(
+      lax.asarray(sources), parallel.axis_index(axes), keepdims=False)
+  held = slicing.dynamic_index_in_dim(
+      parallel.all_gather(x, axes), lax.max(source, np.int32(0)),
+      keepdims=False)
+  return lax.select(lax.broadcast(source >= 0, x.shape), held,
+                    lax.full_like(held, 0))

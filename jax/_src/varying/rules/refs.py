@@ -1,0 +1,264 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Refs in a shard_map: what their content varies over, and how they widen.
+
+A ref's type is that of the value it is made from. Where something that varies
+over more axes is written to it, or some devices write and others don't, its
+content varies over those axes too, and so does what is read from it. So a ref
+is an implicit carry of the loops and branches that it is used in:
+
+  V(ref) contains V(initial value), V(what is written), V(where it is written)
+  and, for each loop or branch that writes to it, V(predicate).
+
+``flow`` solves this with the other carries; the rules are below. While
+tracing, a ref has to have its new type from the write on:
+
+* If the ref was made by an equation of the jaxpr being traced, it is replaced:
+  its content is read, cast, and put in a new ref, which takes the place of the
+  old one in the tracer that the user holds. What was read before keeps its
+  type, which is that of the value that was there. Nothing is left of this in
+  the compiled program, where refs are values.
+* If it comes from outside, as an operand or a captured value of a loop, branch,
+  jit or remat, the tracer's type is raised, the jaxpr is re-typed once it is
+  complete, and the ref outside is widened when the equation is bound.
+* If it enters ``shard_map`` itself, or another function whose types are fixed
+  before it is traced, the write is refused.
+
+What reads a ref at an index that varies, or in a branch whose index varies,
+leaves the ref's type alone: it reads a copy that was cast. The cast stands
+outside of the branch, where the sum over devices that it transposes to belongs.
+
+Cost: one more look at each equation of jaxprs that use refs, and one pass over
+the equations traced so far for each replacement. Programs without refs pay for
+a test of the operands' types per loop, branch and jit with the check on.
+"""
+from __future__ import annotations
+
+from functools import partial
+
+from jax._src import core
+from jax._src import source_info_util
+from jax._src.interpreters import partial_eval as pe
+from jax._src.varying import bind as binding
+from jax._src.varying import flow
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+from jax._src.varying.rules import calls
+from jax._src.varying.types import Axes
+
+
+def write(site: flow.Site, ins: list[Axes]) -> None:
+  """What is written, and where, reaches the ref."""
+  everything = flow.union(ins)
+  site.writes[0] = everything
+  site.operands = [everything, everything, *ins[2:]]
+  site.outs = [everything for _ in site.eqn.outvars]
+
+
+def read(site: flow.Site, ins: list[Axes]) -> None:
+  """What is read varies as the content and the index do."""
+  everything = flow.union(ins)
+  site.operands = [everything, *ins[1:]]
+  site.outs = [everything | vt.varying(v.aval) for v in site.eqn.outvars]
+
+
+def make(site: flow.Site, ins: list[Axes]) -> None:
+  site.operands = site.outs = ins
+
+
+def _make(b, site: flow.Site) -> None:
+  """The initial value is cast to what the ref holds later."""
+  out, = site.eqn.outvars
+  site.operands = [b.region.read(out)]
+  retype.copy(b, site)
+
+
+FLOW_RULES = {'get': read, 'swap': write, 'addupdate': write, 'new_ref': make,
+              'mutable_array': make}
+BUILDERS = {'new_ref': _make, 'mutable_array': _make}
+
+# Functions that are traced for these are re-typed when they are bound.
+_SETTLED = frozenset(['jit', 'pjit', 'scan', 'fori_loop', 'while_cond',
+                      'while_body', 'cond', 'switch', 'checkpoint', 'remat',
+                      'checkpoint / remat'])
+
+
+def widen(ref, axes: Axes) -> None:
+  """Makes the content of a ref vary along ``axes`` too.
+
+  Args:
+    ref: the ref's tracer, which changes in place.
+    axes: what its content must vary over.
+
+  Raises:
+    TypeError: if the ref's type is fixed, or promotion is refused.
+  """
+  if not axes - vt.varying(ref.aval):
+    return
+  base, parts = ref, []
+  while not isinstance(base, pe.DynamicJaxprTracer):
+    parts.append(base)
+    base = getattr(base, 'primal', getattr(base, 'val', None))
+    if not isinstance(base, core.Tracer):
+      raise TypeError(_refusal(ref.aval, axes, None))
+  purpose = getattr(base._trace.frame.debug_info, 'traced_for', None)
+  local = base.parent is not None and base.parent.primitive is core.ref_p
+  if not vt.promoting() or not local and purpose not in _SETTLED:
+    raise TypeError(_refusal(ref.aval, axes, purpose))
+  if local:
+    _replace(ref, axes)
+    return
+  retype.raised_refs[base._trace] = True
+  for part in (base, *parts):
+    tangent = getattr(part, 'tangent', None)
+    if isinstance(tangent, core.Tracer):
+      widen(tangent, axes)
+    part.aval = vt.with_varying(part.aval, vt.varying(part.aval) | axes)
+
+
+def _replace(ref, axes: Axes) -> None:
+  """Puts a new ref, with the content cast, in the tracer of a ref."""
+  if isinstance(ref, pe.DynamicJaxprTracer):
+    # The equations so far are about the old ref.
+    old = pe.DynamicJaxprTracer(ref._trace, ref.aval, ref.val, ref._line_info,
+                                ref.parent)
+    for eqn in ref._trace.frame.tracing_eqns:
+      eqn = eqn if hasattr(eqn, 'in_tracers') else eqn()
+      if eqn is not None and any(t is ref for t in eqn.in_tracers):
+        eqn.in_tracers = [old if t is ref else t for t in eqn.in_tracers]
+    new = _wide_copy(old, axes, ref.parent.params)
+  else:
+    new = _wide_copy(ref, axes)
+  for name in ('aval', 'val', 'parent', 'primal', 'tangent', 'batch_dim'):
+    if hasattr(type(ref), name):
+      setattr(ref, name, getattr(new, name))
+
+
+def _wide_copy(ref, axes: Axes, params=None):
+  """A new ref that holds the content of another, cast to ``axes`` as well."""
+  x = ref
+  for prim, own in vt.copy_ref_steps(ref.aval):
+    if prim is core.pvary_p:
+      x = vt.cast(x, axes | vt.varying(ref.aval))
+    else:
+      x = prim.bind(x, **(params or own if prim is core.ref_p else own))
+  return x
+
+
+def _refusal(aval, axes: Axes, purpose) -> str:
+  here = source_info_util.summarize(source_info_util.current())
+  message = (f'{here}: a value that varies over {vt.ordered(axes)} is written '
+             f'to a ref of type {aval.str_short()}, which varies over '
+             f'{vt.ordered(vt.varying(aval))}')
+  if purpose == 'shard_map':
+    return (f'{message}, and was made outside of shard_map: its in_spec says '
+            'that its content is the same on all devices along '
+            f'{vt.ordered(axes - vt.varying(aval))}. Name those axes in the '
+            "ref's in_spec, reduce the value over them (jax.lax.psum, "
+            'jax.lax.pmax), or make the ref inside.')
+  return (f'{message}.\nMake the ref from a value that varies over those axes: '
+          f'new_ref(jax.lax.pcast(x, {vt.ordered(axes - vt.varying(aval))}, '
+          "to='varying')).")
+
+
+def here(ref):
+  """A ref, as the current trace holds it."""
+  trace = core.trace_ctx.trace
+  if not isinstance(trace, pe.DynamicJaxprTrace):
+    return ref
+  return trace.to_jaxpr_tracer(ref, source_info_util.current())
+
+
+def _is_here(x) -> bool:
+  trace = core.trace_ctx.trace
+  return isinstance(x, core.Tracer) and (
+      x._trace is trace or getattr(x._trace, 'tag', x) is getattr(
+          trace, 'tag', None))
+
+
+def agree(ref, axes: Axes, written: bool):
+  """A ref that must vary over more axes, widened or copied.
+
+  Args:
+    ref: the operand of an equation.
+    axes: what it must vary over.
+    written: whether the equation writes to it.
+
+  Returns:
+    What to bind in its place.
+  """
+  if not _is_here(ref):
+    return ref  # what transforms the current trace binds it again, with its own
+  if not written:
+    return _wide_copy(ref, axes)
+  widen(ref, axes)
+  return ref
+
+
+OPERANDS = {'ref': binding.Operands(here, agree)}
+
+
+def _settle(prim: core.Primitive, args, params, avals):
+  """An equation's operands and parameters, with its refs at one type."""
+  args, avals = binding.all_here(args, avals)
+  site = binding.solve(prim, params, args, avals)
+  flow.check_divergence([site])
+  if site.kids:
+    params = {**params, **calls.call_params(site)}
+  return binding.agree(site, args, avals), params
+
+
+def _settling_access(prim: core.Primitive, bind, operands: int):
+  """The same for a read or write, of so many operands besides the indices."""
+  def bind_access(*args, **params):
+    if len(args) == 1 or not vt.checking():  # the whole ref is read
+      return bind(*args, **params)
+    if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
+      args = (here(args[0]), *args[1:])
+    ref, *others = [vt.varying(vt.typeof(x)) for x in args]
+    if (all(axes == ref for axes in others[:operands])
+        and all(axes <= ref for axes in others[operands:])):
+      return bind(*args, **params)
+    args, params = _settle(prim, args, params, list(map(vt.typeof, args)))
+    return bind(*args, **params)
+  return bind_access
+
+
+def _uses_no_ref(params, avals) -> bool:
+  """Whether a call goes without refs, which costs next to nothing to see."""
+  return not params['jaxpr'].effects or not any(map(vt.is_ref, avals))
+
+
+def _settling_closed_call(bind):
+  """``_settle`` for a call that has a way of its own to be bound."""
+  prim = core.closed_call_p
+
+  def bind_call(*args, **params):
+    avals = list(map(vt.typeof, args)) if vt.checking() else ()
+    if any(map(vt.is_ref, avals)):
+      args, params = _settle(prim, args, params, avals)
+    return bind(*args, **params)
+  return bind_call
+
+
+def bind_at_agreeing_types() -> None:
+  """Settles the types of refs whenever what uses them is bound."""
+  from jax._src import ad_checkpoint, pjit
+  from jax._src.state import primitives as state
+  for prim, operands in ((state.get_p, 0), (state.swap_p, 1),
+                         (state.addupdate_p, 1)):
+    prim.bind = _settling_access(prim, prim.bind, operands)
+  for prim in (pjit.jit_p, ad_checkpoint.remat_p):
+    binding.settle_where_bound(prim, _uses_no_ref, partial(_settle, prim))
+  core.closed_call_p.bind = _settling_closed_call(core.closed_call_p.bind)

@@ -1,0 +1,48 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A shard_map within another: what varies outside varies inside, too."""
+from __future__ import annotations
+
+from jax._src.varying import flow
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+
+def shard_map(site: flow.Site, ins: list[Axes]) -> None:
+  """Inside, an operand varies over its spec's axes as well."""
+  eqn = site.eqn
+  region, = site.regions(eqn.params['jaxpr'])
+  if not eqn.params.get('check_vma', eqn.params.get('check_rep')):
+    return flow.ordinary(site, ins)
+  if any(vt.is_ref(v.aval) for v in eqn.invars):
+    return flow.unknown(site, ins)
+  inner = [vt.varying(b.aval) | (i - vt.varying(v.aval)) for b, v, i in
+           zip(region.jaxpr.invars, eqn.invars, ins)]
+  site.operands = ins
+  site.outs = [
+      vt.varying(o.aval) | (r - vt.varying(w.aval)) for o, w, r in
+      zip(eqn.outvars, region.jaxpr.outvars, region.run(inner))]
+
+
+def _shard_map(b, site: flow.Site) -> None:
+  if site.kids:
+    retype.copy(b, site, jaxpr=vt.reclose(site.eqn.params['jaxpr'],
+                                          retype.rebuild(site.kids[0])))
+  else:
+    retype.copy(b, site)
+
+
+FLOW_RULES = {'shard_map': shard_map}
+BUILDERS = {'shard_map': _shard_map}

@@ -1,0 +1,133 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What varies in ``custom_linear_solve`` and ``custom_root``.
+
+Both trace functions of a vector of the kind of ``b`` (or of the first guess),
+with the types of the one that the user gave. The solution varies along more
+axes if the functions read something that does, and types that are then too
+narrow make the transposed functions, the derivative and the lowering refuse
+one another. So the functions are traced anew, once, from an argument cast to
+what they were found to return; where nothing was found wider, nothing happens.
+
+The primitive of a linear solve is then typed by the solver it holds, not by
+all that the functions read: a replicated ``b`` with a matrix spread over the
+devices and a ``psum`` in ``matvec`` has a replicated solution.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jax._src import core
+from jax._src import tree_util
+from jax._src.interpreters import partial_eval as pe
+from jax._src.varying import types as vt
+from jax._src.varying.rules import primitives as vp
+
+
+def _leaves(traced) -> list[Any]:
+  return tree_util.tree_leaves(traced.out_avals)
+
+
+def widened(start, *functions):
+  """The start of a solve, cast to vary along what the solution varies along.
+
+  Args:
+    start: a pytree of arrays: the right-hand side or the first guess.
+    functions: what was traced with it; the first results of each are of its
+      structure.
+
+  Returns:
+    None if no function returns what varies along more axes than ``start``
+    does, else ``start``, every leaf cast to all axes found.
+  """
+  if not vt.checking():
+    return None
+  leaves, tree = tree_util.tree_flatten(start)
+  own = [vp.union([x]) for x in leaves]
+  found = [vt.varying(aval) for f in functions
+           for aval in _leaves(f)[:len(leaves)]]
+  wider = any(axes - mine for f in functions
+              for mine, axes in zip(own, map(vt.varying, _leaves(f))))
+  if not wider:
+    return None
+  everything = frozenset().union(*own, *found)
+  return tree.unflatten([vt.cast(x, everything) for x in leaves])
+
+
+def casts_argument(fun, like):
+  """``fun`` of a pytree that is first cast to vary as ``like`` does."""
+  def cast_first(x):
+    return fun(tree_util.tree_map(
+        lambda a, b: vt.cast(a, vp.union([b])), x, like))
+  return cast_first if vt.checking() else fun
+
+
+def cast_alike(*trees):
+  """Trees of arrays, all cast to vary along what any of them varies along.
+
+  An adaptive step depends on everything, so that a gradient with respect to one
+  of these is summed where the cast is: here, outside of the loop.
+  """
+  leaves, tree = tree_util.tree_flatten(trees)
+  return tree_util.tree_unflatten(tree, vp.promote(leaves))
+
+
+def eval_closure(jaxpr: core.Jaxpr, consts, *args):
+  """Evaluates a converted closure; its constants can vary along more axes too.
+
+  Args:
+    jaxpr: what the closure was traced to.
+    consts: values for its constants, which the caller may have cast.
+    *args: on what to evaluate it.
+
+  Returns:
+    Its results, flat.
+  """
+  if vt.checking():
+    without = pe.convert_constvars_jaxpr(jaxpr)
+    return core.eval_jaxpr(without, (), *consts, *args)
+  return core.eval_jaxpr(jaxpr, consts, *args)
+
+
+def partial_of_linear(fun, consts, x):
+  """``partial(fun, consts, x)``, of an argument cast like ``x`` first."""
+  return casts_argument(functools.partial(fun, consts, x), x)
+
+
+def operands_as_traced(*args):
+  """The operands of a solve: each of the type with which it was traced."""
+  return list(args)
+
+
+def type_by_solver(solve_p: core.Primitive) -> None:
+  """Types the results of ``solve_p`` by the solver among its parameters."""
+  rule = solve_p.abstract_eval
+
+  def abstract_eval(*avals, const_lengths, jaxprs):
+    params = dict(const_lengths=const_lengths, jaxprs=jaxprs)
+    if not vt.checking():
+      return rule(*avals, **params)
+    none = frozenset()
+    outs, effects = rule(*(vp.with_axes(a, none) for a in avals), **params)
+    first = const_lengths.matvec + const_lengths.vecmat
+    operands = [*avals[first:first + const_lengths.solve],
+                *avals[sum(const_lengths):]]
+    raised = none.union(*(vt.varying(a) - vt.varying(t)
+                          for a, t in zip(operands, jaxprs.solve.in_avals)))
+    return [vp.with_axes(a, vt.varying(t) | raised)
+            for a, t in zip(outs, jaxprs.solve.out_avals)], effects
+
+  solve_p.abstract_eval = abstract_eval

@@ -1,0 +1,88 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Which outputs of a jaxpr are inputs that nothing in it touches.
+
+A carry that a loop's body returns as it was is the same after any number of
+trips, also where the body is under ``jax.jit`` or ``jax.checkpoint``, has a
+derivative rule, or hands the value through a loop or branch inside. Walks back
+from each output to what made it, through calls, casts, untouched carries, and
+conditionals all of whose branches return the same operand. Nothing else counts:
+an operation that happens to return its operand is an operation.
+
+Cost: each jaxpr is walked once, when a loop whose predicate varies is solved.
+"""
+from __future__ import annotations
+
+import weakref
+
+from jax._src import core
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+from jax._src.varying.rules import calls
+
+_known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_SAME = frozenset(['pvary', 'copy', 'copy_p', 'optimization_barrier'])
+
+
+def sources(jaxpr: core.Jaxpr) -> list[int | None]:
+  """For each output, the position of the input that it is, or None."""
+  if jaxpr not in _known:
+    at = {v: n for n, v in enumerate(jaxpr.invars)}
+    made = {v: (eqn, n) for eqn in jaxpr.eqns
+            for n, v in enumerate(eqn.outvars)}
+    _known[jaxpr] = [_source(v, at, made) for v in jaxpr.outvars]
+  return _known[jaxpr]
+
+
+def _source(v, at, made) -> int | None:
+  while type(v) is not core.Literal and v in made:
+    eqn, n = made[v]
+    position = _operand(eqn, n, lambda v: _source(v, at, made))
+    if position is None:
+      return None
+    v = eqn.invars[position]
+  return None if type(v) is core.Literal else at.get(v)
+
+
+def _operand(eqn: core.JaxprEqn, n: int, source) -> int | None:
+  """The position of the operand that the equation returns as output ``n``."""
+  name, params = eqn.primitive.name, eqn.params
+  if name in _SAME:
+    return n
+  if name in ('scan', 'while'):
+    return _carried(name, params, n)
+  if name == 'cond':
+    found = {sources(vt.open_jaxpr(b))[n] for b in params['branches']}
+    if None in found:
+      return None
+    positions = [i + 1 for i in found]
+    same = {source(eqn.invars[i]) for i in positions}
+    alike = len(positions) == 1 or len(same) == 1 and None not in same
+    return positions[0] if alike else None
+  if flow.rules.get(name) is calls.call:
+    return sources(vt.open_jaxpr(params[flow.callee(params)]))[n]
+  return None
+
+
+def _carried(name: str, params, n: int) -> int | None:
+  if name == 'scan':
+    consts, carries = vt.scan_counts(params)
+    before, body = consts, params['jaxpr']
+    if n >= carries:
+      return None
+  else:
+    consts, body = params['body_nconsts'], params['body_jaxpr']
+    before = params['cond_nconsts'] + consts
+  untouched = sources(vt.open_jaxpr(body))[n] == consts + n
+  return before + n if untouched else None

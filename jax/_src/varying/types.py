@@ -1,0 +1,305 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reading and changing the varying axes in a type, on every base release.
+
+A value's type in a ``shard_map`` with the check on holds V(x), the set of
+manual mesh axes along which x may differ between devices. 0.6.0 spells it
+``aval.vma``, later releases ``aval.mat.varying``. Everything that depends on
+the spelling is here; the modules that compute with these sets import it.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+import functools
+import operator
+import threading
+from typing import Any
+
+from jax._src import config
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src import tree_util
+
+Axes = frozenset
+NO_AXES: Axes = frozenset()
+
+
+def trace_option(name: str, default: bool, text: str):
+  """Defines a configuration option that is part of every tracing cache's key.
+
+  Args:
+    name: the option's name.
+    default: its value unless set.
+    text: what it does.
+
+  Returns:
+    The option, whose ``value`` is the current setting.
+  """
+  if hasattr(config, 'extra_trace_states'):  # 0.6.0, by an edit to config.py
+    option = config.bool_state(name, default, text, include_in_jit_key=True)
+    config.extra_trace_states.append(option)
+    config.extra_trace_value = operator.attrgetter('value')
+    return option
+  return config.bool_state(name, default, text, include_in_jit_key=True,
+                           include_in_trace_context=True)
+
+
+promote_carries = trace_option(
+    'jax_shard_map_promote_carries', True,
+    'Inside shard_map with the check on, let loop carries and branch outputs '
+    'that start replicated become varying where the program makes them so. '
+    'False restores the refusal of such programs, so that every promotion '
+    'must be written out with pcast or pvary.')
+
+# 0.6.0 has `aval.vma` and no `lax.pcast`.
+LATER = hasattr(core.ShapedArray, 'mat')
+_auto_pcast = getattr(config, 'auto_pcast', None)
+
+
+typeof = getattr(core, 'typeof', None) or core.get_aval
+
+
+if hasattr(config, '_check_vma'):
+  def checking() -> bool:
+    """Whether types hold varying axes in the current trace."""
+    return config._check_vma.value
+else:  # 0.6.0
+  def checking() -> bool:
+    """Whether types hold varying axes in the current trace."""
+    return config._check_rep.value and config.varying_axes_in_types.value
+
+
+def promoting() -> bool:
+  """Whether types may be promoted without an annotation."""
+  return (checking() and promote_carries.value
+          and (_auto_pcast is None or _auto_pcast.value))
+
+
+def is_ref(aval) -> bool:
+  return hasattr(aval, 'inner_aval')
+
+
+# Of an array's type, in the fewest steps.
+AXES_OF_ARRAY = 'manual_axis_type.varying' if LATER else 'vma'
+axes_of_array = operator.attrgetter(AXES_OF_ARRAY)
+
+
+_REF_EFFECTS = frozenset(['InternalMutableArrayEffect', 'ReadEffect',
+                          'WriteEffect', 'AccumEffect'])
+
+
+def has_refs(jaxpr: core.Jaxpr) -> bool:
+  """Whether the jaxpr makes or uses refs."""
+  return bool(jaxpr.effects) and any(
+      type(e).__name__ in _REF_EFFECTS for e in jaxpr.effects)
+
+
+def uses_refs(eqn: core.JaxprEqn) -> bool:
+  """Whether the equation takes or makes a ref."""
+  return (any(is_ref(v.aval) for v in eqn.invars)
+          or any(is_ref(v.aval) for v in eqn.outvars))
+
+
+def copy_ref_steps(aval) -> list[tuple[core.Primitive, dict[str, Any]]]:
+  """The primitives, with parameters, that put a ref's content in a new ref."""
+  from jax._src.state import primitives  # is imported later than this module
+  make: dict[str, Any] = dict(memory_space=aval.memory_space, kind=aval.kind)
+  if 'pin' in core.new_ref.__code__.co_varnames:
+    make['pin'] = False
+  return [(primitives.get_p, dict(tree=tree_util.tree_structure(()))),
+          (core.pvary_p, {}), (core.ref_p, make)]
+
+
+def written(x) -> set[int]:
+  """The positions of the refs that an equation, or a jaxpr, writes to."""
+  refs = [e.input if hasattr(e, 'input') else e.input_index for e in x.effects
+          if type(e).__name__ in ('WriteEffect', 'AccumEffect')]
+  return {n if isinstance(n, int) else x.invars.index(n) for n in refs
+          if isinstance(n, int) or n in x.invars} if refs else set()
+
+
+def varying(aval) -> Axes:
+  """The axes along which a value of this type may differ."""
+  if isinstance(aval, core.ShapedArray):
+    return axes_of_array(aval)
+  return varying(aval.inner_aval) if is_ref(aval) else NO_AXES
+
+
+def with_varying(aval, axes: Axes):
+  """The same type, varying along exactly ``axes``."""
+  if varying(aval) == axes:
+    return aval
+  if is_ref(aval):
+    return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
+  if not isinstance(aval, core.ShapedArray):
+    return aval
+  if LATER:
+    # A literal's mesh is empty, and a captured value's can be an outer one.
+    if not axes <= frozenset(aval.sharding.mesh.manual_axes):
+      mesh = mesh_lib.get_abstract_mesh()
+      aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
+    return _varying_along(aval, axes)
+  return aval.update(vma=_possible(aval, axes))
+
+
+@functools.lru_cache(maxsize=4096)
+def _varying_along(aval, axes: Axes):
+  return aval.update(manual_axis_type=aval.mat.update(varying=axes))
+
+
+def _possible(aval, axes: Axes) -> Axes:
+  """Those of ``axes`` that a type can have.
+
+  In 0.6.0 what a nested shard_map captures keeps the mesh that it was made
+  under, with axes that only the inner shard_map has to itself; it can't be
+  cast to vary along these, and no cotangent of it is of their kind.
+  """
+  if LATER or not isinstance(aval, core.ShapedArray):
+    return axes
+  mesh = aval.sharding.mesh
+  return axes if mesh.empty else axes.intersection(mesh.manual_axes)
+
+
+def _summed(aval) -> Axes:
+  """Axes over which a value is typed as (un)reduced, which can't vary."""
+  if not LATER or not isinstance(aval, core.ShapedArray):
+    return NO_AXES
+  return aval.mat.unreduced | aval.mat.reduced
+
+
+def promotable(aval, axes: Axes) -> bool:
+  """Whether a value of this type can be cast to vary along ``axes`` too."""
+  return (isinstance(aval, core.ShapedArray) and varying(aval) <= axes
+          and not _summed(aval) & axes)
+
+
+def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
+  """Gives each output the varying axes of its input where casts can mend it.
+
+  Upstream compares the types of a loop's carry, or of two branches' outputs,
+  and refuses a difference. What differs in varying axes alone is promoted
+  later, so that comparison shouldn't see it (and the weak-type promotion, that
+  would trace the body once more, shouldn't either).
+
+  Args:
+    in_avals: the types that are expected.
+    out_avals: the types to compare with them.
+
+  Returns:
+    ``out_avals``, with the axes of ``in_avals`` where promotion applies.
+  """
+  if not checking() or len(in_avals) != len(out_avals):
+    return out_avals
+  for a, b in zip(in_avals, out_avals):
+    if a is not b and varying(a) != varying(b):
+      return list(map(agreed_aval, in_avals, out_avals))
+  return out_avals
+
+
+def agreed_aval(in_aval, out_aval):
+  """``agree`` for one type."""
+  if in_aval is out_aval or not checking():
+    return out_aval
+  a, b = varying(in_aval), varying(out_aval)
+  if (a != b and promoting() and promotable(in_aval, a | b)
+      and promotable(out_aval, a | b)):
+    return with_varying(out_aval, a)
+  return out_aval
+
+
+def agreeing_tree(in_avals, out_avals):
+  """``agree`` for the trees of types that later releases work with."""
+  if not checking():
+    return out_avals
+  for a, b in zip(in_avals, out_avals):
+    if a is not b and varying(a) != varying(b):
+      return out_avals.update(agree(list(in_avals), list(out_avals)))
+  return out_avals
+
+
+def ordered(axes: Axes) -> tuple:
+  """The axes in the mesh's order, which is that of upstream's own casts."""
+  names = mesh_lib.get_abstract_mesh().axis_names
+  return (tuple(a for a in names if a in axes)
+          + tuple(sorted((a for a in axes if a not in names), key=str)))
+
+
+def is_mapped(x) -> bool:
+  """Whether a vmap that is being traced maps over this value."""
+  while isinstance(x, core.Tracer):
+    if getattr(x, 'batch_dim', None) is not None:
+      return True
+    x = getattr(x, 'primal', getattr(x, 'val', None))
+  return False
+
+
+def cast(x, axes: Axes):
+  """Promotes the value ``x`` to vary along ``axes`` as well as its own."""
+  aval = typeof(x)
+  missing = _possible(aval, axes - varying(aval))
+  return core.pvary(x, ordered(missing)) if missing else x
+
+
+def cast_params(axes: Axes) -> dict[str, Any]:
+  """The parameters of the cast primitive for a promotion along ``axes``."""
+  params: dict[str, Any] = dict(axes=ordered(axes))
+  if core.pvary_p.multiple_results:  # 0.6.0
+    params['axis_index_groups'] = None
+  return params
+
+
+def new_var(aval) -> core.Var:
+  if _TAKES_SUFFIX:
+    return core.Var('', aval)
+  return core.Var(aval)
+
+
+_TAKES_SUFFIX = 'suffix' in core.Var.__init__.__code__.co_varnames
+
+
+def open_jaxpr(jaxpr) -> core.Jaxpr:
+  """The jaxpr itself, of a closed or an open one."""
+  return jaxpr.jaxpr if hasattr(jaxpr, 'jaxpr') else jaxpr
+
+
+def reclose(like, jaxpr: core.Jaxpr):
+  """Closes ``jaxpr`` over the constants of ``like`` if ``like`` is closed."""
+  inner = open_jaxpr(like)
+  if inner is jaxpr:
+    return like
+  return jaxpr if inner is like else like.replace(jaxpr=jaxpr)
+
+
+def scan_counts(params) -> tuple[int, int]:
+  """The numbers of constants and of carries of a scan."""
+  if 'num_consts' in params:
+    return params['num_consts'], params['num_carry']
+  consts, carry, _ = params['ft_in'].unpack()
+  return len(consts), len(carry)
+
+
+class _Cotangents(threading.local):
+  """What a custom_vjp's primal inputs vary over, while its bwd starts."""
+  axes: Sequence[Axes] | None = None
+
+
+cotangents = _Cotangents()
+
+
+def bwd_in_avals(in_avals):
+  """The types that the results of a backward rule are checked against."""
+  axes, cotangents.axes = cotangents.axes, None
+  if axes is None or len(axes) != len(in_avals):
+    return in_avals
+  return [with_varying(a, x) for a, x in zip(in_avals, axes)]

@@ -1,0 +1,80 @@
+"""`python -m jax_mend`: run, status, doctor, enable, disable."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import os
+import subprocess
+import sys
+
+from jax_mend import active, children, doctor, startup_file, status
+from jax_mend.errors import NotApplied
+
+_RUN = "run [-m MODULE | SCRIPT] [ARG...]"
+
+
+def _run(args: Sequence[str]) -> int:
+  """Starts Python anew on `args`, as `python` would be, and mended."""
+  if not args:
+    raise NotApplied("run was given nothing to run.",
+                     f"{sys.executable} -m jax_mend {_RUN}")
+  if sys.flags.ignore_environment:
+    raise NotApplied("Python was started with -E or -I, which hides from it "
+                     "how it is to start.", "leave them away, or run "
+                     f"{sys.executable} -m jax_mend enable once")
+  active.activate()  # says why not now, and not in the middle of the program
+  env = dict(os.environ)
+  if not active.is_off():
+    children.export(env)
+  flags = subprocess._args_from_interpreter_flags()  # type: ignore
+  command = [sys.executable, *flags, *args]
+  if os.name == "nt":
+    return subprocess.call(command, env=env)
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os.execve(command[0], command, env)
+
+
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+      prog="python -m jax_mend", description="Mends the jax of this Python as "
+      "it is imported; nothing on disk is changed.")
+  commands = parser.add_subparsers(dest="command", required=True)
+  commands.add_parser(
+      "run", help=f"{_RUN}: what `python` does with these, jax being mended")
+  for name, text in (
+      ("status", "the release, what is applied to it, and if not, why"),
+      ("doctor", "runs the reports' programs: which defects are here?"),
+      ("enable", "every Python of this environment is mended, from now on"),
+      ("disable", "takes that back")):
+    sub = commands.add_parser(name, help=text, description=text)
+    if name in ("status", "doctor"):
+      sub.add_argument("--json", action="store_true", help="for machines")
+    if name == "doctor":
+      sub.add_argument("words", nargs="*", metavar="WORD",
+                       help="only reports that have one of these words")
+  return parser
+
+
+def main(argv: Sequence[str]) -> int:
+  try:
+    if argv[:1] == ["run"] and argv[1:2] not in (["-h"], ["--help"]):
+      return _run(argv[1:])
+    args = _parser().parse_args(argv)
+    if args.command == "status":
+      return status.show(args.json)
+    if args.command == "doctor":
+      return doctor.run(args.words, args.json)
+    return startup_file.enable() if args.command == "enable" else (
+        startup_file.disable())
+  except NotApplied as e:
+    print(f"jax-mend: {e}", file=sys.stderr)
+    return 2
+  except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))

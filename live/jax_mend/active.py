@@ -1,0 +1,55 @@
+"""Turns it on in this process, or says why not."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+
+from jax_mend import installed
+from jax_mend.errors import NotApplied
+from jax_mend.finder import Finder
+
+
+def is_off() -> bool:
+  return os.environ.get("JAX_MEND") == "0"
+
+
+def finder() -> Finder | None:
+  """What serves jax in this process, if it is on."""
+  return next((f for f in sys.meta_path if isinstance(f, Finder)), None)
+
+
+def is_own_command() -> bool:
+  """Whether this is `python -m jax_mend`, which must work where jax can't."""
+  if sys.argv[:1] != ["-m"] or len(sys.orig_argv) < len(sys.argv):
+    return False
+  return sys.orig_argv[-len(sys.argv)].endswith("jax_mend")
+
+
+def activate() -> None:
+  """Makes `import jax` the mended one, in this process.
+
+  Raises:
+    NotApplied: it can't be; nothing was changed.
+  """
+  if is_off() or finder() is not None:
+    return
+  installed.require_files()
+  jax = installed.find()
+  if jax.by_wheel:
+    return
+  if "jax" in sys.modules:
+    raise NotApplied(
+        "jax was imported before jax_mend, so this process runs jax "
+        f"{jax.version} as it is installed.", _when_late())
+  Finder(installed.table_for(jax), jax).install()
+
+
+def _when_late() -> str:
+  if hasattr(builtins, "get_ipython"):
+    return ("restart the kernel, and put `import jax_mend` into the first "
+            "cell")
+  return ("put `import jax_mend` before the first import of jax or of what "
+          "imports it; or start with python -m jax_mend run SCRIPT; or, for "
+          "every program of this environment, python -m jax_mend enable")

@@ -1,0 +1,17 @@
+"""The one error that a user reads."""
+
+from __future__ import annotations
+
+
+class NotApplied(ImportError):
+  """jax is not mended: why, and the exact next step.
+
+  Args:
+    what: one or more sentences: where, what was wanted, what was found.
+    next_step: the command to run or the thing to change; printed last.
+  """
+
+  def __init__(self, what: str, next_step: str):
+    super().__init__(f"{what} Nothing was applied.\nNext: {next_step}")
+    self.what = what
+    self.next_step = next_step

@@ -1,0 +1,81 @@
+"""`python -m jax_mend status`: what is there, and what is done to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from jax_mend import active, installed, startup_file, store
+from jax_mend import table as tables
+from jax_mend.errors import NotApplied
+
+
+def gather() -> dict[str, Any]:
+  """What there is to know; "error" says why jax is not mended."""
+  facts: dict[str, Any] = {
+      "version": None, "python": sys.executable, "jax": None, "folder": None,
+      "state": "not applied", "error": None, "files": 0, "modules": 0,
+      "patches": [], "cache": store.root(),
+      "enabled": startup_file.is_enabled()}
+  try:
+    installed.require_files()
+    facts["version"] = tables.index()["version"]
+    facts["knows"] = list(tables.index()["bases"])
+    jax = installed.find()
+    facts.update(jax=jax.version, folder=jax.folder)
+    if jax.by_wheel:
+      facts["state"] = "mended by its wheel"
+      return facts
+    table = installed.table_for(jax)
+  except NotApplied as e:
+    facts.update(error=e.what, next=e.next_step)
+    return facts
+  titles = tables.index()["patches"]
+  facts.update(
+      state="off" if active.is_off() else "mended", key=table.key,
+      files=len(table.files), modules=len(table.modules),
+      patches=[{"id": p, **titles[p]} for p in table.patches])
+  return facts
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+  lines = [f"jax-mend {facts['version']}, Python {facts['python']}"]
+  if facts["jax"]:
+    lines.append(f"jax {facts['jax']} in {facts['folder']}")
+  if facts["state"] == "mended by its wheel":
+    lines.append("This jax was mended when its wheel was built: nothing to do.")
+  elif facts["error"]:
+    lines.append(f"Not applied: {facts['error']}\nNext: {facts['next']}")
+  else:
+    lines += _applied(facts)
+  return lines
+
+
+def _applied(facts: dict[str, Any]) -> list[str]:
+  lines = [f"{facts['files']} files to edit, each the release's own; "
+           f"{facts['modules']} modules to add.", _how(facts)]
+  kept = os.path.join(facts["cache"], facts["key"])
+  has = "has" if os.path.isdir(kept) else "will have"
+  lines.append(f"{kept} {has} the byte code and the text that runs.\n")
+  lines += [f"  {p['title']} ({', '.join(p['issues'])})"
+            for p in facts["patches"]]
+  lines.append(f"\n{len(facts['patches'])} patches.")
+  return lines
+
+
+def _how(facts: dict[str, Any]) -> str:
+  if facts["state"] == "off":
+    return "Off: JAX_MEND=0 is set."
+  if facts["enabled"]:
+    return "Active in every Python of this environment (enabled)."
+  return ("Active where a program imports jax_mend before jax, or is started "
+          "by python -m jax_mend run.")
+
+
+def show(as_json: bool) -> int:
+  """Prints it; 1 if jax is not mended here."""
+  facts = gather()
+  print(json.dumps(facts, indent=1) if as_json else "\n".join(_lines(facts)))
+  return 0 if facts["state"] in ("mended", "mended by its wheel") else 1

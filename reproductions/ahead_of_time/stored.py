@@ -1,0 +1,73 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""An executable stored in one process and loaded in another (jax#28908)."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+import jax
+import numpy as np
+
+REPORT = "jax#28908"
+
+# What jaxlib reads back from the compilation cache, it can't write out whole.
+jax.config.update("jax_enable_compilation_cache", False)
+
+_LOAD = """
+import pickle, sys
+from jax.experimental import serialize_executable
+with open(sys.argv[1], 'rb') as f:
+  stored, x = pickle.load(f)
+print(serialize_executable.deserialize_and_load(*stored)(x).tolist())
+"""
+
+
+def _loaded_elsewhere(f, x, shardings=None):
+  """What `f(x)` is, stored here and called in a new process."""
+  import pickle
+  from jax.experimental import serialize_executable
+  options = {} if shardings is None else {
+      "in_shardings": shardings, "out_shardings": shardings}
+  stored = serialize_executable.serialize(
+      jax.jit(f, **options).lower(x).compile())
+  with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "stored")
+    with open(path, "wb") as file:
+      pickle.dump((stored, x), file)
+    ran = subprocess.run([sys.executable, "-c", _LOAD, path],
+                         capture_output=True, text=True, check=False)
+  last = (ran.stderr.strip().splitlines() or [""])[-1]
+  assert ran.returncode == 0, f"exit status {ran.returncode} {last[:90]}"
+  return np.array(eval(ran.stdout))  # pylint: disable=eval-used
+
+
+def linear_algebra():
+  """A stored executable with LAPACK kernels, called in a new process"""
+  x = np.array([[4., 1.], [1., 3.]], np.float32)
+  out = _loaded_elsewhere(jax.numpy.linalg.inv, x)
+  np.testing.assert_allclose(out, np.linalg.inv(x), rtol=1e-5)
+  return "the inverse"
+
+
+def some_of_the_devices():
+  """A stored executable for one device, or for some, of several"""
+  x = np.arange(8, dtype=np.float32)
+  devices = np.array(jax.devices()[:max(1, len(jax.devices()) // 2)])
+  sharding = jax.sharding.NamedSharding(
+      jax.sharding.Mesh(devices, ("x",)), jax.sharding.PartitionSpec("x"))
+  out = _loaded_elsewhere(jax.numpy.cumsum, x, sharding)
+  np.testing.assert_allclose(out, np.cumsum(x))
+  return f"ran on {len(devices)} of {len(jax.devices())}"

@@ -1,0 +1,63 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Whether from_dlpack copies, shares and places as it says (jax#27606)."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27606"
+
+
+def _aligned(n):
+  room = np.zeros(4 * n + 64, np.uint8)
+  start = -room.ctypes.data % 64
+  return room[start:start + 4 * n].view(np.float32)
+
+
+def copy():
+  """from_dlpack(x, copy=True) has memory of its own"""
+  x = _aligned(1024)
+  y = jnp.from_dlpack(x, copy=True)
+  x[:] = 1
+  assert not y.any(), "a later write to x shows in the copy"
+  return "copied"
+
+
+def no_copy():
+  """from_dlpack(x, copy=False) shares memory or is refused"""
+  x = _aligned(1024)[1:]
+  try:
+    y = jnp.from_dlpack(x, copy=False)
+  except ValueError as e:
+    return str(e)[:60]
+  x[:] = 1
+  assert y.all(), "copied without a word"
+  return "shared"
+
+
+def device():
+  """an array on the second device comes back on it"""
+  x = jax.device_put(np.zeros(8, np.float32), jax.devices()[1])
+  y = jnp.from_dlpack(x)
+  assert y.devices() == x.devices(), f"placed on {y.devices()}"
+  return "placed there"
+
+
+def strided():
+  """from_dlpack of every second element"""
+  try:
+    y = jnp.from_dlpack(_aligned(16)[::2])
+  except Exception as e:
+    raise AssertionError(f"{type(e).__name__}: {str(e)[:100]}") from e
+  return str(y.shape)

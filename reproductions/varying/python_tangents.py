@@ -1,0 +1,34 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jvp of a shard_map within jit, with a Python number for the tangent."""
+
+import jax
+import numpy as np
+
+REPORT = "shard_map: Python tangents"
+
+
+def python_tangent():
+  """jit of jvp of a shard_map with a Python float for the tangent"""
+  shard_map = getattr(jax, "shard_map", None)
+  if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+  p = jax.sharding.PartitionSpec
+  mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+  f = shard_map(lambda w, x: w * x, mesh=mesh, in_specs=(p(), p("x")),
+                out_specs=p("x"))
+  x = np.arange(len(jax.devices()), dtype=np.float32)
+  out = jax.jit(lambda w: jax.jvp(lambda w: f(w, x), (w,), (3.,))[1])(2.)
+  np.testing.assert_allclose(out, 3 * x)
+  return "the derivative"

@@ -1,0 +1,188 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Calls of exported functions, batched and differentiated (jax#28327)."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import export
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+X = np.linspace(.1, 1., 4, dtype=np.float32)
+W = np.float32(1.5)
+COUNTS = np.arange(4, dtype=np.int32)
+
+
+def model(counts, x, w):
+  """Integers among arguments and results, each kind of derivative nonzero."""
+  return {'y': jnp.sin(x) * w * w * counts.astype(x.dtype), 'next': counts + 1}
+
+
+def through_a_file(f, *args, vjp_order):
+  exported = export.export(jax.jit(f))(*args)
+  return export.deserialize(exported.serialize(vjp_order=vjp_order))
+
+
+STORED = {}
+
+
+def stored(vjp_order):
+  if vjp_order not in STORED:
+    STORED[vjp_order] = through_a_file(model, COUNTS, X, W,
+                                       vjp_order=vjp_order)
+  return STORED[vjp_order].call
+
+
+def loaded(vjp_order):
+  """The model's result, and that of the function that was stored."""
+  call = stored(vjp_order)
+  return (lambda x, w: call(COUNTS, x, w)['y'],
+          lambda x, w: model(COUNTS, x, w)['y'])
+
+
+class ExportedTransformsTest(jtu.JaxTestCase):
+
+  def agree(self, transform, vjp_order, *args, eager=False):
+    """Compares with the function that was stored, jitted or both ways."""
+    f, oracle = map(transform, loaded(vjp_order))
+    expected = jax.jit(oracle)(*args)
+    for call in (f, jax.jit(f)) if eager else (jax.jit(f),):
+      self.assertAllClose(call(*args), expected, rtol=1e-4, atol=1e-5)
+
+  def test_vmap(self):
+    xs = np.stack([X, X + 1, X * 2])
+    for in_axes, args in (((0, None), (xs, W)), ((1, None), (xs.T, W)),
+                          ((None, 0), (X, xs[:, 0])), ((-1, 0), (xs.T, X[:3]))):
+      self.agree(lambda f, i=in_axes: jax.vmap(f, i, out_axes=-1), 0, *args,
+                 eager=True)
+
+  def test_vmap_of_the_tree(self):
+    counts = np.stack([COUNTS, COUNTS + 2])
+    call = jax.vmap(stored(0), (0, None, None))
+    self.assertAllClose(call(counts, X, W),
+                        jax.vmap(model, (0, None, None))(counts, X, W))
+
+  def test_vmap_twice_and_of_nothing(self):
+    xs = np.ones((2, 4, 3), np.float32)
+    self.agree(lambda f: jax.vmap(jax.vmap(f, (0, None)), (2, None)), 0, xs, W)
+    self.agree(lambda f: jax.vmap(f, (0, None)), 0, xs[:0, :, 0], W)
+
+  def test_vmap_of_grad(self):
+    xs = np.stack([X, X + 1])
+    self.agree(lambda f: jax.vmap(jax.grad(
+        lambda x, w: f(x, w).sum(), 1), (0, None)), 1, xs, W)
+
+  def test_jvp(self):
+    self.agree(lambda f: lambda x, w, t, u: jax.jvp(f, (x, w), (t, u)), 2,
+               X, W, X + 1, W)
+    self.agree(lambda f: lambda x, w, t: jax.jvp(
+        lambda x: f(x, w), (x,), (t,)), 2, X, W, X + 1, eager=True)
+
+  def test_jvp_of_the_tree(self):
+    def rates(f):
+      return jax.jvp(lambda x: f(COUNTS, x, W), (X,), (X,))
+    (value, rate), (expected, expected_rate) = rates(stored(2)), rates(model)
+    self.assertAllClose(value, expected)
+    self.assertAllClose(rate['y'], expected_rate['y'])
+    self.assertEqual(rate['next'].dtype, jax.dtypes.float0)
+
+  def test_linearize(self):
+    self.agree(lambda f: lambda x, w, t: jax.linearize(f, x, w)[1](t, w), 2,
+               X, W, X + 1)
+
+  def test_jacfwd(self):
+    self.agree(lambda f: jax.jacfwd(f, (0, 1)), 2, X, W)
+
+  def test_jacrev(self):
+    self.agree(lambda f: jax.jacrev(f, (0, 1)), 1, X, W, eager=True)
+
+  def test_jacrev_twice(self):
+    self.agree(lambda f: jax.jacrev(jax.jacrev(f, 1), (0, 1)), 2, X, W)
+
+  def test_hessian(self):
+    self.agree(lambda f: jax.hessian(lambda x, w: f(x, w).sum(), (0, 1)), 3,
+               X, W)
+
+  def test_grad_is_as_before(self):
+    self.agree(lambda f: jax.grad(lambda x, w: f(x, w).sum(), (0, 1)), 1, X, W)
+
+  def test_jvp_with_symbolic_sizes(self):
+    n, = export.symbolic_shape('n')
+    def f(x):
+      return jnp.sin(x) * x
+    call = through_a_file(
+        f, jax.ShapeDtypeStruct((n,), np.float32), vjp_order=2).call
+    for x in (X, X[:2]):
+      self.assertAllClose(jax.jvp(call, (x,), (x,)), jax.jvp(f, (x,), (x,)))
+    self.assertAllClose(jax.jacfwd(jax.vmap(call))(X[None]),
+                        jax.jacfwd(jax.vmap(f))(X[None]))
+
+  def test_inside_control_flow(self):
+    def looped(f):
+      def rate(x, w):
+        return jax.jvp(lambda w: f(x, w), (w,), (w,))[1]
+      return lambda x, w: lax.scan(
+          lambda c, _: (lax.cond(c[0] > 0, rate, lambda c, w: c, c, w), None),
+          x, None, length=2)[0]
+    self.agree(looped, 2, X, W)
+
+  @parameterized.named_parameters(('_1d', False), ('_2d', True))
+  def test_inside_shard_map(self, two):
+    devices = np.array(jax.devices()[:4])
+    mesh = Mesh(devices.reshape(2, 2) if two else devices,
+                ('x', 'y') if two else ('x',))
+    spec = P(('x', 'y')) if two else P('x')
+    xs = np.concatenate([X, X + 1, X + 2, X + 3])
+    def over_devices(f, n):
+      mapped = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)
+      return lambda w: jax.jvp(lambda w: mapped(xs, w), (w,), (n,))
+    f, oracle = loaded(2)
+    rates = jax.jit(over_devices(f, W))(W)
+    self.assertAllClose(rates, jax.jvp(lambda w: jnp.concatenate(
+        [oracle(X + i, w) for i in range(4)]), (W,), (W,)), rtol=1e-5)
+
+  @parameterized.named_parameters(
+      ('_none', 0, lambda f: jax.grad(lambda x: f(x, W).sum()), 1),
+      ('_one', 1, lambda f: lambda x: jax.jvp(
+          lambda x: f(x, W), (x,), (x,)), 1),
+      ('_two', 0, lambda f: lambda x: jax.jvp(
+          lambda x: f(x, W), (x,), (x,)), 2),
+      ('_three', 2, lambda f: jax.hessian(lambda x: f(x, W).sum()), 1))
+  def test_orders_are_named(self, vjp_order, transform, missing):
+    f, _ = loaded(vjp_order)
+    try:
+      transform(f)(X)
+      said = 'differentiated'
+    except Exception as e:  # pylint: disable=broad-except
+      said = f'{type(e).__name__}: {e}'
+    self.assertRegex(said, f'ValueError: .*Exported.call.*expected {missing} '
+                     r'more order.*serialize\(vjp_order=N\)')
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,253 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a stored executable calls and runs on (jax#28908, jax#24982)."""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import export
+from jax._src import config
+from jax._src import test_util as jtu
+from jax.experimental import io_callback
+from jax.experimental import serialize_executable
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jaxlib import lapack as jaxlib_lapack
+import numpy as np
+
+config.parse_flags_with_absl()
+# An executable that was loaded from a cache is not always one that can be
+# written out again.
+config.update('jax_enable_compilation_cache', False)
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+# Newer releases are told the devices.
+TOLD_DEVICES = jax.__version_info__ >= (0, 10)
+GIVEN = [0] if TOLD_DEVICES else None
+
+A = np.array([[4., 1., 0.], [1., 3., 1.], [0., 1., 2.]], np.float32)
+LINALG = {
+    'inv': (jnp.linalg.inv, np.linalg.inv),
+    'cholesky': (jnp.linalg.cholesky, np.linalg.cholesky),
+    'svd': (lambda a: jnp.linalg.svd(a)[1], lambda a: np.linalg.svd(a)[1]),
+    'eigh': (lambda a: jnp.linalg.eigh(a)[0], lambda a: np.linalg.eigh(a)[0]),
+    'eig': (lambda a: jnp.sort(jnp.linalg.eig(a)[0].real),
+            lambda a: np.sort(np.linalg.eig(a)[0].real)),
+    'qr': (lambda a: jnp.abs(jnp.linalg.qr(a)[1]),
+           lambda a: np.abs(np.linalg.qr(a)[1])),
+    'solve': (lambda a: jnp.linalg.solve(a, a[0]),
+              lambda a: np.linalg.solve(a, a[0])),
+    'triangular': (
+        lambda a: jax.scipy.linalg.solve_triangular(a, a[0], lower=True),
+        lambda a: np.linalg.solve(np.tril(a), a[0])),
+    'fft': (lambda a: jnp.abs(jnp.fft.fft(a)), lambda a: np.abs(np.fft.fft(a))),
+}
+
+_LOAD = """
+import json, pickle, sys
+import jax, numpy as np
+from jax import export
+from jax.experimental import serialize_executable
+with open(sys.argv[1], 'rb') as f:
+  programs = pickle.load(f)
+for name, (stored, arg, given) in programs.items():
+  try:
+    if isinstance(stored, tuple):
+      options = {}
+      if given is not None:
+        options['execution_devices'] = [jax.devices()[i] for i in given]
+      out = serialize_executable.deserialize_and_load(*stored, **options)(arg)
+    else:
+      out = export.deserialize(bytearray(stored)).call(arg)
+    said = np.asarray(out).tolist(), sorted(d.id for d in out.devices())
+  except Exception as e:
+    said = f'{type(e).__name__}: {e}'
+  print('SAID', json.dumps([name, said]), flush=True)
+"""
+
+
+def noted(x):
+  return x
+
+
+def stored(f, *args, **options):
+  compiled = jax.jit(f, **options).lower(*args).compile()
+  return serialize_executable.serialize(compiled)
+
+
+def over(numbers):
+  devices = np.array([jax.devices()[i] for i in numbers])
+  return NamedSharding(Mesh(devices, ('x',)), P('x'))
+
+
+class StoredExecutableTest(jtu.JaxTestCase):
+
+  def load(self, programs, devices=8):
+    """Loads and calls stored programs in a new process.
+
+    Args:
+      programs: by name, what was stored, the argument, and the numbers of the
+        devices given, or None.
+      devices: how many the process has.
+
+    Returns:
+      By name: the result and the numbers of its devices, or the error.
+    """
+    path = self.create_tempfile().full_path
+    with open(path, 'wb') as f:
+      pickle.dump(programs, f)
+    flag = f'--xla_force_host_platform_device_count={devices}'
+    ran = subprocess.run(
+        [sys.executable, '-c', _LOAD, path],
+        env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flag},
+        capture_output=True, text=True, check=False)
+    self.assertEqual(ran.returncode, 0, 'the process that loads died: '
+                     f'{ran.returncode}\n{ran.stderr[-2000:]}')
+    said = dict(json.loads(line.removeprefix('SAID '))
+                for line in ran.stdout.splitlines()
+                if line.startswith('SAID '))
+    self.assertEqual(set(said), set(programs))
+    return said
+
+  def assertSays(self, said, expected, devices):
+    """Asserts the result and the numbers of its devices."""
+    self.assertIsInstance(said, list, said)
+    self.assertAllClose(np.array(said[0]), np.asarray(expected),
+                        check_dtypes=False, rtol=1e-4, atol=1e-4)
+    self.assertEqual(said[1], devices)
+
+  def test_linear_algebra(self):
+    said = self.load({
+        name: (stored(f, A), A, GIVEN) for name, (f, _) in LINALG.items()})
+    for name, (_, oracle) in LINALG.items():
+      self.assertSays(said[name], oracle(A), [0])
+
+  def test_linear_algebra_exported(self):
+    names = ('inv', 'cholesky')
+    said = self.load({
+        name: (bytes(export.export(jax.jit(LINALG[name][0]))(A).serialize()), A,
+               None) for name in names})
+    for name in names:
+      self.assertSays(said[name], LINALG[name][1](A), [0])
+
+  def test_sparse(self):
+    if not TOLD_DEVICES:
+      self.skipTest('this release has no sparse kernel on the CPU')
+    # pylint: disable-next=g-import-not-at-top
+    import jax.experimental.sparse._lowerings  # registers the kernel
+    rows, columns = np.nonzero(A)
+    starts = np.searchsorted(rows, range(4)).astype(np.int32)
+    def multiply(x):
+      kernel = jax.ffi.ffi_call('cpu_csr_sparse_dense_ffi',
+                                jax.ShapeDtypeStruct(A.shape, A.dtype))
+      return kernel(A[rows, columns], starts, columns.astype(np.int32), x)
+    said = self.load({'sparse': (stored(multiply, A), A, GIVEN)})
+    self.assertSays(said['sparse'], A @ A, [0])
+
+  def test_unknown_kernel(self):
+    # A name that the storing process alone knows; it is never called here.
+    potrf, = [t for t in jaxlib_lapack.registrations()['cpu']
+              if t[0] == 'lapack_spotrf_ffi']
+    jax.ffi.register_ffi_target('stored_test_kernel', potrf[1], platform='cpu')
+    result = jax.ShapeDtypeStruct(A.shape, A.dtype)
+    def call(x):
+      return jax.ffi.ffi_call(
+          'stored_test_kernel', (result, jax.ShapeDtypeStruct((), np.int32)))(
+              x, uplo=np.uint8(ord('L')))[0]
+    said = self.load({'kernel': (stored(call, A), A, GIVEN)})
+    self.assertRegex(str(said['kernel']), '(?s)stored_test_kernel.*'
+                     'deserialize_and_load.*jax.ffi.register_ffi_target')
+
+  def test_one_device_of_eight(self):
+    for device in (jax.devices()[0], jax.devices()[3]):
+      parts = stored(jnp.sin, jax.device_put(A, device))
+      loaded = serialize_executable.deserialize_and_load(*parts)
+      out = loaded(jax.device_put(A, device))
+      self.assertAllClose(out, np.sin(A))
+      self.assertEqual(out.devices(), {device})
+
+  def test_some_of_the_devices(self):
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    programs = {}
+    for numbers in ((0, 1, 2, 3), (4, 5, 6, 7), (3, 1, 2, 0), tuple(range(8))):
+      parts = stored(lambda x: jnp.cumsum(x, 0), x, in_shardings=over(numbers),
+                     out_shardings=over(numbers))
+      programs[str(numbers)] = (parts, x, None)
+    for name, said in self.load(programs).items():
+      self.assertSays(said, np.cumsum(x, 0), sorted(json.loads(
+          f'[{name[1:-1]}]')))
+
+  def test_given_devices(self):
+    if not TOLD_DEVICES:
+      self.skipTest('this release takes no execution_devices')
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    def four(numbers):
+      return stored(lambda x: jnp.cumsum(x, 0), x, in_shardings=over(numbers),
+                    out_shardings=over(numbers))
+    said = self.load({
+        'one': (stored(jnp.sin, A), A, [5]),
+        'same': (stored(jnp.sin, A), A, [0]),
+        'linear algebra': (stored(LINALG['inv'][0], A), A, [2]),
+        'four': (four((0, 1, 2, 3)), x, [4, 5, 6, 7]),
+        'reordered': (four((0, 1, 2, 3)), x, [3, 0, 2, 1]),
+        'permuted': (four((3, 1, 2, 0)), x, [0, 1, 2, 3]),
+        'too few': (four((0, 1, 2, 3)), x, [6, 7]),
+        'too many': (stored(jnp.sin, A), A, list(range(8))),
+    })
+    self.assertSays(said['one'], np.sin(A), [5])
+    self.assertSays(said['same'], np.sin(A), [0])
+    self.assertSays(said['linear algebra'], np.linalg.inv(A), [2])
+    self.assertSays(said['four'], np.cumsum(x, 0), [4, 5, 6, 7])
+    self.assertSays(said['reordered'], np.cumsum(x, 0), [0, 1, 2, 3])
+    self.assertSays(said['permuted'], np.cumsum(x, 0), [0, 1, 2, 3])
+    self.assertRegex(said['too few'], 'expected 4 execution_devices.*got 2')
+    self.assertRegex(said['too many'], 'expected 1 execution_devices.*got 8')
+
+  def test_too_few_devices(self):
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    four = stored(jnp.sin, x, in_shardings=over(range(4)))
+    said = self.load({'four': (four, x, None)}, devices=2)
+    self.assertRegex(
+        said['four'], r'the 4 device\(s\).*\[0, 1, 2, 3\].*process with '
+        r'2 device\(s\), without \[2, 3\]')
+
+  @parameterized.named_parameters(
+      ('_print', lambda x: jax.debug.print('{}', x), 'jax.debug.print'),
+      ('_debug', lambda x: jax.debug.callback(noted, x), 'noted'),
+      ('_pure', lambda x: jax.pure_callback(noted, x, x), 'noted'),
+      ('_io', lambda x: io_callback(noted, x, x), 'noted'))
+  def test_callbacks_are_named(self, call, name):
+    def f(x):
+      out = call(x)
+      return x if out is None else out
+    name = name if jax.__version_info__ >= (0, 6) else 'callback in .*_test.py'
+    try:
+      stored(f, A)
+      said = 'stored'
+    except Exception as e:  # pylint: disable=broad-except
+      said = f'{type(e).__name__}: {e}'
+    self.assertRegex(
+        said, 'ValueError: .*serialize: expected an executable that calls no '
+        rf'Python, got one with 1 callback\(s\), to .*{name}')
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,209 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""from_dlpack copies, shares and places as it says (jax#27606)."""
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax._src import test_util as jtu
+import jax.dlpack
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, "request_cpu_devices"):
+  jtu.request_cpu_devices(8)
+else:
+  os.environ.setdefault(
+      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+
+def memory(n=1024, offset=0, dtype=np.float32):
+  """An array at `offset` bytes behind a multiple of 64."""
+  size = np.dtype(dtype).itemsize * n
+  room = np.zeros(size + 128, np.uint8)
+  start = -room.ctypes.data % 64 + offset
+  x = room[start:start + size].view(dtype)
+  x[:] = np.arange(n)
+  return x
+
+
+def read_only(x):
+  x.flags.writeable = False
+  return x
+
+
+# Name: the array, and whether memory can be shared on any base.
+INPUTS = {
+    "dense": (lambda: memory(), True),
+    "transposed": (lambda: memory(24).reshape(2, 3, 4).transpose(2, 0, 1),
+                   True),
+    "fortran": (lambda: memory(12).reshape(4, 3).T, True),
+    "scalar": (lambda: memory(1).reshape(()), True),
+    "empty": (lambda: memory(8, 4)[:0], True),
+    "empty_rows": (lambda: memory(8, 4)[:0].reshape(3, 0, 2), True),
+    "complex": (lambda: np.multiply(np.arange(8), 1 - 2j, casting="unsafe",
+                                    out=memory(8, dtype=np.complex64)), True),
+    "bool": (lambda: memory(8, dtype=np.bool_), True),
+    "half": (lambda: memory(8, dtype=np.float16), True),
+    "offset": (lambda: memory(8, 4), False),
+    "strided": (lambda: memory(16)[::2], False),
+    "reversed": (lambda: memory(16)[::-1], False),
+    "columns": (lambda: memory(16).reshape(4, 4)[:, 1:3], False),
+    "broadcast": (lambda: np.broadcast_to(memory(3)[:, None], (3, 4)), False),
+    "read_only": (lambda: read_only(memory()), None),
+    "read_only_strided": (lambda: read_only(memory())[::2], False),
+    "bfloat16": (lambda: np.arange(8).astype(ml_dtypes.bfloat16), False),
+    "float64": (lambda: memory(8, dtype=np.float64), False),
+}
+
+
+class Producer:
+  """What another library exports."""
+
+  def __init__(self, x):
+    self.x = x
+
+  def __dlpack__(self, **kwargs):
+    return self.x.__dlpack__(**kwargs)
+
+  def __dlpack_device__(self):
+    return self.x.__dlpack_device__()
+
+
+def imported(x, **kwargs):
+  try:
+    return jnp.from_dlpack(x, **kwargs)
+  except ValueError:
+    raise
+  except Exception as e:
+    raise AssertionError(f"not imported: {type(e).__name__}: {e}") from e
+
+
+class ArrayApiDlpackTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(*INPUTS)
+  def test_values(self, name):
+    make, shares = INPUTS[name]
+    want = make()
+    for copy in (None, True):
+      for device in (None, jax.devices()[0], jax.devices()[3]):
+        y = imported(make(), copy=copy, device=device)
+        self.assertTrue(y.committed)
+        self.assertEqual(y.devices(), {device or jax.devices()[0]})
+        self.assertEqual(y.shape, want.shape)
+        np.testing.assert_array_equal(np.asarray(y), want)
+
+  @parameterized.parameters(*INPUTS)
+  def test_without_a_copy(self, name):
+    make, shares = INPUTS[name]
+    x = make()
+    try:
+      y = imported(x, copy=False)
+    except ValueError as e:
+      self.assertIn("requires a copy", str(e))
+      self.assertIn("copy=False", str(e))
+      self.assertIsNot(shares, True, "refused what can be shared")
+      return
+    self.assertIsNot(shares, False, "copied without a word")
+    np.testing.assert_array_equal(np.asarray(y), x)
+    if x.size:
+      self.assertEqual(y.unsafe_buffer_pointer(), x.ctypes.data)
+
+  @parameterized.parameters("dense", "offset", "transposed", "strided", "bool")
+  def test_a_later_write_does_not_show_in_a_copy(self, name):
+    for device in (None, jax.devices()[0], jax.devices()[3]):
+      for wrap in (lambda x: x, Producer):
+        x = INPUTS[name][0]()
+        want = x.copy()
+        y = imported(wrap(x), copy=True, device=device)
+        x[...] = 1 - want
+        np.testing.assert_array_equal(np.asarray(y), want, "shows a write")
+
+  @parameterized.parameters(0, 3)
+  def test_own_device(self, k):
+    x = jax.device_put(memory(), jax.devices()[k])
+    for copy in (None, True, False):
+      for device in (None, jax.devices()[k]):
+        y = imported(x, copy=copy, device=device)
+        self.assertEqual(y.devices(), x.devices(), "placed elsewhere")
+        self.assertEqual(
+            y.unsafe_buffer_pointer() == x.unsafe_buffer_pointer(), not copy,
+            "copied" if not copy else "shares its memory")
+        np.testing.assert_array_equal(y, memory())
+    for copy in (None, True):
+      y = imported(x, copy=copy, device=jax.devices()[5])
+      self.assertEqual(y.devices(), {jax.devices()[5]})
+      np.testing.assert_array_equal(y, memory())
+    with self.assertRaisesRegex(ValueError, "requires a copy"):
+      imported(x, copy=False, device=jax.devices()[5])
+
+  def test_old_name(self):
+    x = jax.device_put(memory(), jax.devices()[3])
+    self.assertEqual(jax.dlpack.from_dlpack(x).devices(), x.devices(),
+                     "placed elsewhere")
+
+
+class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
+
+  def test_numpy_memory_is_shared(self):
+    for copy in (None, False):
+      x = memory()
+      y = jnp.from_dlpack(x, copy=copy)
+      self.assertEqual(y.unsafe_buffer_pointer(), x.ctypes.data)
+
+  def test_asarray_and_array_do_not_alias(self):
+    for x in (memory(), memory(8, 4), memory(64)[::2]):
+      for make in (jnp.array, lambda x: jnp.array(x, device=jax.devices()[0]),
+                   lambda x: jnp.array(x, "float32"),
+                   lambda x: jnp.array(memoryview(x)),
+                   lambda x: jnp.asarray(x, copy=True),
+                   lambda x: jnp.asarray(x, "float32", copy=True)):
+        want = x.copy()
+        y = make(x)
+        x[...] = -1
+        np.testing.assert_array_equal(y, want)
+        x[...] = want
+    x = jnp.arange(64.)
+    for y in (jnp.array(x), jnp.asarray(x, copy=True)):
+      self.assertNotEqual(y.unsafe_buffer_pointer(), x.unsafe_buffer_pointer())
+
+  def test_donation_keeps_what_is_shared(self):
+    step = jax.jit(lambda y: y + 1, donate_argnums=0)
+    x = memory()
+    want = x.copy()
+    np.testing.assert_array_equal(step(jnp.from_dlpack(x)), want + 1)
+    np.testing.assert_array_equal(x, want)
+    for k in (0, 3):
+      x = jax.device_put(want, jax.devices()[k]) + 0
+      y = jnp.from_dlpack(x)
+      np.testing.assert_array_equal(step(y), want + 1)
+      np.testing.assert_array_equal(x, want)
+      z = np.from_dlpack(x)
+      np.testing.assert_array_equal(step(x), want + 1)
+      np.testing.assert_array_equal(z, want)
+
+  def test_export(self):
+    for dtype in (np.bool_, np.int8, np.float32, np.complex64, np.float16):
+      x = jax.device_put(memory(8, dtype=dtype), jax.devices()[3])
+      np.testing.assert_array_equal(np.from_dlpack(x), memory(8, dtype=dtype))
+    x = jnp.arange(8, dtype=jnp.bfloat16)
+    np.testing.assert_array_equal(np.asarray(jnp.from_dlpack(x)),
+                                  np.asarray(x))
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,124 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arrays of PRNG keys are placed where device= says (jax#27606)."""
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import sharding as js
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, "request_cpu_devices"):
+  jtu.request_cpu_devices(8)
+else:
+  os.environ.setdefault(
+      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+P = js.PartitionSpec
+
+# What makes keys of keys, and whether it keeps their values.
+CALLS = {
+    "array": (lambda k, d: jnp.array(k, device=d), True),
+    "asarray": (lambda k, d: jnp.asarray(k, device=d), True),
+    "asarray_copy": (lambda k, d: jnp.asarray(k, device=d, copy=True), True),
+    "astype": (lambda k, d: jnp.astype(k, k.dtype, device=d), True),
+    "to_device": (lambda k, d: k.to_device(d), True),
+    "full_like": (lambda k, d: jnp.full_like(k, k[0], device=d), False),
+    "zeros_like": (lambda k, d: jnp.zeros_like(k, device=d), False),
+    "ones_like": (lambda k, d: jnp.ones_like(k, device=d), False),
+    "zeros": (lambda k, d: jnp.zeros(k.shape, k.dtype, device=d), False),
+}
+TRACED = ("array", "asarray", "asarray_copy", "astype")
+
+
+def keys():
+  return jax.random.split(jax.random.key(7), 8)
+
+
+def places():
+  mesh = js.Mesh(np.array(jax.devices()), ("x",))
+  mesh2 = js.Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+  return [jax.devices()[3], js.SingleDeviceSharding(jax.devices()[3]),
+          js.NamedSharding(mesh, P("x")), js.NamedSharding(mesh, P()),
+          js.NamedSharding(mesh2, P("y"))]
+
+
+class ArrayApiKeysTest(jtu.JaxTestCase):
+
+  def check(self, k, want, device):
+    data = jax.random.key_data(k)
+    if isinstance(device, js.NamedSharding):
+      self.assertTrue(data.sharding.is_equivalent_to(device, data.ndim),
+                      f"placed elsewhere: {data.sharding}")
+    else:
+      self.assertEqual(k.devices(), {jax.devices()[3]}, "placed elsewhere")
+    self.assertTrue(k.committed, "placed elsewhere")
+    if want is not None:
+      np.testing.assert_array_equal(data, want)
+
+  @parameterized.parameters(*CALLS)
+  def test_places(self, name):
+    call, keeps = CALLS[name]
+    want = np.asarray(jax.random.key_data(keys())) if keeps else None
+    if name == "full_like":
+      want = np.broadcast_to(np.asarray(jax.random.key_data(keys()))[0], (8, 2))
+    for k in (keys(), jax.device_put(keys(), jax.devices()[5])):
+      for device in places():
+        self.check(call(k, device), want, device)
+
+  @parameterized.parameters(*TRACED)
+  def test_places_under_jit(self, name):
+    want = np.asarray(jax.random.key_data(keys()))
+    for device in places():
+      k = jax.jit(lambda k, device=device: CALLS[name][0](k, device))(keys())
+      self.check(k, want, device)
+
+  def test_to_device_without_a_device_stays(self):
+    for k in (keys(), jax.device_put(keys(), jax.devices()[5])):
+      self.assertEqual(k.to_device(None).devices(), k.devices())
+      self.assertEqual(k.to_device(None).committed, k.committed)
+
+  def test_keys_draw_the_same_afterwards(self):
+    k = keys().to_device(jax.devices()[3])
+    draw = jax.vmap(lambda k: jax.random.uniform(k, (3,)))
+    np.testing.assert_array_equal(draw(k), draw(keys()))
+
+  @parameterized.parameters("zeros_like", "ones_like")
+  def test_committed_keys_are_followed(self, name):
+    k = jax.device_put(keys(), jax.devices()[3])
+    self.check(CALLS[name][0](k, None), None, jax.devices()[3])
+    self.assertFalse(CALLS[name][0](keys(), None).committed)
+
+
+class ArrayApiKeysUnchangedTest(jtu.JaxTestCase):
+
+  def test_without_a_device(self):
+    for name in ("array", "asarray", "zeros", "full_like"):
+      for call in (CALLS[name][0], lambda k, d: jax.jit(
+          lambda k: CALLS[name][0](k, None))(k)):
+        self.assertFalse(call(keys(), None).committed)
+
+  def test_under_jit_filling_is_left_to_jit(self):
+    for name in ("zeros_like", "zeros"):
+      text = str(jax.make_jaxpr(lambda k: CALLS[name][0](
+          k, jax.devices()[3]))(keys()))
+      self.assertNotIn("device_put", text)
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())

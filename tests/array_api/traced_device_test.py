@@ -1,0 +1,263 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""x.device while x is traced (jax#26000)."""
+import copy
+import os
+import pickle
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import array_api_compat
+import jax
+from jax import sharding as js
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, "request_cpu_devices"):
+  jtu.request_cpu_devices(8)
+else:
+  os.environ.setdefault(
+      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+HOST = np.arange(8, dtype=np.float32)
+P = js.PartitionSpec
+if hasattr(jax, "shard_map"):
+  shard_map = jax.shard_map
+else:
+  from jax.experimental.shard_map import shard_map
+
+
+def mesh(*shape):
+  devices = np.array(jax.devices()[:int(np.prod(shape))]).reshape(shape)
+  return js.Mesh(devices, ("x", "y")[:len(shape)])
+
+
+def program(x):
+  """What code for the standard does with x.device; of NumPy, without it."""
+  if isinstance(x, np.ndarray):
+    return float(sum((x * x + 2 * x + i).sum() for i in range(3)))
+  xp = array_api_compat.array_namespace(x)
+  d = x.device
+  n = x.shape[0]
+  y = (x * xp.asarray(x, device=d) + xp.full(n, 2., device=d) * x
+       + xp.zeros(n, device=d) * xp.ones_like(x, device=d))
+  z = xp.sum(y + xp.astype(xp.zeros(n, dtype="int32", device=d), "float32",
+                           device=d))
+  z = z + xp.sum(y + xp.linspace(1, 1, n, device=d))
+  z = z + xp.sum(y + xp.asarray(np.full(n, 2, "float32"), device=d))
+  z = z + 0 * (xp.sum(xp.arange(0., n, device=d))
+               + xp.sum(xp.eye(n, device=d)))
+  z = z + 0 * xp.sum(xp.full_like(x, 1, device=d) + xp.empty(n, device=d) * 0)
+  z = z + 0 * xp.sum(xp.fft.fftfreq(n, device=d))
+  x.to_device(d), jax.device_put(x, d)
+  return z + 0 * array_api_compat.to_device(x, array_api_compat.device(x))[0]
+
+
+def homes():
+  return {"uncommitted": jnp.asarray(HOST),
+          "device": jax.device_put(HOST, jax.devices()[3]),
+          "mesh": jax.device_put(HOST, js.NamedSharding(mesh(8), P("x"))),
+          "mesh2": jax.device_put(HOST, js.NamedSharding(mesh(2, 4), P("y")))}
+
+
+# Transformation: what runs `f` on `x` and gives f(x), and whether the arrays
+# are at hand below it.
+WAYS = {
+    "jit": (lambda f, x: jax.jit(f)(x), False),
+    "grad": (lambda f, x: jax.value_and_grad(f)(x)[0], True),
+    "jit_grad": (lambda f, x: jax.jit(jax.value_and_grad(f))(x)[0], False),
+    "grad_jit": (lambda f, x: jax.value_and_grad(jax.jit(f))(x)[0], False),
+    "jvp": (lambda f, x: jax.jvp(f, (x,), (x,))[0], True),
+    "linearize": (lambda f, x: jax.linearize(f, x)[0], True),
+    "vjp": (lambda f, x: jax.vjp(f, x)[0], True),
+    "scan": (lambda f, x: jax.lax.scan(
+        lambda c, _: (c, f(c)), x, None, length=2)[1][1], False),
+    "cond": (lambda f, x: jax.lax.cond(x[1] > 0, f, lambda x: 0., x), False),
+    "while": (lambda f, x: jax.lax.while_loop(
+        lambda c: c[0] < 1, lambda c: (c[0] + 1, f(c[1]) + 0 * c[1]),
+        (0, x))[1][0], False),
+    "checkpoint": (lambda f, x: jax.checkpoint(f)(x), False),
+    "aot": (lambda f, x: jax.jit(f).lower(x).compile()(x), False),
+}
+
+
+class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
+
+  def run_and_see(self, way, x):
+    seen = []
+    def f(x):
+      seen.append(x.device)
+      return program(x)
+    return way(f, x), seen
+
+  @parameterized.parameters(*WAYS)
+  def test_the_program_runs(self, name):
+    way, at_hand = WAYS[name]
+    for home, x in homes().items():
+      if home.startswith("mesh") and name != "jit":
+        # Where the answer is a sharding, it is for shapes like that of x, as
+        # without the transformation; see test_committed_arrays_answer.
+        continue
+      got, seen = self.run_and_see(way, x)
+      np.testing.assert_allclose(got, program(HOST), rtol=1e-5)
+      self.assertTrue(seen)
+
+  def test_vmap(self):
+    rows = np.arange(24, dtype=np.float32).reshape(3, 8)
+    want = [program(row) for row in rows]
+    for x in (jnp.asarray(rows), jax.device_put(rows, jax.devices()[3])):
+      for f in (jax.vmap(program), jax.jit(jax.vmap(program)),
+                jax.vmap(jax.jit(program)),
+                jax.vmap(lambda x: jax.value_and_grad(program)(x)[0])):
+        np.testing.assert_allclose(f(x), want, rtol=1e-5)
+
+  @parameterized.parameters((8,), (2, 4))
+  def test_shard_map(self, *shape):
+    m = mesh(*shape)
+    names = m.axis_names
+    def f(x):
+      d = x.device
+      return x * jnp.full(x.shape, 2., device=d) + jnp.asarray(1., device=d)
+    g = shard_map(f, mesh=m, in_specs=P(names), out_specs=P(names))
+    for run in (g, jax.jit(g)):
+      np.testing.assert_array_equal(run(jnp.asarray(HOST)), 2 * HOST + 1)
+
+  def test_eval_shape(self):
+    out = jax.eval_shape(program, jax.ShapeDtypeStruct((8,), "float32"))
+    self.assertEqual(out.shape, ())
+
+  def test_gradient_and_hessian(self):
+    for x in (jnp.asarray(HOST), jax.device_put(HOST, jax.devices()[3])):
+      for wrap in (lambda f: f, jax.jit):
+        np.testing.assert_allclose(wrap(jax.grad(program))(x), 6 * HOST + 6)
+        np.testing.assert_allclose(wrap(jax.hessian(program))(x),
+                                   6 * np.eye(8, dtype="float32"))
+
+  @parameterized.parameters(*WAYS)
+  def test_committed_arrays_answer(self, name):
+    way, at_hand = WAYS[name]
+    for home, x in homes().items():
+      seen = []
+      def f(x):
+        seen.append(x.device)
+        return x.sum()
+      way(f, x)
+      known = at_hand and home != "uncommitted"
+      for device in seen:
+        if known:
+          self.assertEqual(device, x.device)
+        else:
+          self.assertEqual(str(device), "<device: where the program runs>")
+
+  def test_element_of_a_batch(self):
+    seen = []
+    def f(x):
+      seen.append(x.device)
+      return x
+    x = jax.device_put(np.ones((8, 3), "float32"), jax.devices()[3])
+    jax.vmap(f)(x)
+    jax.vmap(jax.grad(lambda x: f(x).sum()))(x)
+    self.assertEqual(seen, [jax.devices()[3]] * 2)
+    jax.vmap(f)(jax.device_put(x, js.NamedSharding(mesh(8), P("x"))))
+    self.assertEqual(str(seen[-1]), "<device: where the program runs>")
+
+  def token(self):
+    seen = []
+    jax.make_jaxpr(lambda x: seen.append(x.device))(HOST)
+    return seen[0]
+
+  def test_token(self):
+    token = self.token()
+    self.assertEqual(token, token)
+    self.assertIs(self.token(), token)
+    self.assertEqual({token: 1}[token], 1)
+    self.assertNotEqual(token, None)
+    self.assertNotEqual(token, jax.devices()[0])
+    self.assertIs(pickle.loads(pickle.dumps(token)), token)
+    self.assertIs(copy.deepcopy(token), token)
+
+  def test_token_places_like_none(self):
+    token = self.token()
+    info = jnp.__array_namespace_info__()
+    self.assertEqual(info.dtypes(device=token), info.dtypes())
+    self.assertEqual(info.default_dtypes(device=token), info.default_dtypes())
+    x = jax.device_put(HOST, jax.devices()[3])
+    with jax.default_device(jax.devices()[5]):
+      for make in (lambda d: jnp.zeros(3, device=d),
+                   lambda d: jnp.empty(3, device=d),
+                   lambda d: jnp.asarray(HOST, device=d),
+                   lambda d: jnp.asarray(x, device=d),
+                   lambda d: jnp.from_dlpack(HOST, device=d),
+                   lambda d: jnp.full((8,), HOST, device=d),
+                   lambda d: jnp.zeros_like(x, device=d),
+                   lambda d: jnp.fft.rfftfreq(8, device=d),
+                   lambda d: x.to_device(d),
+                   lambda d: jax.device_put(HOST, d),
+                   lambda d: jax.device_put([x, HOST], [d, d])[1],
+                   lambda d: jax.device_put((x, HOST), d)[1]):
+        want, got = make(None), make(token)
+        self.assertEqual(got.devices(), want.devices())
+        self.assertEqual(got.committed, want.committed)
+        np.testing.assert_array_equal(got, want)
+
+  def test_tree_of_devices(self):
+    x, y = jax.device_put([HOST, HOST], [jax.devices()[3], self.token()])
+    self.assertEqual(x.devices(), {jax.devices()[3]})
+    self.assertFalse(y.committed)
+
+  def test_no_retrace_for_another_device(self):
+    counts = []
+    for ask in (False, True):
+      count = []
+      def f(x):
+        count.append(x.device if ask else None)
+        return x + jnp.zeros(8, device=x.device if ask else None)
+      run = jax.jit(f)
+      for d in (*jax.devices(), js.NamedSharding(mesh(8), P("x"))):
+        y = run(jax.device_put(HOST, d))
+        self.assertEqual(y.device, d)
+      counts.append(len(count))
+    # A type names the mesh that an array is spread over, so that is one more.
+    self.assertEqual(counts[1], counts[0])
+    self.assertLessEqual(counts[1], 2)
+
+  def test_same_program_as_without_a_device(self):
+    def f(x, d):
+      return jnp.zeros(8, device=d) + jnp.asarray(x, device=d) + jnp.arange(
+          8., device=d) + jnp.linspace(0, 1, 8, device=d)
+    self.assertEqual(str(jax.make_jaxpr(lambda x: f(x, x.device))(HOST)),
+                     str(jax.make_jaxpr(lambda x: f(x, None))(HOST)))
+
+  def test_constant_moves_to_what_is_differentiated(self):
+    c = jax.device_put(HOST, jax.devices()[5])
+    x = jax.device_put(HOST, jax.devices()[3])
+    f = lambda x: (x * jnp.asarray(c, device=x.device)).sum()
+    np.testing.assert_array_equal(jax.grad(f)(x), HOST)
+    np.testing.assert_array_equal(jax.vmap(
+        lambda x: (x * jnp.asarray(c, device=x.device)).sum())(x[None]),
+        [(HOST * HOST).sum()])
+
+
+class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
+
+  def test_what_is_no_array_has_no_device(self):
+    for attribute in ("sharding", "addressable_data"):
+      with self.assertRaises((AttributeError, TypeError)):
+        jax.make_jaxpr(lambda x: getattr(x, attribute)())(HOST)
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,58 @@
+"""How the outcomes of a test file are judged on each side."""
+
+from mend.editing import patches
+from mend.proof import judging
+from mend.proof.pytest_run import Outcome
+import pytest
+
+RED = patches.Red(("T.test_red*",), "AssertionError.*rude")
+RUDE = Outcome("failed", "AssertionError: a rude greeting")
+
+
+def pristine(outcomes, *reds):
+  return judging.judge_pristine("toy", outcomes, reds)
+
+
+def test_red_for_the_stated_reason_counts():
+  tally = pristine({"T.test_red_1": RUDE, "T.test_ok": Outcome("passed")}, RED)
+  assert (tally.passed, tally.red, tally.failures) == (1, 1, [])
+  assert str(tally) == "1 passed, 1 red as stated, 0 failed"
+
+
+@pytest.mark.parametrize("outcome, words", [
+    (Outcome("passed"), "declared red, and is passed"),
+    (Outcome("skipped"), "declared red, and is skipped"),
+    (Outcome("failed", "ValueError: other"), "for another reason"),
+])
+def test_red_that_is_not(outcome, words):
+  (failure,) = pristine({"T.test_red": outcome}, RED).failures
+  assert words in failure
+
+
+def test_a_failure_that_nobody_declared():
+  (failure,) = pristine({"T.test_new": RUDE}, RED).failures
+  assert "no [[red]]" in failure
+
+
+def test_a_missing_name_of_ours_does_not_count():
+  text = "ModuleNotFoundError: No module named 'jax._src.polite'"
+  red = patches.Red(("*",), "polite")
+  (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
+  assert "our own names" in failure
+  red = patches.Red(("*",), "polite", api_missing=True)
+  assert not pristine({"T.t": Outcome("failed", text)}, red).failures
+  text = "AttributeError: 'function' object has no attribute 'lower'"
+  red = patches.Red(("*",), "AttributeError: 'function'.*'lower'")
+  assert not pristine({"T.t": Outcome("failed", text)}, red).failures
+
+
+def test_mended_must_pass_and_must_not_skip_a_regression():
+  tally = judging.judge_mended("toy", {
+      "T.test_red": Outcome("skipped"), "T.test_other": Outcome("skipped"),
+      "T.test_bad": RUDE, "T.test_good": Outcome("passed")}, [RED])
+  assert (tally.passed, tally.skipped, len(tally.failures)) == (1, 1, 2)
+
+
+def test_a_red_pattern_must_match_a_test():
+  tally = judging.judge_mended("toy", {"T.t": Outcome("passed")}, [RED])
+  assert "no such test" in tally.failures[0]

@@ -1,0 +1,160 @@
+"""One room a family: the layout of the patches and of what they name."""
+
+import ast
+
+from conftest import ROOT
+from mend.editing import families, patches
+import pytest
+
+FAMILIES = families.load()
+# What stands on what: a module imports from its own step or from an earlier.
+STEPS = {
+    "jax._src.replication": (
+        ("divergence_option", "pvary", "eager_calls", "eager_transfers"),
+        ("rules",)),
+    "jax._src.varying": (
+        ("types", "compile_time", "structures", "contents"),
+        ("flow", "retrace"),
+        ("retype", "bind", "divergence", "origin"), ("rules",), ("autodiff",)),
+}
+
+
+def files(pattern, but=()):
+  found = {str(p.relative_to(ROOT)) for p in ROOT.glob(pattern)
+           if "__pycache__" not in p.parts}
+  return {f for f in found if not f.startswith(tuple(but))}
+
+
+def test_a_patch_ships_files_of_its_own_family_only():
+  looked_at = 0
+  for patch in patches.load():
+    family = FAMILIES[families.of(patch.id)]
+    for module in patch.modules:
+      assert module in family.outside or (
+          family.package and module.startswith(family.package + "/")), (
+              f"{patch.id} ships {module}, outside of {family.package}")
+      looked_at += 1
+  assert looked_at > 60
+
+
+def test_every_module_ships_with_a_patch():
+  named = {m for p in patches.load() for m in p.modules}
+  assert named == files("jax/**/*.py") and named
+  assert "jax/__init__.py" not in named
+
+
+def test_every_test_and_reproduction_belongs_to_a_patch():
+  series = patches.load()
+  tests = {t for p in series for t in (
+      *p.tests, *p.unit_tests, *p.test_helpers)}
+  # The libraries' programs are held against all patches together.
+  assert tests == files("tests/*/*.py", ["tests/build/", "tests/libraries/"]
+                        ) | files("tests/*/testing/*.py")
+  assert {r for p in series for r in p.reproductions} == files(
+      "reproductions/*/*.py")
+
+
+def test_nothing_lies_outside_of_the_rooms():
+  rooms = set(FAMILIES)
+  assert {f.split("/")[1] for f in files("patches/**/*.toml")} - {
+      "retired.toml"} == {*rooms, "families.toml"}
+  assert {f.split("/")[1] for f in files("tests/**/*.py")} == {
+      *rooms, "build", "libraries"}
+  assert {f.split("/")[1] for f in files("reproductions/**/*.py")} == rooms
+  assert {f.rpartition("/")[0] for f in files("jax/**/*.py")} == {
+      folder for name in rooms for folder in _folders(name)}
+
+
+def _folders(name):
+  family = FAMILIES[name]
+  held = files(f"{family.package}/**/*.py") if family.package else ()
+  return {f.rpartition("/")[0] for f in (*family.outside, *held)}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_has_its_room_in_four_places(name):
+  family = FAMILIES[name]
+  assert files(f"patches/{name}/*.toml")
+  assert files(f"tests/{name}/*_test.py")
+  assert files(f"reproductions/{name}/*.py")
+  assert bool(family.package) != family.without.startswith("package: ")
+  assert all((ROOT / page).is_file() for page in family.pages)
+  if family.package:
+    assert files(f"{family.package}/*.py")
+
+
+def test_a_package_says_what_it_is_for():
+  packages = files("jax/**/__init__.py")
+  for file in packages:
+    doc = ast.get_docstring(ast.parse((ROOT / file).read_text("utf-8")))
+    assert doc and 3 <= doc.count("\n") + 1 <= 40, file
+    assert "Begin with" in doc, f"{file} doesn't say where to begin"
+  assert len(packages) >= 5
+
+
+def imports(path):
+  """The modules of jax that a module imports, also within functions."""
+  for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    if isinstance(node, ast.ImportFrom):
+      for alias in node.names:
+        yield f"{node.module}.{alias.name}"
+    elif isinstance(node, ast.Import):
+      yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("package", STEPS)
+def test_imports_run_one_way(package):
+  folder = ROOT / package.replace(".", "/")
+  step = {name: n for n, names in enumerate(STEPS[package]) for name in names}
+  there = {p.stem for p in folder.iterdir() if p.stem[0] != "_"}
+  assert there <= set(step), "name each module's step here"
+  arrows = {}
+  for path in sorted(folder.rglob("*.py")):
+    parts = path.relative_to(folder).with_suffix("").parts
+    if parts[-1] == "__init__":
+      continue
+    here, arrows[".".join(parts)] = parts[0], set()
+    for name in imports(path):
+      if name.startswith(package + "."):
+        there = name.removeprefix(package + ".").split(".")
+        assert step[there[0]] <= step[here], (
+            f"{path.relative_to(ROOT)} imports {name}, which stands on it")
+        arrows[".".join(parts)].add(".".join(there[:len(parts)]))
+  assert sum(map(len, arrows.values())) > 10
+  while arrows:  # within a step, too, nothing goes in a circle
+    free = [n for n, names in arrows.items() if not names & arrows.keys()]
+    assert free, f"these import each other: {sorted(arrows)}"
+    arrows = {n: a for n, a in arrows.items() if n not in free}
+
+
+def test_families_stand_by_themselves():
+  packages = {f.package.replace("/", "."): f.name for f in FAMILIES.values()
+              if f.package}
+  for package, name in packages.items():
+    for path in (ROOT / package.replace(".", "/")).rglob("*.py"):
+      for imported in imports(path):
+        for other in packages:
+          assert other == package or not imported.startswith(other + "."), (
+              f"{path} of {name} imports {imported}")
+
+
+def shared_modules(path):
+  """The files of the modules below tests/ that a test, and they, import."""
+  found = set()
+  for name in imports(path):
+    for module in (name, name.rpartition(".")[0]):
+      file = ROOT / "tests" / f"{module.replace('.', '/')}.py"
+      if module and file.is_file():
+        found.add(file)
+  return found.union(*map(shared_modules, found))
+
+
+def test_each_patch_names_what_its_tests_share():
+  looked_at = 0
+  for patch in patches.load():
+    imported = set().union(*(
+        shared_modules(ROOT / t) for t in (*patch.tests, *patch.unit_tests)))
+    assert {str(f.relative_to(ROOT)) for f in imported} == set(
+        patch.test_helpers), patch.id
+    looked_at += len(imported)
+  assert looked_at

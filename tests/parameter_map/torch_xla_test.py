@@ -1,0 +1,127 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What `jax.experimental.torch_xla` lowers, checked without PyTorch.
+
+tests/parameter_map/torch_xla/call_jax_heavy.py runs it with PyTorch/XLA; the
+command is in docs/parameter_map.md.
+"""
+
+import subprocess
+import sys
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax._src import compiler
+from jax._src import test_util as jtu
+from jax._src import xla_bridge
+from jax._src.lib import xla_client as xc
+from jax.experimental import io_callback
+import jax.numpy as jnp
+import numpy as np
+
+try:
+  from jax.experimental import torch_xla
+except ImportError:
+  torch_xla = None
+
+jax.config.parse_flags_with_absl()
+
+X = np.arange(4, dtype=np.float32)
+Y = np.arange(4, dtype=np.float32) + 10
+
+
+def run(computation, tensors):
+  """Runs the HLO that PyTorch/XLA is given, on jaxlib's own client."""
+  backend = xla_bridge.get_backend("cpu")
+  options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
+  code = xc._xla.mlir.xla_computation_to_mlir_module(
+      xc.XlaComputation(computation.proto))
+  if hasattr(backend, "compile_and_load"):
+    devices = getattr(xc, "DeviceList", None) or xc._xla.DeviceList
+    executable = backend.compile_and_load(
+        code, devices(tuple(backend.devices()[:1])), options)
+  else:
+    executable = backend.compile(code, options)
+  results = executable.execute_sharded(
+      [jax.device_put(np.asarray(0 if i is None else tensors[i], dtype))
+       for i, dtype in zip(computation.feeds, computation.feed_dtypes)])
+  return [np.asarray(s) for s, in
+          results.disassemble_into_single_device_arrays()]
+
+
+def types(*arrays):
+  return [(a.shape, a.dtype) for a in arrays]
+
+
+class CallJaxTest(jtu.JaxTestCase):
+
+  def lower(self, *args):
+    return torch_xla._lower(*args)
+
+  @parameterized.named_parameters(
+      ("some", lambda a, b, c: jnp.sum(a + c ** 2), (0, 2)),
+      ("gradient", jax.grad(lambda a, b, c: jnp.sum(a + c ** 2), 2), (2,)),
+      ("all", lambda a, b, c: a + b * c, (0, 1, 2)),
+      ("none", lambda a, b, c: jnp.ones(3), (None,)),
+      ("pytree", lambda a, b, c: {"p": c, "q": (c + 1, None)}, (2,)),
+      ("closed_over", lambda a, b, c: b * Y, (1,)))
+  def test_lower(self, f, feeds):
+    found = self.lower(f, types(X, X, Y))
+    self.assertEqual(found.feeds, feeds)
+    expected = f(X, X, Y)
+    got = jax.tree.unflatten(found.out_tree, run(found, [X, X, Y]))
+    self.assertEqual(jax.tree.structure(got), jax.tree.structure(expected))
+    self.assertAllClose(got, expected, check_dtypes=False)
+
+  def test_64_bits(self):
+    i = np.arange(3)
+    found = self.lower(lambda a, b: b + 1, types(i, i))
+    self.assertEqual(found.feed_dtypes, (np.dtype(np.int32),))
+    with jax._src.config.enable_x64(True):
+      found = self.lower(lambda a, b: b + 1, types(i, i))
+      self.assertEqual(found.feed_dtypes, (np.dtype(np.int64),))
+
+  def test_effects_are_refused(self):
+    def f(a):
+      io_callback(lambda v: None, None, a, ordered=True)
+      return a
+    call = self.lower
+    with self.assertRaisesRegex(ValueError, "call_jax: .*takes a token"):
+      call(f, types(X))
+
+  def test_torch_is_imported_only_when_called(self):
+    # In a process of its own, with a PyTorch that can't be imported.
+    code = """if True:
+      import sys
+      class Refuse:
+        def find_spec(self, name, path=None, target=None):
+          if name.split(".")[0] in ("torch", "torch_xla", "torchax"):
+            raise ImportError("refused " + name)
+      sys.meta_path.insert(0, Refuse())
+      from jax.experimental import torch_xla
+      print("imported")
+      try:
+        torch_xla.call_jax(lambda a: a, (1,))
+      except ImportError as e:
+        print(e)
+      """
+    done = subprocess.run([sys.executable, "-c", code], text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    self.assertRegex(done.stdout, r"(?s)^imported\njax\.experimental\.torch_xla"
+                     r"\.call_jax: expected PyTorch.*refused torch.*Install")
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())

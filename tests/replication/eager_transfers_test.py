@@ -1,0 +1,69 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gradients of device_put in shard_map without jit, against one device."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+X = np.random.RandomState(0).uniform(.5, 1.5, (4, 4)).astype(np.float32)
+W = X[:1] + 1.
+
+
+def put(x, w):
+  return jnp.sin(x) * jax.device_put(w) + jax.device_put(x)
+
+
+class EagerTransfersTest(jtu.JaxTestCase):
+
+  def check_gradient(self, sizes, w, spec):
+    mesh = make_mesh(*sizes)
+    rows = P(mesh.axis_names)
+    f = shard_map(put, mesh=mesh, in_specs=(rows, rows if spec else P()),
+                  out_specs=rows)
+    got = jax.grad(lambda x, w: jnp.sum(f(x, w) ** 2), (0, 1))(X, w)
+    want = jax.grad(lambda x, w: jnp.sum(put(x, w) ** 2), (0, 1))(X, w)
+    self.assertAllClose(got, want, rtol=1e-5)
+
+  @parameterized.parameters([(4,)], [(2, 2)])
+  def test_gradient_by_shared(self, sizes):
+    self.check_gradient(sizes, W, False)
+
+  @parameterized.parameters([(4,)], [(2, 2)])
+  def test_gradient_by_own(self, sizes):
+    self.check_gradient(sizes, X, True)
+
+  @parameterized.parameters(True, False)
+  def test_value(self, jit):
+    f = shard_map(put, mesh=make_mesh(4), in_specs=(P('x'), P()),
+                  out_specs=P('x'))
+    self.assertAllClose(maybe_jit(jit)(f)(X, W), put(X, W), rtol=1e-6)
+
+  def test_another_device_is_refused(self):
+    f = shard_map(lambda x: jax.device_put(x, jax.devices()[1]),
+                  mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
+    with self.assertRaisesRegex(ValueError, 'explicit device not allowed'):
+      f(X)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,269 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""checkify of programs with shard_maps: which device says what.
+
+The oracle is checkify of the plain function on each device's block by itself.
+"""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+from jax.experimental import checkify
+import jax.numpy as jnp
+import numpy as np
+import varying.testing.common as smt
+from varying.testing.common import P, shard_map
+
+config.parse_flags_with_absl()
+
+X = np.arange(8., dtype=np.float32)
+W = np.float32(2.)
+F32 = jnp.float32
+ERRORS = checkify.all_checks
+ENTER = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
+# What makes a shard_map over 'x' and 'y' manual along 'x' only.
+ALONG_X = (dict(axis_names={'x'}) if hasattr(jax, 'set_mesh') else
+           dict(auto=frozenset({'y'})))
+
+
+def small(x, w):
+  checkify.check(jnp.all(x < 5), 'x is {x}', x=x[0])
+  return x * w
+
+
+def index(x, w):
+  return x[x.astype(int)] * w
+
+
+def sort(x, w):
+  return x[jnp.argsort(-x)] * w
+
+
+def nan(x, w):
+  return jnp.log(w - x)
+
+
+def division(x, w):
+  return 1. / (x - w)
+
+
+def branch(x, w):
+  return lax.cond(x[0] > 3, lambda: small(x, w), lambda: x[jnp.int32(w)] + x)
+
+
+def switch(x, w):
+  n = jnp.int32(x[0]) % 3
+  return lax.switch(n, [lambda: x / (w - 2), lambda: x,
+                        lambda: jnp.log(x - 3.)])
+
+
+def scan(x, w):
+  def body(c, n):
+    checkify.check(jnp.all(c < 20.), 'c is {c}, n is {n}', c=c[1], n=n)
+    return c * w + n, c[0]
+  return lax.scan(body, x, jnp.arange(3.))[0]
+
+
+def fori(x, w):
+  return lax.fori_loop(0, 3, lambda i, c: c + x[i] / (w - F32(i)), x)
+
+
+def while_loop(x, w):
+  def body(c):
+    checkify.check(c < 16., 'c is {c}', c=c)
+    return c * w + x[0]
+  return x + lax.while_loop(lambda c: c < 20., body, w)
+
+
+def mapped(x, w):
+  return lax.map(lambda v: jnp.log(v - w), x)
+
+
+def vmapped(x, w):
+  def f(v):
+    checkify.check(v != 4, 'v is {v}', v=v)
+    return v / (v - w)
+  return jax.vmap(f)(x)
+
+
+STRAIGHT = [small, nan, division]
+INDEXED = [index, sort, vmapped]  # vmapped has constants that it captured
+FLOW = [branch, switch, scan, fori, while_loop, mapped]
+
+
+def in_shard_map(f, sizes, manual=None, **options):
+  """``f`` of a device's own array and a shared number."""
+  spec = P(manual or ('x', 'y')[:len(sizes)])
+  return shard_map(f, mesh=smt.make_mesh(*sizes), in_specs=(spec, P()),
+                   out_specs=spec, **options)
+
+
+def checked(f, jit, *args):
+  """The message and the value."""
+  f = smt.maybe_jit(jit)(checkify.checkify(f, errors=ERRORS))
+  error, out = f(*map(jnp.asarray, args))
+  return error.get(), np.asarray(out)
+
+
+def per_device(f, *args, number=4):
+  """The oracle's message and value; ``f`` may be several, one after another."""
+  x, w = args
+  fs = f if isinstance(f, list) else [f]
+  lines, outs = [], []
+  for n, block in enumerate(np.split(x, number)):
+    def one(block, w):
+      for g in fs:
+        block = g(block, w)
+      return block
+    message, out = checked(one, False, jnp.asarray(block), jnp.asarray(w))
+    outs.append(out)
+    if message:
+      lines.append(f'at mapped index {n}: {message}')
+  return '\n'.join(lines) or None, np.concatenate(outs)
+
+
+def before(x, w):
+  checkify.check(jnp.all(x < 6), 'before')
+  return x + 0 * w
+
+
+def after(x, w):
+  checkify.check(x[0] > w, 'after {w}', w=w)
+  return x
+
+
+class MessagesTest(jtu.JaxTestCase):
+
+  def compare(self, got, want):
+    self.assertEqual(got[0], want[0])
+    np.testing.assert_allclose(got[1], want[1], rtol=1e-5)
+
+  def check_messages(self, f, mesh, jit):
+    got = checked(in_shard_map(f, smt.MESHES[mesh]), jit, X, W)
+    self.compare(got, per_device(f, X, W))
+
+  @jtu.sample_product(f=STRAIGHT)
+  def test_straight_line(self, f):
+    self.check_messages(f, '1d', True)
+
+  @jtu.sample_product(f=INDEXED, jit=[False, True])
+  def test_index(self, f, jit):
+    self.check_messages(f, '2d', jit)
+
+  @jtu.sample_product(f=FLOW)
+  def test_loops_and_branches(self, f):
+    self.check_messages(f, '2d', True)
+
+  @jtu.sample_product(f=[branch, scan, while_loop])
+  def test_loops_and_branches_eager(self, f):
+    self.check_messages(f, '1d', False)
+
+  @jtu.sample_product(f=[small, division], jit=[False, True])
+  def test_two_shard_maps(self, f, jit):
+    first = in_shard_map(small, (4,))
+    for sizes in (4,), (2, 2):
+      second = in_shard_map(f, sizes)
+      got = checked(lambda x, w: second(first(x, w), w), jit, X, W)
+      self.compare(got, per_device([small, f], X, W))
+
+  def test_over_another_number_of_devices(self):
+    first = in_shard_map(small, (2, 2), ('x',), **ALONG_X)
+    second = in_shard_map(after, (2, 2))
+    got = checked(lambda x, w: second(first(x, w), w), True, X, W)
+    self.assertEqual(got[0], '\n'.join(
+        f'at mapped index {n}: x is 4.0 (`check` failed)' for n in range(4)))
+
+  @jtu.sample_product(fails=['before', 'in', 'after', 'none'],
+                      jit=[False, True])
+  def test_before_and_after(self, fails, jit):
+    inside = in_shard_map(small, (4,))
+    def f(x, w):
+      checkify.check(x[0] > w - 9, 'before {n}', n=jnp.int32(w))
+      y = inside(x, w)
+      checkify.check(x[0] < w, 'after {w}', w=w)
+      return y
+    x, w = {'before': (X - 4., 6.), 'in': (X, 2.), 'after': (X - 4., -4.5),
+            'none': (X - 4., 2.)}[fails]
+    message = checked(f, jit, x, np.float32(w))[0]
+    lines = {
+        'before': [f'{n}: before 6' for n in range(4)],
+        'in': ['2: x is 4.0', '3: x is 6.0'],
+        'after': [f'{n}: after -4.5' for n in range(4)], 'none': []}[fails]
+    want = [f'at mapped index {line} (`check` failed)' for line in lines]
+    self.assertEqual(message, '\n'.join(want) or None)
+
+  @jtu.sample_product(jit=[False, True])
+  def test_after_is_reported_beside_what_failed_in_it(self, jit):
+    inside = in_shard_map(small, (4,))
+    def f(x, w):
+      y = inside(x, w)
+      checkify.check(x[1] > w, 'after')
+      return y
+    message = checked(f, jit, X, W)[0]
+    self.assertEqual(message, '\n'.join(
+        f'at mapped index {line} (`check` failed)' for line in
+        ['0: after', '1: after', '2: x is 4.0', '3: x is 6.0']))
+
+  def test_throw(self):
+    inside = in_shard_map(small, (4,))
+    error, _ = checkify.checkify(inside)(jnp.asarray(X), W)
+    with self.assertRaisesRegex(Exception, r'x is [46]\.0 \(`check` failed'):
+      error.throw()
+
+  @jtu.sample_product(first=[False, True], jit=[False, True])
+  def test_context_mesh(self, first, jit):
+    mesh = smt.make_mesh(4)
+    inside = in_shard_map(small, (4,))
+    def f(x, w):
+      x = before(x, w) if first else x
+      y = inside(x, w)
+      return y if first else after(y, w)
+    with ENTER(mesh):
+      message = checked(f, jit, X[:6].repeat(2)[:8], W)[0]
+    self.assertEqual(message, None if first else '\n'.join(
+        f'at mapped index {n}: after 2.0 (`check` failed)' for n in range(4)))
+
+  @jtu.sample_product(first=[False, True], context=[False, True])
+  def test_partly_manual(self, first, context):
+    mesh = smt.make_mesh(2, 2)
+    inside = in_shard_map(small, (2, 2), ('x',), **ALONG_X)
+    def f(x, w):
+      return inside(before(x, w) if first else x, w)
+    if context:
+      with ENTER(mesh):
+        got = checked(f, True, X - 2, W)
+    else:
+      got = checked(f, True, X - 2, W)
+    self.compare(got, per_device(small, X - 2, W, number=2))
+
+  @jtu.sample_product(f=[small, nan])
+  def test_gradient(self, f):
+    def loss(f):
+      def g(x, w):
+        error, out = checkify.checkify(f, errors=ERRORS)(x, w)
+        return jnp.sum(out ** 2), error
+      return jax.value_and_grad(g, argnums=(0, 1), has_aux=True)
+    x, w = jnp.asarray(X / 8 - 2), jnp.asarray(W)
+    (value, error), got = loss(in_shard_map(f, (4,)))(x, w)
+    self.assertIsNone(error.get())
+    parts = [loss(f)(b, w) for b in jnp.split(x, 4)]
+    np.testing.assert_allclose(value, sum(p[0][0] for p in parts), rtol=1e-5)
+    np.testing.assert_allclose(got[0], np.concatenate(
+        [p[1][0] for p in parts]), rtol=1e-4)
+    np.testing.assert_allclose(got[1], sum(p[1][1] for p in parts), rtol=1e-4)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

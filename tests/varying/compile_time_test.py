@@ -1,0 +1,132 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jax.ensure_compile_time_eval inside shard_map.
+
+The oracle is the same evaluation outside of shard_map.
+"""
+import contextlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import MESHES
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+V = np.array([1., 3., 2.], np.float32)
+X = np.arange(4, dtype=np.float32)
+set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
+
+# What is evaluated: three numbers each.
+CONSTANTS = {
+    'zeros': lambda: jnp.zeros(3),
+    'full_like': lambda: jnp.full_like(V, 2.),
+    'arange': lambda: jnp.arange(3.),
+    'array': lambda: jnp.array([1., 2., 3.]),
+    'asarray': lambda: jnp.asarray(V),
+    'arithmetic': lambda: jnp.sin(V) + 1,
+    'iota': lambda: lax.iota(np.float32, 3),
+    'eye': lambda: jnp.eye(3)[1],
+    'random': lambda: jax.random.normal(jax.random.key(0), (3,)),
+    'sort': lambda: jnp.sort(V),
+    'loop': lambda: lax.fori_loop(0, 3, lambda i, c: c * 2., jnp.array(V)),
+    'cond': lambda: lax.cond(True, lambda: jnp.ones(3), lambda: jnp.zeros(3)),
+    'jit': lambda: jax.jit(lambda x: x + 1)(V),
+    'grad': lambda: jax.grad(lambda x: jnp.sum(x ** 3))(jnp.array(V)),
+    'dot': lambda: jnp.dot(np.eye(3, dtype=np.float32), V),
+    'device_put': lambda: jax.device_put(V),
+}
+
+
+def run(f, use_mesh, jit, check=True, kind='1d'):
+  """`f` of each device's element of X."""
+  mesh = make_mesh(*MESHES[kind])
+  name = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
+  spec = P(mesh.axis_names)
+  g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, **{name: check})
+  with set_mesh(mesh) if use_mesh else contextlib.nullcontext():
+    return maybe_jit(jit)(g)(X)
+
+
+class CompileTimeEvalTest(jtu.JaxTestCase):
+
+  def check(self, name, use_mesh, jit, check=True, kind='1d'):
+    want = np.asarray(CONSTANTS[name]())
+    seen = []
+    def f(x):
+      with jax.ensure_compile_time_eval():
+        y = CONSTANTS[name]()
+        first = float(y[0])
+      seen.append(np.asarray(y))
+      return x * first + y[1]
+    got = run(f, use_mesh, jit, check, kind)
+    np.testing.assert_allclose(seen[0], want, rtol=1e-6)
+    np.testing.assert_allclose(got, X * want[0] + want[1], rtol=1e-6)
+
+  @parameterized.product(name=list(CONSTANTS), check=[True, False])
+  def test_under_a_mesh(self, name, check):
+    self.check(name, use_mesh=True, jit=True, check=check)
+
+  @parameterized.product(name=['zeros', 'loop', 'random'])
+  def test_under_a_mesh_of_two_axes(self, name):
+    self.check(name, use_mesh=True, jit=True, kind='2d')
+
+  @parameterized.product(name=list(CONSTANTS), use_mesh=[True, False])
+  def test_eager(self, name, use_mesh):
+    self.check(name, use_mesh, jit=False)
+
+  @parameterized.product(name=['zeros', 'loop', 'random'])
+  def test_eager_without_the_check(self, name):
+    self.check(name, use_mesh=False, jit=False, check=False)
+
+  @parameterized.product(name=list(CONSTANTS))
+  def test_what_was_right(self, name):
+    self.check(name, use_mesh=False, jit=True, check=False)
+
+  @parameterized.product(jit=[True, False], use_mesh=[True, False],
+                         kind=['1d', '2d'])
+  def test_what_depends_on_arguments_is_traced(self, jit, use_mesh, kind):
+    def f(x):
+      with jax.ensure_compile_time_eval():
+        y = jax.jit(jnp.sin)(x) + lax.psum(x, 'x')
+      return y
+    sizes = MESHES[kind]
+    sums = X.reshape(sizes).sum(0, keepdims=True)
+    want = np.sin(X) + np.broadcast_to(sums, sizes).ravel()
+    np.testing.assert_allclose(run(f, use_mesh, jit, kind=kind), want,
+                               rtol=1e-6)
+
+  @parameterized.product(jit=[True, False])
+  def test_the_mesh_is_back_afterwards(self, jit):
+    seen = []
+    def f(x):
+      before = jax.sharding.get_abstract_mesh()
+      with jax.ensure_compile_time_eval():
+        seen.append(jax.sharding.get_abstract_mesh() == before)
+      seen.append(jax.sharding.get_abstract_mesh() == before)
+      return x
+    run(f, True, jit)
+    self.assertTrue(all(seen) and seen)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

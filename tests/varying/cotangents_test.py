@@ -1,0 +1,391 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Differentiation inside shard_map: tangents and cotangents (jax#28193).
+
+Every result is compared with the same function applied to each device's block
+outside of shard_map.
+"""
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import ad_checkpoint
+from jax import lax
+from jax._src import config as jax_config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import BlockwiseTestCase
+from varying.testing.common import blockwise
+from varying.testing.common import cast
+from varying.testing.common import fill
+from varying.testing.common import make_mesh
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+# Eager shard_map compiles each operation, so it runs on one mesh only.
+WHERE = [('1d', True), ('2d', True), ('2d', False)]
+f0 = jax.dtypes.float0
+
+
+def inputs(dtype=np.float32, n=1):
+  rng = np.random.RandomState(0)
+  out = []
+  for _ in range(n):
+    x = rng.uniform(0.5, 2., (8, 4))
+    if np.issubdtype(dtype, np.complexfloating):
+      x = x + 1j * rng.uniform(0.5, 2., (8, 4))
+    out.append(x.astype(dtype))
+  return out
+
+
+class Base(BlockwiseTestCase):
+
+  def check_wide(self, f, *args):
+    with jax_config.enable_x64(True):
+      self.check(f, ('2d', True), *args, tol=1e-12)
+
+
+def loss(x):
+  return jnp.sum(jnp.sin(x) * x ** 2)
+
+
+def tree_loss(p):
+  return jnp.sum(jnp.tanh(p['a']) * p['b'][0]), p['a'] * 2.
+
+
+def value_and_grad(x):
+  v, g = jax.value_and_grad(loss)(x)
+  return fill(x, v), g
+
+
+def has_aux(x):
+  (v, aux), g = jax.value_and_grad(
+      tree_loss, has_aux=True)({'a': x, 'b': [x * 3.]})
+  return fill(x, v), aux, g
+
+
+def argnums(x):
+  return jax.grad(lambda a, b, c: (a * b ** 2 * c).sum(), (0, 2))(x, x + 1., x)
+
+
+def allow_int(x):
+  i = (x * 5.).astype(int)
+  gi, gx = jax.grad(lambda i, x: (i.astype(x.dtype) * x).sum(), (0, 1),
+                    allow_int=True)(i, x)
+  assert gi.dtype == f0 and gi.shape == x.shape
+  return gx
+
+
+def jacrev(x):
+  return jax.jacrev(lambda x: jnp.cumsum(jnp.exp(x), 0))(x).sum((0, 1))
+
+
+def jacrev_tree(x):
+  out = jax.jacrev(lambda p: tree_loss(p)[0])({'a': x, 'b': [x]})
+  return out['a'], out['b'][0]
+
+
+def hvp_reverse_over_reverse(x):
+  v = np.ones(x.shape, x.dtype)
+  return jax.grad(lambda x: jnp.vdot(jax.grad(loss)(x), v))(x)
+
+
+def closure_convert(x):
+  w = x * 2.
+  fun, consts = jax.closure_convert(lambda y: jnp.sum(jnp.sin(y * w)), x)
+  return jax.grad(fun)(x, *consts)
+
+
+def grad_of_jit(x):
+  return jax.grad(jax.jit(loss))(x)
+
+
+def grad_of_vmap(x):
+  return jax.vmap(jax.grad(lambda r: jnp.sum(r ** 3)))(x)
+
+
+POLICIES = {
+    'none': None,
+    'everything_saveable': jax.checkpoint_policies.everything_saveable,
+    'nothing_saveable': jax.checkpoint_policies.nothing_saveable,
+    'dots_saveable': jax.checkpoint_policies.dots_saveable,
+    'dots_with_no_batch_dims':
+        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    'anything_except_names':
+        jax.checkpoint_policies.save_anything_except_these_names('h'),
+    'any_names_but': jax.checkpoint_policies.save_any_names_but_these('o'),
+    'only_names': jax.checkpoint_policies.save_only_these_names('h'),
+    'from_both': jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.dots_saveable,
+        jax.checkpoint_policies.save_only_these_names('h')),
+    'offload_names': jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=['h'], names_which_can_be_offloaded=[],
+        offload_src='device', offload_dst='pinned_host'),
+}
+
+
+def remat(policy, x):
+  @functools.partial(jax.checkpoint, policy=policy)
+  def f(x):
+    h = ad_checkpoint.checkpoint_name(jnp.sin(x @ x.T), 'h')
+    return jnp.sum(jnp.sin(h))
+  return jax.grad(f)(x)
+
+
+IN_USER_CODE = [value_and_grad, has_aux, argnums, allow_int, jacrev,
+                jacrev_tree, hvp_reverse_over_reverse, closure_convert,
+                grad_of_jit, grad_of_vmap]
+
+
+class GradTest(Base):
+  """Transformations that make their own cotangent. Refused by 0.6.0."""
+
+  @parameterized.product(f=IN_USER_CODE)
+  def test_transformation(self, f):
+    self.check(f, ('2d', True), *inputs())
+
+  @parameterized.product(
+      f=[value_and_grad, jacrev_tree],
+      where=[('1d', True), ('2d', False)])
+  def test_1d_and_eager(self, f, where):
+    self.check(f, where, *inputs())
+
+  @parameterized.product(policy=list(POLICIES))
+  def test_remat(self, policy):
+    f = functools.partial(remat, POLICIES[policy])
+    self.check(f, ('2d', True), *inputs())
+
+  @parameterized.product(f=[value_and_grad, jacrev])
+  def test_float64(self, f):
+    self.check_wide(f, *inputs(np.float64))
+
+  @parameterized.product(where=WHERE)
+  def test_holomorphic(self, where):
+    def f(x):
+      return jax.grad(lambda z: jnp.sum(jnp.sin(z) * z), holomorphic=True)(x)
+    self.check(f, where, *inputs(np.complex64))
+
+  @parameterized.product(jit=[False, True])
+  def test_gradient_of_replicated_input_is_summed(self, jit):
+    # What JAX defines: d/dw of the sum over devices of the local losses.
+    x, = inputs()
+    w = np.float32(1.5)
+    def f(x, w):
+      return jax.grad(lambda w: jnp.sum(jnp.sin(x * w)))(w)
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    g = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())
+    got = (jax.jit(g) if jit else g)(x, w)
+    want = np.sum(np.cos(x * w) * x)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+  def test_gradient_equals_unsharded_emulation(self):
+    # The loss is summed over 'x' by hand; the emulation is vmap over blocks.
+    x, = inputs()
+    w = np.float32(1.5)
+    def f(x, w):
+      def local(w):
+        h = lax.pmean(jnp.sum(x * w), 'x')
+        return jnp.sum(jnp.sin(x * w) * h)
+      return jax.grad(lambda w: lax.psum(local(w), 'x'))(w)
+    mesh, spec = make_mesh(4), P('x')
+    got = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())(x, w)
+    blocks = x.reshape(4, 2, 4)
+    def emulated(w):
+      def local(b):
+        h = lax.pmean(jnp.sum(b * w), 'x')
+        return jnp.sum(jnp.sin(b * w) * h)
+      return jax.vmap(local, axis_name='x')(blocks).sum()
+    np.testing.assert_allclose(got, jax.grad(emulated)(w), rtol=1e-5)
+
+  def test_loss_varies_over_one_of_two_axes(self):
+    x, = inputs()
+    def f(x):
+      return jax.grad(lambda x: lax.psum(jnp.sum(jnp.sin(x)), 'y'))(x)
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    got = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+    np.testing.assert_allclose(got, np.cos(x), rtol=1e-5)
+
+
+CTS = {
+    'ones': lambda: jnp.ones(()),
+    'python_float': lambda: 1.0,
+    'numpy_scalar': lambda: np.float32(1.),
+    'numpy_array': lambda: np.ones((), np.float32),
+    'zeros': lambda: jnp.zeros(()),
+    'minus_two': lambda: -2.0,
+}
+
+
+class CotangentTest(Base):
+  """Cotangents that the user makes. Refused by every release since 0.6.0."""
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_scalar(self, where):
+    def f(x):
+      _, pull = jax.vjp(loss, x)
+      return {name: pull(ct())[0] for name, ct in CTS.items()}
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_vector(self, where):
+    def f(x):
+      y, pull = jax.vjp(lambda x: jnp.sin(x) @ jnp.ones((x.shape[1], 3)), x)
+      return pull(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))[0]
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_pytree_partly_unvarying(self, where):
+    def f(x):
+      _, pull = jax.vjp(lambda x: {'a': loss(x), 'b': (x ** 2, x * 3.)}, x)
+      return pull({'a': 1., 'b': (jnp.ones(x.shape), x)})[0]
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_vjp_has_aux_and_integer_output(self, where):
+    def f(x):
+      _, pull, aux = jax.vjp(
+          lambda x: ((loss(x), x.astype(int)), x + 1.), x, has_aux=True)
+      return pull((1., np.zeros(x.shape, f0)))[0], aux
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_linear_transpose(self, where):
+    def f(x):
+      t = jax.linear_transpose(lambda x: (3. * x, x.sum(0)), x)
+      return t((jnp.ones(x.shape), np.ones(x.shape[1:], x.dtype)))[0]
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_linearize(self, where):
+    def f(x):
+      return jax.linearize(jnp.sin, x)[1](jnp.ones(x.shape))
+    self.check(f, where, *inputs())
+
+  @parameterized.product(where=WHERE)
+  def test_linearize_at_a_shared_point(self, where):
+    # A direction for each device, as jvp takes it; the value does not vary.
+    def f(x):
+      p = jnp.full(x.shape, 1.5)
+      y, lin = jax.linearize(
+          lambda p: lax.fori_loop(0, 2, lambda i, c: jnp.sin(c * p), p), p)
+      return x * 0. + y, lin(x), lin(jnp.ones(x.shape)) + 0. * x
+    self.check(f, where, *inputs())
+
+  @parameterized.product(jit=[False, True])
+  def test_linearize_output_varies_as_the_tangent_does(self, jit):
+    x, = inputs()
+    mesh = make_mesh(2, 2)
+    def f(x):
+      y, lin = jax.linearize(jnp.sin, jnp.full(x.shape[:1], 1.5))
+      return y, lin(x[:, 0])
+    g = shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=(P(), P('x')))
+    y, t = (jax.jit(g) if jit else g)(x)
+    np.testing.assert_allclose(y, np.sin(1.5), rtol=1e-5)
+    np.testing.assert_allclose(t, np.cos(1.5) * x[:, 0], rtol=1e-5)
+
+  def test_float64(self):
+    def f(x):
+      return jax.vjp(loss, x)[1](1.)[0]
+    self.check_wide(f, *inputs(np.float64))
+
+  def test_remat_vjp(self):
+    f = lambda x: jax.vjp(jax.checkpoint(loss), x)[1](1.)[0]
+    self.check(f, ('2d', True), *inputs())
+
+  @parameterized.parameters(0, 1)
+  def test_cotangent_with_some_of_the_axes(self, dim):
+    # The cotangent varies over one mesh axis, the output over two.
+    x, = inputs()
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    part = P('x') if dim == 0 else P(None, 'y')
+    ct = x[:, :1] if dim == 0 else x[:1]
+    def f(x, ct):
+      return jax.vjp(jnp.sin, x)[1](ct * jnp.ones(x.shape))[0]
+    got = shard_map(f, mesh=mesh, in_specs=(spec, part), out_specs=spec)(x, ct)
+    np.testing.assert_allclose(got, np.cos(x) * ct, rtol=1e-5)
+
+
+class ErrorTest(Base):
+  """Mistakes stay mistakes; the message says which axes and what to apply."""
+
+  def run_2d(self, f):
+    x, = inputs()
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    return shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)(
+        x, np.float32(2.))
+
+  @parameterized.parameters('vjp', 'linear_transpose')
+  def test_cotangent_varies_more(self, api):
+    def f(x, w):
+      if api == 'vjp':
+        pull = jax.vjp(lambda w: [w, {'b': w * 2.}], w)[1]
+      else:
+        pull = jax.linear_transpose(lambda w: [w, {'b': w * 2.}], w)
+      return x + pull([1., {'b': lax.psum(x[0, 0], 'x')}])[0]
+    with self.assertRaisesRegex(
+        (TypeError, ValueError),
+        rf"jax\.{api}: .*cotangent\[1\]\['b'\].*varies over mesh axis 'y'"
+        r".*psum\(ct, \('y',\)\).*(pvary|pcast)"):
+      self.run_2d(f)
+
+  def test_cotangent_varies_more_than_the_primal(self):
+    def gradient(x, w):
+      _, lin = jax.linearize(lambda w: jnp.sum(w ** 2), w)
+      return x + jax.linear_transpose(lin, w)(lin(x[0, 0]))[0]
+    advice = r"(pvary|pcast)\(primal, \('x', 'y'\).*linear_transpose.*linearize"
+    with self.assertRaisesRegex(TypeError, advice):
+      self.run_2d(gradient)
+    x, = inputs()
+    got = self.run_2d(lambda x, w: gradient(x, cast(w, ('x', 'y'))))
+    self.assertEqual(got.shape, x.shape)
+    first = blockwise(lambda x: fill(x, x[0, 0]), (2, 2), x)
+    np.testing.assert_allclose(got, x + 16. * first, rtol=1e-5)
+
+  @parameterized.parameters('shape', 'dtype')
+  def test_shape_and_dtype_are_still_checked(self, what):
+    ct = jnp.ones((2,)) if what == 'shape' else jnp.ones((), int)
+    def f(x, w):
+      return jax.vjp(loss, x)[1](ct)[0]
+    with self.assertRaisesRegex(ValueError, 'unexpected JAX type'):
+      self.run_2d(f)
+
+
+class IdentityTest(Base):
+  """What pristine accepts keeps its program, and needs no run-time casts."""
+
+  def test_outside_shard_map(self):
+    x, = inputs()
+    text = str(jax.make_jaxpr(lambda x: jax.vjp(loss, x)[1](1.)[0])(x))
+    self.assertNotIn('pvary', text)
+    self.assertNotIn('pcast', text)
+
+  def test_check_off(self):
+    x, = inputs()
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    f = lambda x: jax.vjp(loss, x)[1](1.)[0]
+    try:
+      g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec,
+                    check_vma=False)
+    except TypeError:
+      g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec,
+                    check_rep=False)
+    np.testing.assert_allclose(g(x), jax.grad(loss)(x), rtol=1e-5)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

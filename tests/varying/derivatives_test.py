@@ -1,0 +1,195 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Transformations in shard_map with the check on, against one device.
+
+A case (see `derivatives.py`) is applied inside shard_map, and
+to each device's block outside of it: results must be the same.
+"""
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import export
+from jax._src import config as jax_config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+import numpy as np
+from varying.testing.common import MESHES
+from varying.testing.common import make_mesh
+from varying.testing.common import shard_map
+from varying.testing.derivatives import CASES
+from varying.testing.derivatives import SUMS
+from varying.testing.derivatives import Summed
+from varying.testing.derivatives import inputs
+from varying.testing.derivatives import is_summed
+from varying.testing.derivatives_rules import WITHIN
+
+jax.config.parse_flags_with_absl()
+
+
+def outcome(f, kind, jit=True, dtype=np.float32):
+  """What `f` gives inside shard_map, and what it should."""
+  mesh = make_mesh(*MESHES[kind])
+  names = mesh.axis_names
+  x, w = inputs(dtype)
+  if not SUMS:
+    g = f
+    f = lambda x, w: jax.tree.map(
+        lambda y: y.value if is_summed(y) else y, g(x, w), is_leaf=is_summed)
+  alone = jax.jit(f)
+  want = [alone(b, w) for b in x]
+  shared = jax.tree.map(
+      lambda y: isinstance(y, Summed), want[0], is_leaf=is_summed)
+  want = jax.tree.map(
+      lambda *ys: (jax.tree.map(lambda *zs: sum(zs), *ys)
+                   if is_summed(ys[0]) else np.stack(ys)),
+      *want, is_leaf=is_summed)
+  out_specs = jax.tree.map(lambda s: P() if s else P(names), shared)
+
+  def body(x, w):
+    return jax.tree.map(lambda y: y if is_summed(y) else jnp.asarray(y)[None],
+                        f(x[0], w), is_leaf=is_summed)
+
+  mapped = shard_map(body, mesh=mesh, in_specs=(P(names), P()),
+                     out_specs=out_specs)
+  return (jax.jit(mapped) if jit else mapped)(x, w), want
+
+
+def starting_with(*starts):
+  return [n for n in CASES if n.startswith(starts)]
+
+
+# Cases that are traced together, which takes less time.
+GROUPS = {
+    'grad': starting_with('grad_', 'vmap_of', 'jit_of', 'fwd_and'),
+    'vjp': starting_with('vjp'),
+    'linear': starting_with('linear', 'transpose', 'jvp_'),
+    'second': starting_with('jac', 'hessian'),
+    'remat': [n for n in starting_with('remat') if n != 'remat_offload_dot'],
+    'solves': starting_with('closure', 'custom_linear', 'custom_root',
+                            'control', 'custom_jvp', 'custom_gradient',
+                            'gradient_clipping'),
+    'custom_vjp_within': [f'custom_vjp_in_{n}' for n in WITHIN],
+    'custom_vjp_options': [n for n in starting_with('custom_vjp')
+                           if not n.startswith('custom_vjp_in')],
+}
+SAMPLE = ['grad_tree_of_shared', 'vjp_tree_aux_and_integer_output',
+          'jvp_mixtures', 'hessian_vector_products', 'custom_vjp_in_scan']
+WIDE = SAMPLE + ['grad_of_grad', 'vjp_python_float', 'linearize', 'jacobians',
+                 'remat_dots', 'custom_root', 'custom_linear_solve']
+SETTINGS = [
+    ('use_direct_linearize', False), ('custom_vjp3', True),
+    ('remat3', True), ('enable_checks', True), ('enable_checks', False)]
+
+
+def holomorphic(x, w):
+  """Gradients, products with Hessians and transposes of complex functions."""
+  f = lambda x, w: jnp.sum(jnp.sin(x * w) * x)
+  grad = functools.partial(jax.grad, holomorphic=True)
+  gx, gw = grad(f, (0, 1))(x, w)
+  ones = np.ones(x.shape, x.dtype)
+  jacobian = jax.jacrev(lambda r: jnp.sin(r) * w, holomorphic=True)(x[0])
+  return {
+      'grad': (gx, Summed(gw)), 'jacrev': jacobian,
+      'jacfwd': jax.jacfwd(lambda r: jnp.sin(r) * w, holomorphic=True)(x[0]),
+      'hvp': jax.jvp(lambda x: grad(f)(x, w), (x,), (ones,))[1],
+      'vjp': jax.vjp(lambda x: x * w, x)[1](ones),
+      'vjp_scalar': jax.vjp(lambda x: f(x, w), x)[1](1. + 0.5j),
+      'transpose': jax.linear_transpose(lambda x: x * w, x)(ones),
+      'real': jax.grad(lambda x: jnp.sum(jnp.abs(x * w) ** 2))(x),
+      'remat': grad(jax.checkpoint(lambda x: f(x, w)))(x)}
+
+
+class DerivativesTest(jtu.JaxTestCase):
+
+  def check(self, names, kind, jit=True, dtype=np.float32):
+    def f(x, w):
+      return {n: CASES[n](x, w) for n in names}
+    self.compare(f, kind, jit, dtype)
+
+  def compare(self, f, kind, jit, dtype):
+    tol = 1e-10 if np.finfo(dtype).bits == 64 else 1e-4
+    with jax_config.numpy_rank_promotion('allow'):
+      got, want = outcome(f, kind, jit, dtype)
+    self.assertEqual(jax.tree.structure(got), jax.tree.structure(want))
+    leaves = jax.tree_util.tree_flatten_with_path(want)[0]
+    for a, (path, b) in zip(jax.tree.leaves(got), leaves):
+      name = jax.tree_util.keystr(path)
+      self.assertEqual(a.dtype, b.dtype, name)
+      np.testing.assert_allclose(a, b, rtol=tol, atol=tol, err_msg=name)
+
+  @parameterized.parameters(*GROUPS)
+  def test_2d(self, group):
+    self.check(GROUPS[group], '2d')
+
+  def test_1d(self):
+    self.check(SAMPLE, '1d')
+
+  def test_eager(self):
+    self.check(SAMPLE[:2], '2d', jit=False)
+
+  def test_float64(self):
+    with jax_config.enable_x64(True):
+      self.check(WIDE, '2d', dtype=np.float64)
+
+  @parameterized.product(kind=['1d', '2d'])
+  def test_holomorphic(self, kind):
+    self.compare(holomorphic, kind, True, np.complex64)
+
+  @parameterized.product(setting=SETTINGS)
+  def test_setting(self, setting):
+    name, value = setting
+    option = getattr(jax_config, name, None)
+    if option is None:
+      self.skipTest(f'jax_{name} is newer')
+    with option(value):
+      self.check(SAMPLE, '2d')
+
+  def test_export_and_compile_ahead_of_time(self):
+    mesh = make_mesh(2, 2)
+    x, w = inputs(np.float32)
+    f = lambda x, w: jnp.sum(jnp.sin(x) * w[None])
+    def step(x, w):
+      v, g = jax.value_and_grad(f)(x[0], w)
+      return v[None], g[None]
+    want = [jax.value_and_grad(f)(b, w) for b in x]
+    x = jax.device_put(x, NamedSharding(mesh, P(('x', 'y'))))
+    w = jax.device_put(w, NamedSharding(mesh, P()))
+    g = jax.jit(shard_map(step, mesh=mesh, in_specs=(P(('x', 'y')), P()),
+                          out_specs=P(('x', 'y'))))
+    blob = export.export(g)(x, w).serialize()
+    for h in (g.lower(x, w).compile(), export.deserialize(blob).call):
+      got = h(x, w)
+      np.testing.assert_allclose(got[0], [v for v, _ in want], rtol=1e-5)
+      np.testing.assert_allclose(got[1], [g for _, g in want], rtol=1e-5)
+
+  @parameterized.product(jit=[False, True])
+  def test_gradient_of_a_function_that_differentiates_inside(self, jit):
+    # grad outside of shard_map, of gradient steps inside of it.
+    mesh = make_mesh(2, 2)
+    x, w = inputs(np.float32)
+    def step(x, w):
+      return x - 0.1 * jax.grad(lambda x: jnp.sum(jnp.sin(x * w[None])))(x)
+    g = shard_map(lambda x, w: step(x[0], w)[None], mesh=mesh,
+                  in_specs=(P(('x', 'y')), P()), out_specs=P(('x', 'y')))
+    f = lambda w: jnp.sum(g(x, w) ** 2)
+    got = jax.grad(jax.jit(f) if jit else f)(w)
+    want = jax.grad(lambda w: sum(jnp.sum(step(b, w) ** 2) for b in x))(w)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

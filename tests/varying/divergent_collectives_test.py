@@ -1,0 +1,223 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Collectives that only some of their devices reach are refused."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+
+def in_cond(x):
+  return lax.cond(x[0] > 2, lambda: lax.psum(x, 'x'), lambda: x)
+
+
+def in_switch(x):
+  return lax.switch(x[0].astype(int), [
+      lambda: x, lambda: lax.ppermute(x, 'x', [(0, 1), (1, 0)])])
+
+
+def in_while_body(x):
+  return lax.while_loop(lambda c: c[0] < x[0],
+                        lambda c: c + lax.pmax(c, 'x'), x * 0.)
+
+
+def in_while_predicate(x):
+  # Whether to go on is asked of devices that have left the loop.
+  go = lambda c: (c[0] < x[0]) & (lax.pmin(c[0], 'x') < 9.)
+  return lax.while_loop(go, lambda c: c + 1., x * 0.)
+
+
+def in_fori(x):
+  return lax.fori_loop(0, x[0].astype(int),
+                       lambda i, c: c + lax.all_gather(c, 'x').sum(0), x)
+
+
+def over_both_axes(x):
+  y = x + lax.axis_index('y').astype(x.dtype)  # so that it varies over both
+  return lax.cond(x[0] > 2, lambda: lax.psum(y, ('x', 'y')), lambda: x)
+
+
+def deep_inside(x):
+  f = jax.jit(jax.checkpoint(lambda c: lax.psum(c, 'x') + c))
+  body = lambda c, _: (lax.cond(lax.axis_index('y') > 5, f, lambda c: c, c), 0)
+  return lax.cond(x[0] > 2, lambda: lax.scan(body, x, None, 2)[0], lambda: x)
+
+
+def after_promotion(x):
+  # The branch's predicate was the same everywhere when it was traced.
+  def body(c, a):
+    return lax.cond(c > 1, lambda: c + lax.psum(a, 'x'), lambda: c + a), None
+  return lax.scan(body, 0., x)[0][None]
+
+
+def in_derivative(x):
+  w = jnp.float32(3.)
+  w = lax.psum(x[0], 'x') * w
+  f = lambda w: (w * x).sum()
+  return lax.cond(x[0] > 2, lambda: jax.grad(f)(w), lambda: x[0])[None]
+
+
+REFUSED = {f.__name__: f for f in [
+    in_cond, in_switch, in_while_body, in_while_predicate, in_fori,
+    over_both_axes, deep_inside, after_promotion]}
+
+
+def other_axis(x):
+  return lax.cond(x[0] > 2, lambda: lax.psum(x, 'y'), lambda: 2. * x)
+
+
+def permuted(x):
+  swap = [(0, 1), (1, 0)]
+  return lax.cond(x[0] > 2, lambda: lax.ppermute(2. * x, 'y', swap), lambda: x)
+
+
+def same_predicate(x):
+  return lax.cond(lax.pmax(x[0], 'x') > 2, lambda: lax.psum(x, 'x') + x,
+                  lambda: x)
+
+
+def cast_inside(x):
+  return lax.cond(x[0] > 2, lambda: x * lax.axis_index('x').astype(x.dtype),
+                  lambda: x)
+
+
+def same_trip_count(x):
+  body = lambda c: c * .5 + lax.pmean(c, 'x') * .1
+  return lax.while_loop(lambda c: lax.pmax(c.max(), 'x') > 1., body, x)
+
+
+def mapped_predicate(x):
+  # All devices run both branches, and select.
+  def f(a):
+    scaled = lambda: a * lax.psum(a, 'x')
+    return lax.cond(a > 2, scaled, lambda: a + lax.pmax(a, 'x'))
+  return jax.vmap(f)(x) + jax.vmap(jax.vmap(f))(x[None] * 2.)[0]
+
+
+def unmapped_predicate(x):
+  def f(a):
+    return lax.cond(x[0] > 2, lambda: lax.psum(a, 'x'), lambda: a)
+  return jax.vmap(f)(x)
+
+
+def inside_mapped_predicate(x):
+  def f(a):
+    inner = lambda: lax.cond(x[0] > 2, lambda: lax.psum(a, 'x'), lambda: a)
+    return lax.cond(a > 2, inner, lambda: a)
+  return jax.vmap(f)(x)
+
+
+class ShardMapDivergenceTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    if len(jax.devices()) < 4:
+      self.skipTest('needs four devices')
+    self.x = jnp.array([1., 2., 3., 4.])
+    self.mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+
+  def traced(self, f):
+    # Traced only: upstream would deadlock.
+    return jax.make_jaxpr(shard_map(
+        f, mesh=self.mesh, in_specs=P('x'), out_specs=P(('x', 'y'))))(self.x)
+
+  @parameterized.parameters(*sorted(REFUSED))
+  def test_refuses(self, name):
+    message = ("(?s)over mesh axis 'x' at .*predicate, at .*varies over 'x'"
+               '.*Make the predicate the same.*jax_allow_divergent_collectives')
+    with self.assertRaisesRegex(ValueError, message):
+      self.traced(REFUSED[name])
+
+  @parameterized.parameters(unmapped_predicate, inside_mapped_predicate)
+  def test_refuses_under_vmap(self, f):
+    with self.assertRaisesRegex(ValueError, "psum over mesh axis 'x'"):
+      self.traced(f)
+
+  def test_refuses_permutation(self):
+    message = ("(?s)ppermute over mesh axis 'y' at .*predicate, at .*varies "
+               "over 'y'")
+    with self.assertRaisesRegex(ValueError, message):
+      jax.make_jaxpr(shard_map(
+          permuted, mesh=self.mesh, in_specs=P(('x', 'y')),
+          out_specs=P(('x', 'y'))))(self.x)
+
+  def test_refuses_derivative(self):
+    if jax.__version_info__ < (0, 7):
+      self.skipTest('0.6.0 refuses the gradient itself')
+    with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
+      self.traced(in_derivative)
+
+  def test_refuses_backward_rule(self):
+    @jax.custom_vjp
+    def f(x):
+      return x.sum()
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (lax.psum(x, 'x') * 0. + g,))
+    run = shard_map(
+        lambda x: lax.cond(x[0] > 2, lambda: f(x), lambda: 0.)[None],
+        mesh=self.mesh, in_specs=P('x'), out_specs=P('x'))
+    with self.assertRaisesRegex(ValueError, "psum over mesh axis 'x'"):
+      jax.make_jaxpr(jax.grad(lambda x: run(x).sum()))(self.x)
+
+  def test_names_the_lines(self):
+    try:
+      self.traced(in_while_body)
+    except ValueError as e:
+      self.assertEqual(str(e).count('divergent_collectives_test.py'), 2)
+      self.assertIn('lax.while_loop', str(e))
+
+  @parameterized.parameters('other_axis', 'same_predicate', 'cast_inside',
+                            'same_trip_count', 'mapped_predicate')
+  def test_admits(self, name):
+    f = globals()[name]
+    got = jax.jit(shard_map(f, mesh=self.mesh, in_specs=P('x'),
+                            out_specs=P('x')))(self.x)
+    both = jax.vmap(jax.vmap(f, axis_name='x'), axis_name='y')
+    want = both(jnp.stack([self.x.reshape(2, 2)] * 2))[0].reshape(-1)
+    self.assertAllClose(got, want)
+
+  def test_guard_admits_mapped_predicate(self):
+    f = shard_map(mapped_predicate, mesh=self.mesh, in_specs=P('x'),
+                  out_specs=P('x'))
+    x = np.array([[1., 2.], [3., 4.]], np.float32)
+    g = lambda x: np.where(x > 2, x * x.sum(0), x + x.max(0))
+    want = (g(x) + g(2. * x)).reshape(-1)
+    self.assertAllClose(jax.jit(f)(self.x), want)
+    self.assertAllClose(f(self.x), want)
+
+  def test_option_admits(self):
+    option = 'jax_allow_divergent_collectives'
+    self.addCleanup(jax.config.update, option, False)
+    with self.assertRaisesRegex(ValueError, 'over mesh axis'):
+      self.traced(in_cond)
+    jax.config.update(option, True)
+    self.assertIn('psum', str(self.traced(in_cond)))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

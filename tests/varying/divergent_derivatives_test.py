@@ -1,0 +1,203 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Derivatives inside loops and branches that devices leave apart.
+
+A loop's carry that starts replicated and comes to vary is differentiated as
+varying, so that each device has its own derivative: that of the program on its
+row alone. A derivative with respect to a captured replicated value would have
+to be summed over devices that don't all arrive, and is refused.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import run_rows
+
+jax.config.parse_flags_with_absl()
+
+X = np.random.RandomState(0).uniform(.5, 1.5, (4, 3)).astype(np.float32)
+W = np.float32([.7, 1.2, .9])
+WHERE = [('1d', True), ('2d', True), ('2d', False)]
+START = jnp.zeros(3)
+
+
+def descend(y, a):
+  return y - .1 * jax.grad(lambda y: jnp.sum((y - a) ** 2))(y)
+
+
+def descend_if(more, y, a):
+  return lax.cond(jnp.sum(a) > more, lambda: descend(y, a), lambda: y)
+
+
+def in_while(a):
+  body = lambda c: (descend_if(c[1] + 2, c[0], a), c[1] + 1)
+  return lax.while_loop(lambda c: c[1] < 3, body, (START, 0))[0]
+
+
+def in_scan(a):
+  body = lambda y, i: (descend_if(i + 2, y, a), i)
+  return lax.scan(body, START, jnp.arange(3.))[0]
+
+
+def in_fori(a):
+  return lax.fori_loop(0, 3, lambda i, y: descend_if(i + 2, y, a), START)
+
+
+def in_jit(a):
+  f = jax.jit(descend_if)
+  return lax.fori_loop(0, 3, lambda i, y: f(i + 2, y, a), START)
+
+
+def weak_type(a):
+  body = lambda c: (descend_if(c[1] + 2, c[0], a[0]), c[1] + 1)
+  return lax.while_loop(lambda c: c[1] < 3, body, (0., 0))[0]
+
+
+def by_outer_carry(a):
+  def body(i, y):
+    go = lambda c: (c[1] < 2) & (jnp.sum(a) > c[1] + i + 1)
+    step = lambda c: (descend(y, a) + c[0] * .1, c[1] + 1)
+    return lax.while_loop(go, step, (y, 0))[0]
+  return lax.fori_loop(0, 3, body, START)
+
+
+def by_both_carries(a):
+  def body(i, y):
+    step = lambda j, z: lax.cond(
+        jnp.sum(a) > j + 2, lambda: descend(y, a) + descend(z, a), lambda: z)
+    return lax.fori_loop(0, 2, step, jnp.ones(3))
+  return lax.fori_loop(0, 3, body, START)
+
+
+def newton(a):
+  f = lambda y: y ** 2 - a
+
+  def step(y):
+    return y - jnp.linalg.solve(jax.jacrev(f)(y), f(y))
+
+  def body(c):
+    y, i = c
+    far = jnp.max(jnp.abs(f(y))) > 1e-3
+    return lax.cond(far, step, lambda y: y, y), i + 1
+  return lax.while_loop(lambda c: c[1] < 4, body, (jnp.ones(3), 0))[0]
+
+
+def loop_in_loss(y, a):
+  return lax.fori_loop(0, 2, lambda i, s: s * .5 + jnp.sum(y * a), 0.)
+
+
+def derivative_of_loop(a):
+  # The sum over devices would be in the backward pass's loop.
+  step = lambda y: y - .1 * jax.grad(loop_in_loss)(y, a)
+  return lax.fori_loop(0, 3, lambda i, y: step(y) + .01 * a, START)
+
+
+def derivative_of_loop_in_branch(a):
+  step = lambda y: y - .1 * jax.grad(jax.checkpoint(loop_in_loss))(y, a)
+  return lax.fori_loop(0, 3, lambda i, y: lax.cond(
+      jnp.sum(a) > i + 2, step, lambda y: y, y), START)
+
+
+PROGRAMS = [in_while, in_scan, in_fori, in_jit, weak_type, by_outer_carry,
+            by_both_carries, newton, derivative_of_loop,
+            derivative_of_loop_in_branch]
+
+
+def scan_loss():
+  return lambda w, a: jnp.sum(in_scan(a * w) ** 2)
+
+
+def rule_loss():
+  """A loss whose backward rule differentiates inside a loop."""
+  add = lambda y, w, a: y + w * a
+  going = lambda y, a: jnp.sum(y) < 2. * jnp.sum(a)
+
+  def follow(w, a):
+    return lax.while_loop(lambda y: going(y, a), lambda y: add(y, w, a), START)
+
+  def bwd(res, ct):
+    w, a = res
+    def body(c):
+      y, w_bar, a_bar = c
+      y_new, pull = jax.vjp(add, y, w, a)
+      _, dw, da = pull(ct)
+      return y_new, w_bar + dw, a_bar + da
+    return lax.while_loop(lambda c: going(c[0], a), body, (START,) * 3)[1:]
+
+  f = jax.custom_vjp(follow)
+  f.defvjp(lambda w, a: (follow(w, a), (w, a)), bwd)
+  return lambda w, a: jnp.sum(f(w, a) ** 2)
+
+
+class DivergentDerivativesTest(jtu.JaxTestCase):
+
+  def rows(self, f, where, *args, sums=0, **kwargs):
+    """`run_rows`, but traced first: a sum in a loop can deadlock."""
+    run = lambda *args: run_rows(f, where, *args, **kwargs)
+    text = str(jax.make_jaxpr(run)(*args))
+    self.assertEqual(text.count('psum'), sums, 'sums over devices')
+    return run(*args)
+
+  def check(self, f, where):
+    want = np.stack(list(map(jax.jit(f), X)))
+    np.testing.assert_allclose(self.rows(f, where, X), want, rtol=1e-4)
+
+  @parameterized.product(f=PROGRAMS)
+  def test_program(self, f):
+    self.check(f, WHERE[0])
+
+  @parameterized.product(f=[in_while, by_both_carries], where=WHERE[1:])
+  def test_two_axes(self, f, where):
+    self.check(f, where)
+
+  @parameterized.product(where=WHERE, make=[scan_loss, rule_loss])
+  def test_parameter_gradient(self, where, make):
+    loss = make()
+    got = self.rows(lambda a, w: jax.grad(loss)(w, a), where, X, sums=1,
+                    shared=W, out=P())
+    want = sum(jax.jit(jax.grad(loss))(W, a) for a in X)
+    np.testing.assert_allclose(got, want, rtol=1e-4)
+
+  def test_gradient_from_outside(self):
+    loss = rule_loss()
+    @jax.grad
+    def gradient(w):
+      return jnp.sum(run_rows(lambda a, w: loss(w, a), WHERE[0], X, shared=w))
+    self.assertLessEqual(str(jax.make_jaxpr(gradient)(W)).count('psum'), 1)
+    want = sum(jax.jit(jax.grad(loss))(W, a) for a in X)
+    np.testing.assert_allclose(gradient(W), want, rtol=1e-4)
+
+  def test_captured_value_is_refused(self):
+    # Each loop around it tries to promote its carry; not for every depth.
+    traced = []
+    def f(a, w):
+      def step(y):
+        traced.append(y)
+        return descend(w, a) + y
+      def nest(depth, y):
+        if not depth:
+          return lax.cond(jnp.sum(a) > 2., step, lambda y: y, y)
+        return lax.fori_loop(0, 2, lambda i, y: nest(depth - 1, y), y)
+      return nest(8, START)
+    with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
+      jax.make_jaxpr(lambda w: run_rows(f, WHERE[0], X, shared=w))(W)
+    self.assertLessEqual(len(traced), 8)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,112 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Jaxprs evaluated inside shard_map on values that vary otherwise (issue 3).
+
+As ``jax.extend.core.jaxpr_as_fun`` and libraries do that trace a function at
+one point and apply it at others.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import core
+from jax._src import test_util as jtu
+from jax.extend.core import jaxpr_as_fun
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import axes_of
+from varying.testing.common import make_mesh
+from varying.testing.common import run_rows
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+WHERE = [('1d', True), ('2d', True), ('1d', False)]
+X = np.random.RandomState(0).uniform(0.5, 2., (4, 3)).astype(np.float32)
+W = np.random.RandomState(1).uniform(0.5, 2., 3).astype(np.float32)
+
+
+def product(x, w):
+  return x * w
+
+
+def loop(x, w):
+  return lax.scan(lambda c, _: (jnp.sin(c) * w, None), x, None, length=3)[0]
+
+
+def branch(x, w):
+  return lax.cond(jnp.sum(x) > 3.5, lambda: x * w, lambda: w - x)
+
+
+# The internal checks refuse values of other types than the jaxpr's.
+@jtu.with_config(jax_enable_checks=False)
+class EvalJaxprTest(jtu.JaxTestCase):
+
+  @parameterized.product(f=[product, loop, branch], where=WHERE)
+  def test_traced_outside(self, f, where):
+    jaxpr = jax.make_jaxpr(f)(W, W)
+    got = run_rows(lambda x, w: jaxpr_as_fun(jaxpr)(x, w)[0], where, X,
+                   shared=W)
+    np.testing.assert_allclose(got, np.stack([f(x, W) for x in X]), rtol=1e-5)
+
+  @parameterized.product(f=[product, loop, branch], where=WHERE)
+  def test_traced_where_nothing_varies(self, f, where):
+    def body(x, w):
+      return jaxpr_as_fun(jax.make_jaxpr(f)(w, w))(x, w)[0]
+    got = run_rows(body, where, X, shared=W)
+    np.testing.assert_allclose(got, np.stack([f(x, W) for x in X]), rtol=1e-5)
+
+  def test_two_meshes_have_a_jaxpr_each(self):
+    jaxpr = jax.make_jaxpr(product)(W, W)
+    for kind in ('1d', '2d', '1d'):
+      got = run_rows(lambda x, w: jaxpr_as_fun(jaxpr)(x, w)[0], (kind, True), X,
+                     shared=W)
+      np.testing.assert_allclose(got, X * W, rtol=1e-6)
+
+  @parameterized.product(where=WHERE)
+  def test_captured_value_varies(self, where):
+    jaxpr = jax.make_jaxpr(lambda w: jnp.sin(w) * jnp.asarray(W))(W)
+    def body(x, w):
+      return core.eval_jaxpr(getattr(jaxpr, 'jaxpr', jaxpr), [x], w)[0]
+    self.assertLen(jaxpr.consts, 1)
+    got = run_rows(body, where, X, shared=W)
+    np.testing.assert_allclose(got, np.sin(W) * X, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_argument_varies_less(self, where):
+    # Traced with two values that vary, evaluated with one.
+    def body(x, w):
+      return jaxpr_as_fun(jax.make_jaxpr(product)(x, x))(w, x)[0]
+    got = run_rows(body, where, X, shared=W)
+    np.testing.assert_allclose(got, X * W, rtol=1e-6)
+
+  def test_nothing_is_cast_that_can_be_evaluated(self):
+    seen = []
+
+    def body(x, w):
+      x = x[0]
+      both = jaxpr_as_fun(jax.make_jaxpr(lambda a, b: (jnp.sin(a), -b))(
+          x, x))
+      seen.extend(axes_of(y) for y in both(w, x))
+      seen.extend(axes_of(y) for y in both(w, w))
+      return ()
+
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
+                             out_specs=()))(X, W)
+    self.assertEqual(seen, [set(), {'x'}, set(), set()])
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

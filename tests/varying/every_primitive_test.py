@@ -1,0 +1,441 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Every registered primitive has a sound rule for what varies (issue 3).
+
+Each primitive that jax registers must be one of these:
+  - bound by an example below, on which a generic test shows the rule: with any
+    one, or all, of the operands varying, every result varies at least along
+    the union of the operands' axes, or the call is refused;
+  - given the rule that is right by construction (``primitives.join``);
+  - listed here with the reason why another rule is the right one.
+"""
+import collections
+import gc
+import importlib
+import pkgutil
+import sys
+import warnings
+
+from absl.testing import absltest
+import jax
+from jax import lax
+import jax._src
+from jax._src import core
+from jax._src import custom_partitioning
+from jax._src import test_util as jtu
+from jax._src.varying import types as varying_types
+from jax._src.varying.rules import primitives as varying_primitives
+import jax.experimental
+from jax._src.lax import linalg as src_linalg
+from jax._src.lax import windowed_reductions as src_windows
+from jax.extend.random import threefry_2x32
+import jax.numpy as jnp
+import jax.scipy.linalg
+from jax.sharding import Mesh
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+try:
+  from jax import ffi
+except ImportError:
+  from jax.extend import ffi
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
+F32 = np.float32
+V = np.linspace(.1, .9, 4, dtype=F32)
+M = (np.arange(16.).reshape(4, 4) / 16 + np.eye(4)).astype(F32)
+S = (M @ M.T + np.eye(4)).astype(F32)
+I = np.array([2, 0, 3, 1], np.int32)
+B = np.array([True, False, True, False])
+C = (V + 1j * V).astype(np.complex64)
+ONE = F32(1.)
+KEY = np.array([1, 2], np.uint32)
+IMAGE = M[None, None]
+linalg = lax.linalg
+
+
+def window(op, start, pads='VALID'):
+  return lambda x: lax.reduce_window(x, start, op, (2,), (2,), pads)
+
+
+def grad(f):
+  return lambda x: jax.grad(lambda x: jnp.sum(f(x) ** 2))(x)
+
+
+def named(names, *args):
+  return [(getattr(lax, n), *args) for n in names.split() if hasattr(lax, n)]
+
+
+def on_key(f):
+  return lambda k, *args: f(jax.random.wrap_key_data(k), *args)
+
+
+# Functions with arguments; the primitives in their jaxprs are what is tested.
+EXAMPLES = [
+    *named('abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e cbrt '
+           'ceil cos cosh digamma erf erfc erf_inv exp exp2 expm1 floor '
+           'is_finite lgamma log log1p log2 logistic neg round rsqrt sign sin '
+           'sinh sqrt square tan tanh reciprocal stop_gradient cumsum cumprod '
+           'cummax cummin cumlogsumexp one_minus_square', V),
+    *named('clz population_count bitwise_not', I),
+    *named('real imag conj', C),
+    *named('add sub mul div rem max min pow atan2 nextafter eq ne ge gt le lt '
+           'complex igamma igammac zeta polygamma random_gamma_grad '
+           'igamma_grad_a', V, V),
+    *named('bitwise_and bitwise_or bitwise_xor shift_left mulhi '
+           'shift_right_arithmetic shift_right_logical', I, I),
+    (lax.betainc, V, V, V), (lambda x: lax.integer_pow(x, 3), V),
+    (lax.clamp, ONE, V, ONE), (lax.select, B, V, V),
+    (lambda x, y: lax.sort((x, y), num_keys=1), V, I),
+    (lambda x: lax.top_k(x, 2), V), (lambda x: lax.approx_max_k(x, 2), V),
+    (lambda x: lax.argmax(x, 0, np.int32), V),
+    (lambda x: lax.argmin(x, 0, np.int32), V),
+    (lambda x, i: lax.reduce(x, i, lambda a, b: a * b + a, (0,)), V, ONE),
+    (jnp.sum, V), (jnp.prod, V), (jnp.max, V), (jnp.min, V), (jnp.any, B),
+    (jnp.all, B),
+    (lambda x: lax.reduce(x, np.int32(0), lax.bitwise_xor, (0,)), I),
+    (lambda x: lax.reduce_precision(x, 5, 10), V),
+    (lambda x: lax.broadcast_in_dim(x, (4, 4), (0,)), V),
+    (lambda: lax.iota(np.int32, 4),),
+    (lambda a, b: lax.concatenate([a, b], 0), V, V),
+    (lambda a, b: jnp.stack([a, b]), V, V),
+    (lambda a, p: lax.pad(a, p, [(1, 1, 0)]), V, ONE),
+    (lambda x: lax.reshape(x, (2, 2)), V), (lambda x: lax.rev(x, (0,)), V),
+    (lambda x: lax.squeeze(x, (0,)), V[None]), (jnp.unstack, V),
+    (lambda x: lax.split(x, (1, 3)), V), (lambda x: jnp.tile(x, 2), V),
+    (lambda x: lax.transpose(x, (1, 0)), M),
+    (lambda x: lax.slice(x, (1,), (3,)), V),
+    (lambda x, i: lax.dynamic_slice(x, (i,), (2,)), V, np.int32(1)),
+    (lambda x, u, i: lax.dynamic_update_slice(x, u, (i,)), V, V[:2],
+     np.int32(1)),
+    (lambda x, i: jnp.asarray(x)[i], V, I),
+    *[(lambda x, i, u, n=n: getattr(jnp.asarray(x).at[i], n)(u), V, I, V)
+      for n in ('set', 'add', 'subtract', 'multiply', 'min', 'max')
+      if n != 'subtract' or hasattr(lax, 'scatter_sub')],
+    (lambda x: lax.convert_element_type(x, np.int32), V),
+    (lambda x: lax.bitcast_convert_type(x, np.int32), V), (jnp.array, V),
+    (jnp.copysign, V, V),
+    (lambda a, b: lax.dot_general(a, b, (((1,), (0,)), ((), ()))), M, M),
+    (lax.ragged_dot, M, np.stack([M, M]), np.array([1, 3], np.int32)),
+    (lambda a, b: lax.conv(a, b, (1, 1), 'SAME'), IMAGE, IMAGE),
+    (lambda x, i: lax.reduce_window(
+        x, i, lambda a, b: a * b + a, (2,), (1,), 'VALID'), V, ONE),
+    (window(lax.add, F32(0)), V), (window(lax.min, F32(np.inf)), V),
+    (grad(window(lax.max, F32(-np.inf))), V),
+    (lambda x: jax.jvp(window(lax.max, F32(-np.inf)), (x,), (x,)), V),
+    (jnp.fft.fft, C),
+    (lambda x: lax.after_all(lax.create_token(x)), V),
+    (lambda x: jax.debug.print('{}', x), V),
+    (lambda x: jax.debug.callback(lambda x: None, x), V),
+    (lambda x, y: jax.linear_transpose(lambda x: (x + y) - y + x, x)(y), V, V),
+    (jnp.linalg.cholesky, S), (jnp.linalg.eigh, S), (jnp.linalg.svd, M),
+    (jnp.linalg.qr, M), (jnp.linalg.eig, M), (jax.scipy.linalg.lu, M),
+    (jax.scipy.linalg.schur, M), (jax.scipy.linalg.hessenberg, M),
+    (lambda a, b: linalg.triangular_solve(a, b, left_side=True), M, M),
+    (linalg.tridiagonal_solve, V, V, V, V[:, None]), (linalg.tridiagonal, S),
+    (linalg.householder_product, M, V),
+    (lambda a, c: linalg.symmetric_product(a, c), M, M),
+    (linalg.cholesky_update, S, V), (jnp.linalg.det, M),
+    (lambda i: linalg.lu_pivots_to_permutation(i, 4), I),
+    (lambda a: src_linalg.geqrf_p.bind(a), M), (src_linalg.geqp3, M, I),
+    *[(lambda a: src_linalg.eigh_jacobi(a), S)
+      for _ in (0,) if hasattr(src_linalg, 'eigh_jacobi')],
+    *([(linalg.ormqr, M, V, M)] if hasattr(linalg, 'ormqr') else []),
+    (on_key(lambda k: jax.random.key_data(jax.random.split(k))), KEY),
+    (on_key(lambda k, d: jax.random.bits(jax.random.fold_in(k, d))), KEY,
+     np.uint32(3)),
+    (on_key(lambda k: jax.random.key_data(jax.random.clone(k))), KEY),
+    (on_key(jax.random.gamma), KEY, V),
+    (lambda s: jax.random.key_data(jax.random.key(s)), np.uint32(3)),
+    (threefry_2x32, KEY, np.arange(4, dtype=np.uint32)),
+    (lambda k: lax.rng_bit_generator(k, (3,)), np.arange(4, dtype=np.uint32)),
+    (lambda a, b: lax.rng_uniform(a, b, (3,)), ONE, ONE),
+    (jnp.sinc, V),
+    *[(lambda a, b, p=p: p.bind(a, b), V, V)
+      for p in (lax.eq_to_p, lax.le_to_p, lax.lt_to_p)],
+    (lambda x, s: src_windows._select_and_scatter(
+        x, lax.ge, (2,), (2,), [(0, 0)], s, ONE, lax.add), V, V[:2]),
+    (ffi.ffi_call('not_called', jax.ShapeDtypeStruct((4,), F32)), V, V),
+    *([(lambda a, b, s, t: lax.scaled_dot(a, b, lhs_scale=s, rhs_scale=t),
+        M, M, M[:, :1], M[:1])] if hasattr(lax, 'scaled_dot') else []),
+    (lambda a, b: jnp.searchsorted(a, b, method='compare_all'), V, V),
+]
+
+REASONS = {
+    'a collective or cast: its rule says which axes it adds or removes': '''
+        all_gather all_gather_done all_gather_invariant all_gather_reduced
+        all_gather_reduced_start all_gather_start all_to_all all_to_all_done
+        all_to_all_start axis_index full_to_shard pbroadcast pbroadcast_done
+        pbroadcast_dynamic pbroadcast_start pgather pmax pmin ppermute
+        ppermute_done ppermute_start precv preduced psend psum psum_done
+        psum_invariant psum_invariant_start psum_start pvary ragged_all_to_all
+        reduce_scatter reduce_scatter_done reduce_scatter_start
+        reduced_vary_cast reduced_vary_cast_p shard_to_full unreduced_pmax
+        unreduced_pmin unreduced_psum unreduced_psum_start
+        unreduced_reduce_scatter unreduced_reduce_scatter_start
+        vary_unreduced_cast vary_unreduced_cast_p''',
+    'typed by the jaxpr that it holds, traced with its operands\' types': '''
+        call call_hi_primitive call_hi_primitive_linearized closed_call
+        composite compute_on cond core_map cudnn_fusion custom_dce_call
+        custom_fusion custom_jvp_call custom_jvp_call_jaxpr custom_lin
+        custom_linear_solve custom_partitioning custom_transpose_call
+        custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call eval_jaxpr for
+        fused_call fusible jaxpr_call jit linear_call mpmd_map pallas_call pjit
+        program_order remat2 remat_opt run_state scan shard_map while
+        xla_metadata_call xla_pmap''',
+    'one result per operand, of the operand\'s type': '''
+        add_dependency assert_consumed_value consume copy device_put
+        dll_constraint layout_constraint mesh_cast name optimization_barrier
+        pin relayout reshard shard_alike sharding_constraint stage tie unpin
+        with_memory_space_constraint xla_metadata_value''',
+    'reads or writes a Ref, whose type says what varies': '''
+        accum_grad_in_ref addupdate box_get box_set create_linear empty_ref
+        free_ref freeze get log_extend log_read mutable_array new_box new_log
+        new_ref run_scoped swap''',
+    'has no operand that can vary, or no result': '''
+        check create_token dce_sink dim_as_value dimension_size empty empty2
+        infeed inspect_sharding iota_2x32_shape outfeed platform_index
+        shape_assertion unreachable zeros_like''',
+    'only stands for something while tracing': '''
+        dce_sential from_edtype to_edtype trace_value''',
+    'moves arrays between processes, outside of shard_map': '''
+        global_array_to_host_local_array host_local_array_to_global_array''',
+}
+REASON_OF = {n: why for why, names in REASONS.items() for n in names.split()}
+# Bound inside a kernel, or in a runtime of its own, where no mesh axis is.
+KERNELS = ('jax._src.pallas', 'jax.experimental.pallas',
+           'jax.experimental.mosaic', 'jax._src.thunky',
+           'jax.experimental.thunky', 'jax._src.tpu.')
+NOT_IMPORTED = ('test', 'cloud_tpu_init', 'compilation_cache', '.pathways',
+                'serialize_executable', 'mosaic.gpu.examples', 'colocated')
+
+
+def custom_rules():
+  mul = lambda x, y: x * y
+  jvp = jax.custom_jvp(mul)
+  jvp.defjvp(lambda p, t: (mul(*p), t[0] * p[1] + p[0] * t[1]))
+  vjp = jax.custom_vjp(mul)
+  vjp.defvjp(lambda x, y: (mul(x, y), (x, y)),
+             lambda r, g: (g * r[1], g * r[0]))
+  vmap = jax.custom_batching.custom_vmap(mul)
+  vmap.def_vmap(lambda n, batched, x, y: (x * y, True))
+  partition = custom_partitioning.custom_partitioning(mul)
+  partition.def_partition(partition=lambda *_: None,
+                          infer_sharding_from_operands=lambda *_: None,
+                          sharding_rule='i, i -> i')
+  return dict(custom_jvp=jvp, custom_vjp=vjp, custom_vmap=vmap,
+              custom_partitioning=partition)
+
+
+# Functions of two vectors, whose result depends on both.
+HOLDERS = dict(
+    jit=jax.jit(lambda x, y: x + y),
+    remat=jax.checkpoint(lambda x, y: jnp.sin(x * y)),
+    cond=lambda x, y: lax.cond(True, lax.add, lax.mul, x, y),
+    scan=lambda x, y: lax.scan(lambda c, v: (c, v[0] + v[1]), 0, (x, y))[1],
+    linear_call=lambda x, y: jax.custom_derivatives.linear_call(
+        lambda r, v: r * v, lambda r, t: r * t, x, y),
+    linearized=lambda x, y: jax.linearize(
+        jax.jit(lambda x: jnp.sin(x) * y), x)[1](x),
+    vmap=jax.vmap(lambda x, y: x * y),
+    nested=lambda x, y: jax.jit(jax.checkpoint(jax.jit(lax.mul)))(x, y),
+    **custom_rules(),
+    **({'composite': lax.composite(lambda x, y: x + y, 'of.this.test')}
+       if hasattr(lax, 'composite') else {}),
+)
+
+
+def registered():
+  """All primitives there are, with the modules that have them as globals."""
+  with warnings.catch_warnings():
+    warnings.simplefilter('ignore')
+    for package in (jax._src, jax.experimental):
+      for module in pkgutil.walk_packages(
+          package.__path__, package.__name__ + '.', onerror=lambda _: None):
+        if not any(part in module.name for part in NOT_IMPORTED):
+          try:
+            importlib.import_module(module.name)
+          except (ImportError, ValueError, AttributeError):
+            pass  # needs what isn't installed: registers nothing
+  prims = [p for p in gc.get_objects() if isinstance(p, core.Primitive)]
+  modules = collections.defaultdict(set)
+  for name, module in list(sys.modules.items()):
+    if name.startswith('jax'):
+      for value in list(vars(module).values()):
+        if isinstance(value, core.Primitive):
+          modules[value].add(name)
+  return {p: modules[p] for p in prims}
+
+
+def equations(jaxpr):
+  for eqn in jaxpr.eqns:
+    yield eqn
+    for param in eqn.params.values():
+      for p in param if isinstance(param, (tuple, list)) else [param]:
+        p = getattr(p, 'jaxpr', p)
+        if hasattr(p, 'eqns'):
+          yield from equations(p)
+
+
+def examples():
+  """For each primitive, equations with operands of different types."""
+  found = collections.defaultdict(dict)
+  for fun, *args in EXAMPLES:
+    for eqn in equations(jax.make_jaxpr(fun)(*args).jaxpr):
+      types = tuple(str(x.aval) for x in eqn.invars)
+      if len(found[eqn.primitive]) < 3:
+        found[eqn.primitive].setdefault(types, eqn)
+  return {p: list(eqns.values()) for p, eqns in found.items()}
+
+
+def bind(eqn, operands):
+  params = eqn.primitive.get_bind_params(eqn.params)
+  if isinstance(params, dict):
+    out = eqn.primitive.bind(*operands, **params)
+  else:
+    out = eqn.primitive.bind(*params[0], *operands, **params[1])
+  return out if eqn.primitive.multiple_results else [out]
+
+
+def zeros(aval):
+  if isinstance(aval, core.AbstractToken):
+    return lax.create_token(ONE)
+  if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
+    return jax.random.wrap_key_data(jnp.zeros((*aval.shape, 2), np.uint32))
+  return jnp.zeros(aval.shape, aval.dtype)
+
+
+def axes_of(x):
+  return varying_types.varying(x.aval)
+
+
+def narrower_results(eqn, axes):
+  """Results of ``eqn`` that vary less than its operands, cast to ``axes``."""
+  found = []
+
+  def body():
+    operands = [core.pvary(zeros(x.aval), a) if a else zeros(x.aval)
+                for x, a in zip(eqn.invars, axes)]
+    union = frozenset().union(*axes)
+    found.extend(
+        str(out.aval) for out in bind(eqn, operands)
+        if not isinstance(out.aval, core.AbstractToken)
+        and not union <= axes_of(out))
+    return ()
+
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+  jax.make_jaxpr(shard_map(body, mesh=mesh, in_specs=(), out_specs=()))()
+  return found
+
+
+def choices(eqn):
+  """Which operands vary along what: all, each alone, and a mixture."""
+  def axes(x, names):
+    return () if isinstance(x.aval, core.AbstractToken) else names
+  n = len(eqn.invars)
+  yield tuple(axes(x, ('x',)) for x in eqn.invars)
+  if n > 1:
+    for i in range(n):
+      yield tuple(axes(x, ('x',)) if i == j else ()
+                  for j, x in enumerate(eqn.invars))
+    yield tuple(axes(x, ('x',) if j == 0 else ('y',))
+                for j, x in enumerate(eqn.invars))
+
+
+class RulesTest(jtu.JaxTestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    registered()  # imports modules that define options, once for all tests
+
+  def test_examples_follow_the_union_rule(self):
+    wrong, tested = [], 0
+    for prim, eqns in examples().items():
+      if prim.name in REASON_OF:
+        continue
+      for eqn in eqns:
+        for axes in choices(eqn) if eqn.invars else ():
+          try:
+            narrower = narrower_results(eqn, axes)
+          except (ValueError, TypeError, AssertionError) as e:
+            mixed = len(set(axes)) > 1
+            if not mixed or prim in varying_primitives.joined:
+              wrong.append(f'{prim} refuses {axes}: {e}')
+            continue
+          tested += 1
+          if narrower:
+            wrong.append(f'{prim} of operands varying along {axes} gives '
+                         f'{narrower}')
+    self.assertEmpty(wrong)
+    self.assertGreater(tested, 200)
+
+  def test_every_primitive_is_accounted_for(self):
+    shown = set(examples()) | varying_primitives.joined
+    unknown = []
+    for prim, modules in registered().items():
+      kernel = modules and all(m.startswith(KERNELS) for m in modules)
+      if prim.name.startswith('vjp_node['):
+        continue  # 0.12 makes one per linearised call; it holds that jaxpr
+      if prim not in shown and prim.name not in REASON_OF and not kernel:
+        unknown.append(f'{prim.name} of {sorted(modules)}')
+    self.assertEmpty(
+        sorted(unknown), 'Give each an example in EXAMPLES, the rule of '
+        'primitives.join of varying.rules, or a reason in REASONS.')
+
+  def test_no_reason_covers_what_is_joined(self):
+    names = {p.name for p in varying_primitives.joined}
+    self.assertEmpty(names & set(REASON_OF))
+
+  def test_holders_of_jaxprs_are_typed_by_what_they_hold(self):
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+    wrong = []
+
+    def body():
+      x, w = core.pvary(jnp.asarray(V), ('x',)), jnp.asarray(V)
+      for name, fun in HOLDERS.items():
+        got = [axes_of(fun(x, w)), axes_of(fun(w, x)), axes_of(fun(w, w))]
+        if got != [{'x'}, {'x'}, set()]:
+          wrong.append((name, got))
+      return ()
+
+    jax.make_jaxpr(shard_map(body, mesh=mesh, in_specs=(), out_specs=()))()
+    self.assertEmpty(wrong)
+
+  def test_an_unknown_primitive_is_noticed(self):
+    stray = core.Primitive('of_this_test')
+    self.assertIn(stray, registered())
+    self.assertNotIn(stray.name, REASON_OF)
+
+  def test_join_of_a_rule_that_looks_at_shapes_alone(self):
+    prim = core.Primitive('of_this_test_too')
+    prim.multiple_results = True
+    prim.def_abstract_eval(
+        lambda x, y: [core.ShapedArray(x.shape, x.dtype),
+                      core.ShapedArray(y.shape, y.dtype)])
+    varying_primitives.join(prim)
+    self.addCleanup(varying_primitives.joined.discard, prim)
+    eqn = jax.make_jaxpr(lambda x, y: prim.bind(x, y))(V, ONE).eqns[0]
+    for axes in choices(eqn):
+      self.assertEmpty(narrower_results(eqn, axes))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

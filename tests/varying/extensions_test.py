@@ -1,0 +1,189 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Primitives that other libraries define, inside shard_map (issue 3)."""
+import functools
+import sys
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax.extend import core
+from jax.interpreters import ad
+from jax.interpreters import batching
+from jax.interpreters import mlir
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import axes_of
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import run_rows
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+X = np.random.RandomState(0).uniform(0.5, 2., (4, 6)).astype(np.float32)
+W = np.random.RandomState(1).uniform(0.5, 2., 6).astype(np.float32)
+TYPED = jax.__version_info__ >= (0, 6)  # 0.5.3 has no varying axes in types
+WHERE = [('1d', True), ('2d', True), ('1d', False)]
+
+
+def primitive(name, f, rule, how='def_abstract_eval'):
+  """A primitive as a library defines it, that computes ``f``."""
+  prim = core.Primitive(name)
+  prim.def_impl(jax.jit(f))
+  getattr(prim, how)(rule)
+  mlir.register_lowering(prim, mlir.lower_fun(f, multiple_results=False))
+  return prim
+
+
+def flat(x, *_):
+  """The type of ``x``, made of what a library's author thinks of."""
+  return jax.core.ShapedArray(x.shape, x.dtype)
+
+
+any_p = primitive('any_of_all', jnp.any,
+                  lambda x: jax.core.ShapedArray((), np.dtype(bool)))
+add_p = primitive('add_two', lambda x, y: x + y, functools.partial(flat))
+noted_p = primitive(
+    'add_and_note', lambda x, y: x + y, lambda x, y: (flat(x), set()),
+    'def_effectful_abstract_eval')
+product_p = primitive('multiply_two', lambda x, y: x * y, flat)
+ad.defbilinear(product_p, lambda ct, x, y: product_p.bind(ct, y),
+               lambda ct, x, y: product_p.bind(x, ct))
+
+
+def names_of_ours():
+  """The local names of all that wraps primitives, as parameters."""
+  names = {'prim', 'bind', 'rule', 'args', 'params', 'mesh', 'axes', 'ins'}
+
+  def look(code):
+    names.update(code.co_varnames, code.co_freevars)
+    for const in code.co_consts:
+      if hasattr(const, 'co_varnames'):
+        look(const)
+  ours = [m for n, m in sorted(sys.modules.items())
+          if n.startswith(('jax._src.varying_', 'jax._src.replication.rules.'))]
+  for module in ours:
+    for f in vars(module).values():
+      if hasattr(f, '__code__'):
+        look(f.__code__)
+  # Parameters with the names that upstream's own functions on the way have.
+  upstream = set(
+      'self _prim _nonzeros primitive jvprules primals tangents lhs_rule '
+      'rhs_rule dims axis_data cotangent x y ctx eqn eqn_ctx avals_in '
+      'avals_out cache_key inline description platform_rules default_rule '
+      'lowering_rule effects ordered_effects jaxpr call_jaxpr'.split())
+  return {n: 0 for n in sorted(names - upstream) if n.isidentifier()}
+
+
+def named_rule(x, y, /, **_):
+  return flat(x)
+
+
+named_p = core.Primitive('named_product')
+named_p.def_impl(lambda x, y, /, **_: jnp.multiply(x, y))
+named_p.def_abstract_eval(named_rule)
+mlir.register_lowering(named_p, mlir.lower_fun(
+    lambda x, y, /, **_: x * y, multiple_results=False))
+ad.defbilinear(named_p, lambda ct, x, y, /, **ps: named_p.bind(ct, y, **ps),
+               lambda ct, x, y, /, **ps: named_p.bind(x, ct, **ps))
+
+
+def named_batcher(args, dims, /, **params):
+  size, = {a.shape[d] for a, d in zip(args, dims) if d is not None}
+  args = [jnp.broadcast_to(a, (size, *a.shape)) if d is None
+          else jnp.moveaxis(a, d, 0) for a, d in zip(args, dims)]
+  return named_p.bind(*args, **params), 0
+
+
+batching.primitive_batchers[named_p] = named_batcher
+
+
+class ExtensionsTest(jtu.JaxTestCase):
+
+  @parameterized.product(jit=[True, False], mesh=[(4,), (2, 2)])
+  def test_claim_of_replication_is_refused(self, jit, mesh):
+    f = shard_map(lambda x: any_p.bind(x > 1.9), mesh=make_mesh(*mesh),
+                  in_specs=P('x'), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready(maybe_jit(jit)(f)(X))
+
+  @parameterized.product(prim=[add_p, noted_p, product_p])
+  def test_varies_as_the_operands(self, prim):
+    if not TYPED:
+      self.skipTest('looks at the types of tracers')
+    seen = []
+
+    def body(x, y, w):
+      seen.extend(axes_of(prim.bind(a, b)) for a, b in [
+          (x, x), (w, x), (x, w), (x, y), (w, w)])
+      return ()
+
+    jax.make_jaxpr(shard_map(
+        body, mesh=make_mesh(2, 2), in_specs=(P('x'), P('y'), P()),
+        out_specs=()))(X, X, X[:2])
+    self.assertEqual(seen, [{'x'}, {'x'}, {'x'}, {'x', 'y'}, set()])
+
+  @parameterized.product(where=WHERE)
+  def test_gradient_of_shared_operand(self, where):
+    f = lambda x, w: product_p.bind(w, jnp.sin(x))
+    got = jax.grad(lambda w: jnp.sum(run_rows(f, where, X, shared=w)))(W)
+    np.testing.assert_allclose(got, np.sin(X).sum(0), rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_predicate(self, where):
+    # What each device decides by its own numbers, though it computes with w.
+    def f(x, w):
+      y = lax.while_loop(
+          lambda c: any_p.bind(c * x < 9.), lambda c: c * 2., w[2])
+      return lax.cond(any_p.bind(x > 1.9), lambda: w[0], lambda: w[1]) * y
+    with jax.disable_jit():
+      want = np.stack([f(x, W) for x in X])
+    np.testing.assert_allclose(run_rows(f, where, X, shared=W), want, rtol=1e-6)
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready(run_rows(f, where, X, shared=W, out=P()))
+
+  @parameterized.product(where=WHERE)
+  def test_shared_operands_stay_shared(self, where):
+    f = lambda x, w: product_p.bind(w, add_p.bind(w, w))
+    got = run_rows(f, where, X, shared=W, out=P())
+    np.testing.assert_allclose(got, 2. * W * W, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_parameters_of_any_name(self, where):
+    names = names_of_ours()
+    f = lambda x, w: named_p.bind(w, jnp.sin(x), **names)
+    got = jax.grad(lambda w: jnp.sum(run_rows(f, where, X, shared=w)))(W)
+    np.testing.assert_allclose(got, np.sin(X).sum(0), rtol=1e-5)
+
+  def test_parameters_of_any_name_outside(self):
+    names = names_of_ours()
+    f = lambda x, w: named_p.bind(w, x, **names)
+    eqn, = jax.make_jaxpr(f)(W, W).eqns
+    self.assertEqual(eqn.params, names)
+    np.testing.assert_allclose(f(W, W), W * W)
+    g = jax.vmap(jax.grad(lambda x, w: jnp.sum(f(x, w))))
+    np.testing.assert_allclose(jax.jit(g)(X, X + 1), X + 1)
+
+  def test_outside_of_shard_map(self):
+    eqn, = jax.make_jaxpr(product_p.bind)(W, W).eqns
+    self.assertIs(eqn.primitive, product_p)
+    np.testing.assert_allclose(jax.jit(product_p.bind)(W, W), W * W)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,66 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The analysis of what varies in a jaxpr; tests of its loops are next door."""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+from jax._src.varying import flow
+from jax._src.varying import retype
+import jax.numpy as jnp
+from varying.testing.regions import NONE
+from varying.testing.regions import RegionTestCase
+from varying.testing.regions import X
+from varying.testing.regions import XY
+from varying.testing.regions import Y
+from varying.testing.regions import body_of
+
+config.parse_flags_with_absl()
+
+def nested_loops(depth, x, c):
+  if not depth:
+    return c + x
+  return lax.fori_loop(0, 2, lambda i, d: nested_loops(depth - 1, x, d), c)
+
+
+class VaryingFlowTest(RegionTestCase):
+
+  def test_elementwise(self):
+    outs = self.outs(lambda a, b: (a + b, a * 2., jnp.float32(3.)), X, Y)
+    self.assertEqual(outs, [XY, X, NONE])
+
+  def test_reductions_remove_axes(self):
+    f = lambda a: (lax.psum(a, 'x'), lax.pmax(a, ('x', 'y')))
+    self.assertEqual(self.outs(f, XY), [Y, NONE])
+
+  def test_calls(self):
+    f = lambda x, y: jax.jit(jax.checkpoint(lambda a, b: (a, a + b)))(x, y)
+    self.assertEqual(self.outs(f, X, Y), [X, XY])
+
+  def test_unraised_inputs_cost_nothing(self):
+    jaxpr = body_of(lambda x: nested_loops(3, x, x), self.mesh, jnp.float32(1.))
+    before = flow.visits
+    self.assertEqual(flow.Region(jaxpr).run([NONE]), [NONE])
+    self.assertEqual(flow.visits, before)
+
+  def test_unchanged_jaxpr_is_kept(self):
+    jaxpr = body_of(lambda x: x + 1., self.mesh, jnp.float32(1.))
+    region = flow.Region(jaxpr)
+    region.run([NONE])
+    self.assertIs(retype.rebuild(region), jaxpr)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

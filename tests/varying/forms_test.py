@@ -1,0 +1,71 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A table of programs, ways to run them, and what they may vary over (issue 3).
+
+Each form is a function of one device's ``a`` (which varies over 'x'), ``b``
+(over 'y'), ``c`` (over both) and ``w`` (over neither), with the axes that the
+rules of issue 3 give each of its results at most. It is wrapped inside (vmap,
+remat, a loop, forward derivatives), transformed outside (grad, jvp, hessian,
+vmap, disable_jit) and run on a mesh of its own axes, or of one more that is
+left to the compiler, or in a shard_map for each axis, one within the other.
+That must be accepted with those axes in out_specs, and values and gradients be
+those of vmap with axis names, or where refs are in it those of shard_map with
+the check off.
+
+Random combinations are drawn:
+
+  MEND_FUZZ_PROGRAMS=500 MEND_FUZZ_SEED=1000 pytest forms_test.py
+
+Left out: what has no derivative, and what upstream can't do at all, the check
+on or off.
+"""
+
+import os
+
+from absl.testing import absltest
+import jax
+from jax._src import test_util as jtu
+from varying.testing.forms import FORMS
+from varying.testing.forms_running import fault_of
+from varying.testing.forms_running import program
+from varying.testing.forms_ways import TRANSFORMS
+from varying.testing.forms_ways import WRAPS
+
+jax.config.parse_flags_with_absl()
+
+PROGRAMS = int(os.environ.get('MEND_FUZZ_PROGRAMS', 4))
+SEED = int(os.environ.get('MEND_FUZZ_SEED', 0))
+
+
+@jtu.with_config(
+  jax_numpy_dtype_promotion='standard', jax_numpy_rank_promotion='allow'
+)
+class FormsTest(jtu.JaxTestCase):
+  def test_random_combinations(self):
+    faults = []
+    with jax.enable_checks(False):
+      for seed in range(SEED, SEED + PROGRAMS):
+        fault = fault_of(*program(seed))
+        if fault:
+          faults.append(f'{seed} {program(seed)}: {fault}')
+    self.assertEmpty(faults, '\n'.join(faults))
+
+  def test_draws_every_kind(self):
+    drawn = [program(seed) for seed in range(20000)]
+    for n, table in enumerate((FORMS, WRAPS, TRANSFORMS)):
+      self.assertEqual({d[n] for d in drawn}, set(table))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,364 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Forward-mode differentiation inside shard_map (jax#28193).
+
+The tangent does not vary along the mesh axes that its primal varies along.
+Every result is compared with the same function applied to each device's block
+outside of shard_map.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import BlockwiseTestCase
+from varying.testing.common import MESHES
+from varying.testing.common import fill
+from varying.testing.common import make_mesh
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+# Eager shard_map compiles each operation, so it runs on one mesh only.
+WHERE = [('1d', True), ('2d', True), ('2d', False)]
+f0 = jax.dtypes.float0
+
+
+def block_values():
+  return np.random.RandomState(0).uniform(0.5, 2., (8, 4)).astype(np.float32)
+
+
+def loss(x):
+  return jnp.sum(jnp.sin(x) * x ** 2)
+
+
+def own_tangent(x):  # the same on every device
+  return jnp.arange(x.size, dtype=x.dtype).reshape(x.shape)
+
+
+def shared_point(x):
+  return 1. + own_tangent(x) / x.size
+
+
+slope = jax.custom_jvp(lambda x: jnp.sin(x))
+slope.defjvps(lambda t, ans, x: t * jnp.cos(x))
+
+CAPTURED = jnp.array([2., 3.])  # an array that a jaxpr holds as a constant
+FUNCTIONS = {
+    'sin': jnp.sin,
+    'captured': jax.jit(lambda x: jnp.sin(x * CAPTURED[0]) * CAPTURED[1]),
+    'jit': jax.jit(lambda x: jnp.sin(x) * x),
+    'remat': jax.checkpoint(lambda x: jnp.sin(x) * x),
+    'custom_jvp': slope,
+    'jit_custom_jvp': jax.jit(slope),
+    'relu_softmax': lambda x: jax.nn.relu(x) + jax.nn.softmax(x, 0) ** 2,
+    'stack': lambda x: jnp.stack([x, x * x])[1],
+    'scatter': lambda x: x.at[0].set(x[1] ** 2),
+    'where': lambda x: jnp.where(x > 1., x * x, 1.),
+    'sort': lambda x: jnp.sort(x, 0) ** 2,
+    'cumulative': lambda x: jnp.cumsum(x, 0) * jnp.cumprod(x, 0),
+    'solve': lambda x: jnp.linalg.solve(
+        jnp.eye(x.shape[0]) * 3. + x @ x.T, x),
+    'scan': lambda x: lax.scan(
+        lambda c, _: (c * jnp.cos(c), c), x, None, length=2)[0],
+    'fori': lambda x: lax.fori_loop(0, 2, lambda i, c: c * c, x),
+    'cond': lambda x: lax.cond(True, jnp.sin, jnp.cos, x),
+    'linear_solve': lambda x: lax.custom_linear_solve(
+        lambda y: 2. * y, x, lambda _, b: b / 2., symmetric=True),
+}
+# What pristine refuses on every base, in each direction.
+FEWER_REFUSED = ['scan', 'fori', 'linear_solve']
+MORE_REFUSED = ['custom_jvp', 'relu_softmax', 'scan', 'fori', 'linear_solve']
+# What pristine gives the primal's type, whatever the tangent's is.
+CALLS_OF_A_JAXPR = ['sin', 'jit', 'remat', 'jit_custom_jvp', 'cond', 'sort']
+
+
+def hvp_forward_over_reverse(x):
+  return jax.jvp(jax.grad(loss), (x,), (jnp.ones(x.shape, x.dtype),))[1]
+
+
+def hvp_reverse_over_forward(x):
+  v = jnp.ones(x.shape, x.dtype)
+  return jax.grad(lambda x: jax.jvp(loss, (x,), (v,))[1])(x)
+
+
+def hessian(x):
+  return jax.hessian(loss)(x).sum((2, 3))
+
+
+class HessianVectorTest(BlockwiseTestCase):
+  """The direction does not vary. Refused by every release since 0.6.0."""
+
+  @parameterized.product(
+      f=[hvp_forward_over_reverse, hvp_reverse_over_forward], where=WHERE)
+  def test_hvp(self, f, where):
+    self.check(f, where, block_values())
+
+  @parameterized.product(where=WHERE)
+  def test_hessian(self, where):
+    self.check(hessian, where, block_values())
+
+  @parameterized.product(where=WHERE)
+  def test_jacfwd(self, where):
+    def f(x):
+      return jax.jacfwd(lambda x: jnp.cumsum(jnp.exp(x), 0))(x).sum((0, 1))
+    self.check(f, where, block_values())
+
+  @parameterized.product(where=WHERE)
+  def test_jacfwd_of_a_loop(self, where):
+    def f(x):
+      return jax.jacfwd(FUNCTIONS['scan'])(x).sum((0, 1))
+    self.check(f, where, block_values())
+
+
+class JvpTest(BlockwiseTestCase):
+  """jvp with a tangent that does not have its primal's varying axes."""
+
+  def fewer(self, names, where):
+    def f(x):
+      return {n: jax.jvp(FUNCTIONS[n], (x,), (own_tangent(x),)) for n in names}
+    self.check(f, where, block_values())
+
+  def more(self, names, where):
+    def f(x):
+      p = shared_point(x)
+      out = {n: jax.jvp(FUNCTIONS[n], (p,), (x,)) for n in names}
+      return jax.tree.map(lambda y: y + 0. * x, out)
+    self.check(f, where, block_values())
+
+  @parameterized.product(kind=list(MESHES))
+  def test_tangent_varies_less(self, kind):
+    names = [n for n in FUNCTIONS if n not in FEWER_REFUSED]
+    self.fewer(names if kind == '2d' else ['jit', 'stack'], (kind, True))
+
+  @parameterized.product(name=FEWER_REFUSED)
+  def test_tangent_varies_less_refused(self, name):
+    self.fewer([name], ('2d', True))
+
+  @parameterized.product(kind=list(MESHES))
+  def test_tangent_varies_more(self, kind):
+    names = [n for n in FUNCTIONS if n not in MORE_REFUSED]
+    self.more(names if kind == '2d' else ['jit', 'stack'], (kind, True))
+
+  @parameterized.product(name=MORE_REFUSED)
+  def test_tangent_varies_more_refused(self, name):
+    self.more([name], ('2d', True))
+
+  def test_eager(self):
+    self.fewer(['linear_solve'], ('2d', False))
+    self.more(['custom_jvp'], ('2d', False))
+
+  @parameterized.product(
+      collective=['psum', 'pmean', 'all_gather', 'ppermute', 'all_to_all',
+                  'psum_scatter'])
+  def test_collective(self, collective):
+    ring = [(i, (i + 1) % 4) for i in range(4)]
+    g = {'psum': lambda x: lax.psum(x, 'x'),
+         'pmean': lambda x: lax.pmean(x, 'x'),
+         'all_gather': lambda x: lax.all_gather(x, 'x'),
+         'ppermute': lambda x: lax.ppermute(x, 'x', ring),
+         'all_to_all': lambda x: lax.all_to_all(x, 'x', 0, 0, tiled=True),
+         'psum_scatter': lambda x: lax.psum_scatter(x, 'x', tiled=True),
+         }[collective]
+    x = np.random.RandomState(0).rand(16, 4).astype(np.float32)
+    t = np.random.RandomState(1).rand(4, 4).astype(np.float32)
+    mesh, spec = make_mesh(4), P('x')
+    def f(x, t):
+      y = jax.jvp(g, (x,), (t,))[1]
+      return y.sum()[None] + 0. * x[:1, 0]
+    h = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)
+    got = jax.jit(h)(x, t)
+    blocks = np.broadcast_to(t, (4, 4, 4))
+    want = jax.vmap(lambda t: g(t).sum(), axis_name='x')(blocks)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
+  def test_python_scalars(self, where):
+    def f(x):
+      s = x[0, 0]
+      a = jax.jvp(jnp.sin, (s,), (1.,))[1]
+      b = jax.jvp(lambda y: x * y, (2.,), (1.,))[1]
+      c = jax.jvp(jnp.sin, (2.,), (s,))[1]
+      d = jax.jvp(jax.jit(jnp.sin), (s,), (1.,))[1]
+      return fill(x, a + c + d) + b
+    self.check(f, where, block_values())
+
+  @parameterized.product(where=WHERE)
+  def test_integer_argument(self, where):
+    def f(x):
+      i = (x * 5.).astype(int)
+      return jax.jvp(lambda x, i: x * i.astype(x.dtype), (x, i),
+                     (jnp.ones(x.shape), np.zeros(x.shape, f0)))[1]
+    self.check(f, where, block_values())
+
+
+# grad of jvp. 0.10.2 and later refuse most of these while transposing; 0.6.0
+# refuses all, at the cotangent.
+GRAD_OF_JVP = ['remat', 'relu_softmax', 'stack', 'sort', 'scan',
+               'linear_solve', 'where']
+
+
+class GradOfJvpTest(BlockwiseTestCase):
+
+  @parameterized.parameters(
+      *((n, w) for n in GRAD_OF_JVP for w in ('primal', 'tangent')
+        if (n, w) != ('linear_solve', 'primal')))
+  def test_unvarying_factor(self, name, which):
+    x = block_values()
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    def directional(s, x, reduce):
+      t = jnp.ones(x.shape)
+      p, t = (x * s, t) if which == 'primal' else (x, t * s)
+      return reduce(jnp.sum(jax.jvp(FUNCTIONS[name], (p,), (t,))[1] * x))
+    def f(x):
+      total = lambda v: lax.psum(v, ('x', 'y'))
+      return jax.grad(lambda s: directional(s, x, total))(jnp.float32(1.1))
+    got = jax.jit(shard_map(f, mesh=mesh, in_specs=spec, out_specs=P()))(x)
+    blocks = [b for r in np.split(x, 2, 0) for b in np.split(r, 2, 1)]
+    want = sum(jax.grad(lambda s, b=b: directional(s, b, lambda v: v))(
+        jnp.float32(1.1)) for b in blocks)
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+class DerivativeInLoopTest(BlockwiseTestCase):
+  """A step along a gradient; the carry begins the same on every device."""
+
+  @parameterized.parameters('scan', 'while', 'cond', 'weak')
+  def test_step(self, kind):
+    # At the carry's final type, the gradient isn't summed over devices.
+    def f(x):
+      y = x.reshape(-1)
+      grad = jax.grad(lambda c: (jnp.sin(c) * y).sum())
+      step = lambda c: c - .1 * grad(c) + y[0]
+      if kind == 'while':
+        return fill(x, lax.while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1])), (0, .5))[1])
+      if kind == 'cond':
+        half = lambda c: lax.cond(c > 1., step, lambda c: c + y[1], c)
+        return lax.scan(lambda c, a: (half(c), c), .5, y)[1].reshape(x.shape)
+      init = 1 if kind == 'weak' else .5
+      return lax.scan(lambda c, a: (step(c * 1.), step(c * 1.)), init, y)[
+          1].reshape(x.shape)
+    self.check(f, ('2d', True), block_values())
+
+
+class TypesTest(BlockwiseTestCase):
+  """Which outputs may be declared to be the same on all devices."""
+
+  def run_with(self, f, out_specs, jit=True):
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=out_specs)
+    return (jax.jit(g) if jit else g)(block_values())
+
+  def primal_outputs(self, names, jit):
+    def f(x):
+      p = shared_point(x)
+      return {n: jax.jvp(FUNCTIONS[n], (p,), (x,))[0] for n in names}
+    got = self.run_with(f, P(), jit)
+    p = shared_point(block_values()[:4, :2])
+    for n in names:
+      np.testing.assert_allclose(got[n], FUNCTIONS[n](p), rtol=2e-5)
+
+  @parameterized.product(jit=[False, True])
+  def test_primal_output_is_the_same(self, jit):
+    names = [n for n in FUNCTIONS if n not in MORE_REFUSED]
+    self.primal_outputs(names if jit else ['jit', 'remat'], jit)
+
+  @parameterized.product(name=MORE_REFUSED)
+  def test_primal_output_refused(self, name):
+    self.primal_outputs([name], True)
+
+  @parameterized.parameters('loop', 'root', 'auxiliary', 'nested')
+  def test_primal_output(self, what):
+    # Through jit within jit; the tangent of each is the derivative times x.
+    def f(x):
+      w, t = jnp.float32(1.5), x[0, 0]
+      if what == 'loop':
+        g = lambda w: lax.while_loop(lambda s: s[0] < 3,
+                                     lambda s: (s[0] + 1, s[1] * w), (0, w))[1]
+      elif what == 'root':
+        g = lambda w: lax.custom_root(
+            lambda y: y ** 2 - w, w, lambda f, y: jnp.sqrt(w),
+            lambda g, y: y / g(1.))
+      else:
+        g = jax.jit(lambda w: jax.jit(jnp.sin)(w) * jax.nn.silu(w))
+      if what == 'auxiliary':
+        y, yt, aux = jax.jvp(lambda w: (g(w), w * 2.), (w,), (t,),
+                             has_aux=True)
+        y = y + aux
+      elif what == 'nested':
+        y, yt = jax.jvp(lambda w: jax.jvp(g, (w,), (2.,))[1], (w,), (t,))
+      else:
+        y, yt = jax.jvp(g, (w,), (t,))
+      return y, fill(x, yt / t)
+    y, slope = self.run_with(f, (P(), P('x', 'y')))
+    w = 1.5
+    s = 1 / (1 + np.exp(-w))
+    silu, d_silu = w * s, s + w * s * (1 - s)
+    d2_silu = 2 * s * (1 - s) + w * s * (1 - s) * (1 - 2 * s)
+    first = np.cos(w) * silu + np.sin(w) * d_silu
+    second = -np.sin(w) * silu + 2 * np.cos(w) * d_silu + np.sin(w) * d2_silu
+    want = {'loop': (w ** 4, 4 * w ** 3),
+            'root': (np.sqrt(w), 0.5 / np.sqrt(w)),
+            'auxiliary': (np.sin(w) * silu + 2 * w, first),
+            'nested': (2. * first, 2. * second)}[what]
+    np.testing.assert_allclose(y, want[0], rtol=1e-5)
+    np.testing.assert_allclose(slope, np.full((8, 4), want[1]), rtol=1e-5)
+
+  @parameterized.parameters(*CALLS_OF_A_JAXPR)
+  def test_unsound_tangent_is_not_the_same(self, name):
+    def f(x):
+      return jax.jvp(FUNCTIONS[name], (shared_point(x),), (x,))[1]
+    with self.assertRaisesRegex(ValueError, 'replication'):
+      self.run_with(f, P())
+
+  def test_tangent_of_an_operation_that_reads_no_primal(self):
+    # Linear with constant coefficients, so the primal's axes don't matter.
+    def f(x):
+      g = lambda x: lax.neg(lax.transpose(x, (1, 0)))
+      return jax.jvp(g, (x,), (own_tangent(x),))[1]
+    got = self.run_with(f, P())
+    np.testing.assert_allclose(got, -own_tangent(block_values()[:4, :2]).T)
+
+  def test_point_varies_along_one_axis_and_tangent_along_the_other(self):
+    x = block_values()
+    mesh = make_mesh(2, 2)
+    def f(x, y):
+      p, t = jax.jvp(FUNCTIONS['scan'], (x[:, 0],), (y[:, 0],))
+      return p, t[:, None]
+    g = jax.jit(shard_map(f, mesh=mesh, in_specs=(P('x'), P(None, 'y')),
+                          out_specs=(P('x'), P('x', 'y'))))
+    p, t = g(x[:, :1], x[:4, :2])
+    want = [[jax.jvp(FUNCTIONS['scan'], (x[i:i + 4, 0],), (x[:4, j],))
+             for j in (0, 1)] for i in (0, 4)]
+    np.testing.assert_allclose(
+        p, np.concatenate([row[0][0] for row in want]), rtol=1e-5)
+    np.testing.assert_allclose(
+        t, np.concatenate([np.stack([c[1] for c in row], 1) for row in want]),
+        rtol=1e-5)
+
+  def test_matching_jvp_is_not_changed(self):
+    mesh, spec = make_mesh(2, 2), P('x', 'y')
+    f = shard_map(lambda x: jax.jvp(FUNCTIONS['scan'], (x,), (x,))[1],
+                  mesh=mesh, in_specs=spec, out_specs=spec)
+    text = str(jax.make_jaxpr(f)(block_values()))
+    self.assertNotIn('pvary', text)
+    self.assertNotIn('pcast', text)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,191 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jax.experimental.jet inside shard_map.
+
+The oracle is jet of the plain function on each device's block, on one device,
+or, for collectives, jet of what they come to on the whole array.
+"""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+from jax.experimental import jet
+import jax.numpy as jnp
+import numpy as np
+import varying.testing.common as smt
+from varying.testing.common import P, shard_map
+
+config.parse_flags_with_absl()
+
+X = np.arange(1., 9., dtype=np.float32)
+W = np.float32(2.)
+
+
+def trigonometric(x, w):
+  return jnp.sin(x * w) + jnp.cos(w) + jnp.arctan2(x, w)
+
+
+def powers(x, w):
+  return x ** w + x ** 3 + lax.rsqrt(x * w) + jnp.exp(w) * jnp.log(x)
+
+
+def divided(x, w):
+  return x / w - w / x + lax.erf(x / 9) + lax.erf_inv(w / 4)
+
+
+def selected(x, w):
+  # 0.6.0's rules for these take operands of the same shape only.
+  y = jnp.broadcast_to(w, x.shape)
+  return jnp.maximum(x, y) + jnp.where(x > 3, x, y) + jnp.minimum(y, x)
+
+
+def reduced(x, w):
+  return jnp.max(x * w) + jnp.sum(x) * jnp.max(jnp.stack([w, 2 * w])) + x
+
+
+def products(x, w):
+  return jnp.tanh(jnp.outer(x, x) * w) @ x + jnp.dot(x, jnp.stack([w, w]))
+
+
+def indexed(x, w):
+  x = x.at[0].add(w)
+  return x[jnp.array([1, 0])] * w + lax.dynamic_slice(x, (jnp.int32(w) - 2,),
+                                                     (2,))
+
+
+def jitted(x, w):
+  return jax.jit(lambda x, w: jax.nn.sigmoid(x * w))(x, w) + jax.jit(jnp.sin)(w)
+
+
+def vmapped(x, w):
+  return jax.vmap(lambda v: jnp.sqrt(v * w))(x)
+
+
+def constant(x, w):
+  return 0. * x + 3. + w * 0.
+
+
+FUNCTIONS = [trigonometric, powers, divided, selected, reduced, products,
+             indexed, jitted, vmapped, constant]
+
+F32 = jnp.float32
+RING = [(n, (n + 1) % 4) for n in range(4)]
+# Of a device's block, and what it comes to on the whole array.
+COLLECTIVES = {
+    'psum': (lambda x, w: lax.psum(x * x * w, 'x'),
+             lambda x, w: jnp.sum((x * x * w).reshape(4, 2), 0)),
+    'psum_of_a_shared_value': (lambda x, w: lax.psum(w * w, 'x') + 0 * x,
+                               lambda x, w: 4 * w * w + 0 * x),
+    'pmean': (lambda x, w: lax.pmean(jnp.sin(x) * w, 'x'),
+              lambda x, w: jnp.mean((jnp.sin(x) * w).reshape(4, 2), 0)),
+    'ppermute': (lambda x, w: lax.ppermute(jnp.sin(x * w), 'x', RING),
+                 lambda x, w: jnp.concatenate([jnp.sin(x * w)[6:],
+                                               jnp.sin(x * w)[:6]])),
+    'all_gather': (
+        lambda x, w: jnp.sum(lax.all_gather(x * x, 'x', tiled=True)) * w,
+        lambda x, w: jnp.sum(x * x) * w),
+    'all_to_all': (
+        lambda x, w: jnp.sum(lax.all_to_all(
+            jnp.broadcast_to(x * x * w, (4, 2)), 'x', 0, 0)),
+        lambda x, w: jnp.sum(x * x * w)),
+    'psum_scatter': (
+        lambda x, w: lax.psum_scatter(jnp.concatenate([x * x * w] * 4), 'x',
+                                      tiled=True),
+        lambda x, w: jnp.sum((x * x * w).reshape(4, 2), 0)),
+    'axis_index': (lambda x, w: x * x * (w + F32(lax.axis_index('x'))),
+                   lambda x, w: x * x * (w + jnp.repeat(jnp.arange(4.), 2))),
+}
+
+
+def series_of(f, *args):
+  """The value of ``f`` and the terms that follow, for some direction."""
+  series = tuple([0 * a + 1., 0 * a + .5, 0 * a] for a in args)
+  return jax.tree.leaves(jet.jet(f, args, series))
+
+
+class JetTest(jtu.JaxTestCase):
+
+  def compare(self, got, want, tol=1e-4):
+    self.assertLen(got, len(want))
+    for a, b in zip(got, want):
+      np.testing.assert_allclose(a, np.resize(b, np.shape(a)), rtol=tol,
+                                 atol=tol)
+
+  @jtu.sample_product(f=FUNCTIONS, mesh=['1d', '2d'])
+  def test_values(self, f, mesh):
+    self.check_values(f, mesh, True)
+
+  @jtu.sample_product(f=[trigonometric, indexed, jitted])
+  def test_values_eager(self, f):
+    self.check_values(f, '1d', False)
+
+  def check_values(self, f, mesh, jit):
+    spec = P(('x', 'y')[:len(smt.MESHES[mesh])])
+    g = shard_map(lambda x, w: series_of(f, x, w), out_specs=spec,
+                  mesh=smt.make_mesh(*smt.MESHES[mesh]), in_specs=(spec, P()))
+    got = smt.maybe_jit(jit)(g)(X, W)
+    blocks = [series_of(f, jnp.asarray(x), jnp.asarray(W))
+              for x in np.split(X, 4)]
+    self.compare(got, [np.concatenate(b) for b in zip(*blocks)])
+
+  @jtu.sample_product(kind=list(COLLECTIVES))
+  def test_collectives(self, kind):
+    f, whole = COLLECTIVES[kind]
+    g = shard_map(lambda x, w: [y + 0 * x for y in series_of(f, x, w)],
+                  mesh=smt.make_mesh(4), in_specs=(P('x'), P()),
+                  out_specs=P('x'))
+    self.compare(jax.jit(g)(X, W), series_of(whole, jnp.asarray(X),
+                                             jnp.asarray(W)))
+
+  def test_what_is_replicated_stays_so(self):
+    g = shard_map(lambda w: series_of(lambda w: jnp.sin(w) * w + w ** 3, w),
+                  mesh=smt.make_mesh(4), in_specs=P(), out_specs=P())
+    self.compare(jax.jit(g)(W), series_of(
+        lambda w: jnp.sin(w) * w + w ** 3, jnp.asarray(W)))
+
+  def test_terms_that_vary_more_than_the_primal(self):
+    # The primal may be claimed to be replicated, the terms may not.
+    def f(w):
+      return jnp.sin(w) * w
+    def both(w, x):
+      return jet.jet(f, (w,), ([x[0], 0. * w],))
+    def run(out_specs):
+      return jax.jit(shard_map(
+          lambda w, x: jax.tree.map(jnp.atleast_1d, both(w, x)),
+          mesh=smt.make_mesh(4), in_specs=(P(), P('x')),
+          out_specs=out_specs))(W, X[:4])
+    got, terms = run((P(), P('x')))
+    want = [both(jnp.asarray(W), jnp.asarray(X[n:n + 1])) for n in range(4)]
+    self.compare([got], [want[0][0]])
+    self.compare(terms, [np.stack(t) for t in zip(*(w[1] for w in want))])
+    with self.assertRaisesRegex(ValueError, 'require replication'):
+      run(P())
+
+  def test_gradient(self):
+    def loss(run):
+      return jax.grad(lambda x, w: sum(jnp.sum(y) for y in run(x, w)), (0, 1))
+    f = trigonometric
+    g = shard_map(lambda x, w: series_of(f, x, w), mesh=smt.make_mesh(4),
+                  in_specs=(P('x'), P()), out_specs=P('x'))
+    got = jax.jit(loss(g))(X, W)
+    want = [loss(lambda x, w: series_of(f, x, w))(jnp.asarray(x),
+                                                  jnp.asarray(W))
+            for x in np.split(X, 4)]
+    self.compare([got[0]], [np.concatenate([w[0] for w in want])])
+    self.compare([got[1]], [sum(w[1] for w in want)], 1e-3)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

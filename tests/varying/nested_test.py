@@ -1,0 +1,119 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A shard_map over 'y' inside of one over 'x', against blocks on one device."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+from varying.testing.nested import A
+from varying.testing.nested import B
+from varying.testing.nested import PROGRAMS
+from varying.testing.nested import looped
+from varying.testing.nested import product
+from varying.testing.nested import summed
+from varying.testing.nested import unnested
+
+jax.config.parse_flags_with_absl()
+
+def nested(f, in_specs=(P(), P('y')), out_specs=P('y')):
+  """`f` of a's rows, split over 'x', and of b's, split over 'y'."""
+  inner = shard_map(f, axis_names={'y'}, in_specs=in_specs,
+                    out_specs=out_specs)
+  return shard_map(lambda a, b: inner(a, b), mesh=make_mesh(2, 2),
+                   axis_names={'x'}, in_specs=(P('x'), P()), out_specs=P('x'))
+
+
+def carried(a, b):
+  go = lambda c: c[1] < lax.pmax(jnp.sum(a), 'y')
+  return lax.while_loop(go, lambda c: (c[0] * b, c[1] + 5.), (a, 0.))[0]
+
+
+def value(f):
+  return f
+
+
+def gradient(f):
+  return jax.grad(lambda a, b: jnp.sum(f(a, b) ** 2), (0, 1))
+
+
+def remat_gradient(f):
+  return gradient(jax.checkpoint(f))
+
+
+def tangent(f):
+  return lambda a, b: jax.jvp(f, (a, b), (b, a))[1]
+
+
+def curvature(f):
+  g = jax.grad(lambda a, b: jnp.sum(f(a, b) ** 2))
+  return lambda a, b: jax.jvp(lambda a: g(a, b), (a,), (b,))[1]
+
+
+class NestedTest(jtu.JaxTestCase):
+
+  def check(self, f, transform, jit):
+    if f is carried and transform is gradient:
+      f = lambda a, b: carried(lax.stop_gradient(a), lax.stop_gradient(b)) * a
+    got = maybe_jit(jit)(transform(nested(f)))(A, B)
+    want = jax.jit(transform(unnested(f)))(A, B)
+    self.assertAllClose(got, want, rtol=1e-4, atol=1e-4)
+
+  @parameterized.product(f=[*PROGRAMS, carried])
+  def test_derivative(self, f):
+    self.check(f, gradient, True)
+
+  @parameterized.product(f=[summed, looped],
+                         transform=[remat_gradient, curvature])
+  def test_derivatives_more(self, f, transform):
+    self.check(f, transform, True)
+
+  @parameterized.product(f=[*PROGRAMS[1:], carried])
+  def test_eager(self, f):
+    self.check(f, value, False)
+
+  @parameterized.product(f=[product, looped], transform=[tangent, gradient])
+  def test_eager_derivative(self, f, transform):
+    self.check(f, transform, False)
+
+  def test_eager_result_that_varies_is_refused(self):
+    f = nested(lambda a, b: a * b, out_specs=P())
+    with self.assertRaisesRegex(ValueError, "(?s)out_specs.*'y'|statically"):
+      f(A, B)
+
+  def test_eager_result_that_is_reduced(self):
+    f = nested(lambda a, b: a + lax.psum(b, 'y'), out_specs=P())
+    want = np.concatenate([rows + B[:2] + B[2:] for rows in (A[:2], A[2:])])
+    self.assertAllClose(f(A, B), want)
+
+  @parameterized.parameters(True, False)
+  def test_mapped_over_the_other_axis(self, jit):
+    # As before: this axis is manual inside, too, and named by the residuals.
+    f = lambda a: jnp.sin(a) * lax.psum(a, 'x')
+    g = shard_map(f, mesh=make_mesh(2, 2), in_specs=P('x'), out_specs=P('x'))
+    loss = lambda a: jnp.sum(jax.vmap(g, spmd_axis_name='y')(a) ** 2)
+    one = lambda a: jnp.sum((jnp.sin(a) * (a + jnp.roll(a, 2, 1))) ** 2)
+    x = A.reshape(6, 4)
+    self.assertAllClose(maybe_jit(jit)(jax.grad(loss))(x), jax.grad(one)(x),
+                        rtol=1e-5)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,230 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What varies about the results of random bits and others (issue 3)."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax.extend.random import threefry_2x32
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import axes_of
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+F32 = np.float32
+MESHES = {'1d': (4,), '2d': (2, 4)}
+
+
+def bits(key):
+  return lax.rng_bit_generator(key, (3,))[1]
+
+
+KEYS = np.arange(16, dtype=np.uint32).reshape(4, 4)
+
+
+class PrimitiveTypesTest(jtu.JaxTestCase):
+
+  def types(self, f, *args, in_specs):
+    """The axes along which each result of ``f`` varies on a 2x4 mesh."""
+    seen = []
+
+    def body(*args):
+      seen.extend(map(axes_of, jax.tree_util.tree_leaves(f(*args))))
+      return ()
+
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(2, 4), in_specs=in_specs,
+                             out_specs=()))(*args)
+    return seen
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_random_bits_claimed_to_be_replicated(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    f = shard_map(lambda k: bits(k[0]), mesh=mesh, in_specs=P('x'),
+                  out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready(maybe_jit(jit)(f)(KEYS[:mesh.shape['x']]))
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_random_bits_per_device(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    keys = KEYS[:mesh.shape['x']]
+    f = shard_map(lambda k: bits(k[0])[None], mesh=mesh, in_specs=P('x'),
+                  out_specs=P('x'))
+    self.assertArraysEqual(maybe_jit(jit)(f)(keys),
+                           np.stack([bits(k) for k in keys]))
+
+  def test_random_bits_and_the_next_key_vary_like_the_key(self):
+    f = lambda k: lax.rng_bit_generator(k[0], (3,))
+    self.assertEqual(self.types(f, KEYS, in_specs=P('x')), [{'x'}, {'x'}])
+    self.assertEqual(self.types(f, KEYS, in_specs=P()), [set(), set()])
+
+  @parameterized.product(jit=[False, True])
+  def test_gradient_of_a_factor_of_random_bits(self, jit):
+    # Bits taken for replicated left the factor's gradient unsummed.
+    noise = lambda k: bits(k).astype(F32) / F32(2 ** 32)
+    f = shard_map(lambda w, k: (w * noise(k[0]))[None], mesh=make_mesh(4),
+                  in_specs=(P(), P('x')), out_specs=P('x'))
+    got = maybe_jit(jit)(jax.grad(lambda w: jnp.sum(f(w, KEYS))))(F32(2.))
+    self.assertAllClose(got, sum(np.sum(noise(k)) for k in KEYS), rtol=1e-5)
+
+  @parameterized.parameters('rbg', 'unsafe_rbg')
+  def test_keys_of_the_hardware_generator(self, impl):
+    sample = lambda s: jax.random.uniform(jax.random.key(s, impl=impl), (3,))
+    f = shard_map(lambda s: sample(s[0])[None], mesh=make_mesh(4),
+                  in_specs=P('x'), out_specs=P('x'))
+    seeds = np.arange(4, dtype=np.uint32)
+    self.assertAllClose(jax.jit(f)(seeds), np.stack(list(map(sample, seeds))))
+
+  def test_rng_uniform_varies_along_either_bound(self):
+    f = lambda lo, hi: lax.rng_uniform(lo[0], hi[0], (3,))
+    lo, hi = np.zeros(4, F32), np.ones(4, F32)
+    self.assertEqual(self.types(f, lo, hi, in_specs=(P('x'), P())), [{'x'}])
+    self.assertEqual(self.types(f, lo, hi, in_specs=(P(), P('y'))), [{'y'}])
+    self.assertEqual(self.types(f, lo, hi, in_specs=(P('x'), P('y'))),
+                     [{'x', 'y'}])
+
+  def test_threefry_varies_along_key_and_count(self):
+    count = np.arange(4, dtype=np.uint32)
+    f = lambda k, c: threefry_2x32(k[0, :2], c)
+    self.assertEqual(self.types(f, KEYS, count, in_specs=(P('x'), P())),
+                     [{'x'}])
+    self.assertEqual(self.types(f, KEYS, count, in_specs=(P('x'), P('y'))),
+                     [{'x', 'y'}])
+
+  def test_threefry_per_device(self):
+    count = np.arange(4, dtype=np.uint32)
+    f = shard_map(lambda k: threefry_2x32(k[0, :2], count)[None],
+                  mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
+    self.assertArraysEqual(
+        jax.jit(f)(KEYS), np.stack([threefry_2x32(k[:2], count) for k in KEYS]))
+
+  def test_scaled_dot_varies_along_every_operand(self):
+    if not hasattr(lax, 'scaled_dot'):
+      self.skipTest('0.6.0 has no scaled_dot')
+    f = lambda a, s: lax.scaled_dot(a, np.ones((4, 4), F32), lhs_scale=s,
+                                    rhs_scale=np.ones((1, 4), F32))
+    a, s = np.ones((4, 4), F32), np.ones((4, 1), F32)
+    self.assertEqual(self.types(f, a, s, in_specs=(P(), P())), [set()])
+    self.assertEqual(self.types(f, a, s, in_specs=(P('x'), P('x'))), [{'x'}])
+
+  def test_gamma_varies_along_the_key(self):
+    f = lambda k, a: jax.random.gamma(jax.random.wrap_key_data(k[0, :2]), a)
+    self.assertEqual(
+        self.types(f, KEYS, np.ones(3, F32), in_specs=(P('x'), P())), [{'x'}])
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_sinc_and_its_gradient(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    x = np.linspace(-1., 1., 2 * mesh.shape['x'], dtype=F32)
+    f = shard_map(jnp.sinc, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
+    self.assertAllClose(maybe_jit(jit)(f)(x), np.sinc(x), atol=1e-6)
+    g = maybe_jit(jit)(jax.grad(lambda x: jnp.sum(f(x))))
+    self.assertAllClose(g(x), jax.grad(lambda x: jnp.sum(jnp.sinc(x)))(x),
+                        atol=1e-6)
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_searchsorted_by_comparison(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    a = np.array([.1, .3, .3, .8], F32)
+    v = np.linspace(0, 1, 3 * mesh.shape['x'], dtype=F32)
+    f = shard_map(lambda a, v: jnp.searchsorted(a, v, method='compare_all'),
+                  mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))
+    self.assertArraysEqual(maybe_jit(jit)(f)(a, v),
+                           np.searchsorted(a, v).astype(np.int32))
+
+  def test_same_jaxpr_where_nothing_was_wrong(self):
+    # Operands of one type are bound as they are.
+    def body(x, y):
+      return (lax.sort((x, y), num_keys=1)[0],
+              lax.reduce(x, F32(0.), lambda a, b: a + b * b, (0,))[None])
+
+    f = shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P('x')),
+                  out_specs=(P('x'), P('x')))
+    x = np.arange(8, dtype=F32)
+    text = str(jax.make_jaxpr(f)(x, x))
+    self.assertEqual(text.count('pvary'), 0)
+
+  GROUPED = dict(jit=[False, True], mesh=list(MESHES),
+                 reduce=[lax.pmax, lax.pmin], groups=['pairs', 'uneven'])
+
+  def grouped(self, f, mesh, groups, out=None):
+    """``f`` of each device's number along the last axis, and its groups."""
+    mesh = make_mesh(*MESHES[mesh])
+    axis = mesh.axis_names[-1]
+    groups = {'pairs': [[0, 2], [1, 3]], 'uneven': [[0, 1, 3], [2]],
+              'all': [[3, 1, 0, 2]]}[groups]
+    x = np.array([3., 7., 5., 1.], F32)
+    spec = P(axis) if out is None else out
+    g = shard_map(lambda x, w: f(x, w, axis, groups), mesh=mesh,
+                  in_specs=(P(axis), P()), out_specs=spec)
+    return g, x, [own for n in range(4) for own in groups if n in own]
+
+  @parameterized.product(**GROUPED)
+  def test_groups_claimed_to_agree(self, jit, mesh, reduce, groups):
+    f, x, _ = self.grouped(
+        lambda x, w, axis, groups: reduce(x, axis, axis_index_groups=groups),
+        mesh, groups, P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready(maybe_jit(jit)(f)(x, F32(1.)))
+
+  @parameterized.product(**GROUPED)
+  def test_groups_agree_inside(self, jit, mesh, reduce, groups):
+    f, x, of = self.grouped(
+        lambda x, w, axis, groups: reduce(x, axis, axis_index_groups=groups),
+        mesh, groups)
+    best = np.max if reduce is lax.pmax else np.min
+    want = np.array([best(x[i]) for i in of])
+    self.assertArraysEqual(maybe_jit(jit)(f)(x, F32(1.)), want)
+
+  @parameterized.product(**GROUPED)
+  def test_gradient_of_a_factor_of_grouped(self, jit, mesh, reduce, groups):
+    f, x, of = self.grouped(
+        lambda x, w, axis, groups: w * reduce(
+            x, axis, axis_index_groups=groups), mesh, groups)
+    best = np.max if reduce is lax.pmax else np.min
+    want = sum(best(x[i]) for i in of)
+    grad = jax.grad(lambda w: jnp.sum(f(x, w)))
+    self.assertAllClose(maybe_jit(jit)(grad)(F32(2.)), want)
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES),
+                         reduce=[lax.pmax, lax.pmin])
+  def test_one_group_is_no_grouping(self, jit, mesh, reduce):
+    f, x, _ = self.grouped(
+        lambda x, w, axis, groups: w * reduce(
+            x, axis, axis_index_groups=groups), mesh, 'all', P(None))
+    best = np.max if reduce is lax.pmax else np.min
+    self.assertArraysEqual(maybe_jit(jit)(f)(x, F32(2.)), 2 * best(x)[None])
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_constants_at_compile_time(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    table = jnp.arange(10., 20.)
+
+    def body(i):
+      with jax.ensure_compile_time_eval():
+        return table[i[0]] + jnp.float32(1.) * i.astype(F32)
+
+    f = shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
+    i = np.arange(mesh.shape['x'], dtype=np.int32)
+    self.assertAllClose(maybe_jit(jit)(f)(i), 10. + 2. * i.astype(F32))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,0 +1,118 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The analysis of loops and branches in shard_map: exact, and linear.
+
+Apart from `flow_test.py`: these need the patches that make
+loops and branches use the analysis.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import core
+from jax._src import test_util as jtu
+from jax._src.varying import flow
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from varying.testing.common import shard_map
+from varying.testing.regions import NONE
+from varying.testing.regions import RegionTestCase
+from varying.testing.regions import X
+from varying.testing.regions import XY
+from varying.testing.regions import Y
+from varying.testing.regions import body_of
+
+config.parse_flags_with_absl()
+
+def nested_loops(depth, x, c):
+  if not depth:
+    return c + x
+  return lax.fori_loop(0, 2, lambda i, d: nested_loops(depth - 1, x, d), c)
+
+
+class VaryingRegionsTest(RegionTestCase):
+
+  def test_least_solution_of_a_loop(self):
+    # a takes b's axes, b takes its own, c none; n only counts.
+    def f(x, y):
+      body = lambda s: (s[0] + 1, s[1] + s[2], s[2] + y, s[3] * 2.)
+      return lax.while_loop(lambda s: s[0] < 3, body, (0, x, x, 1.))
+    self.assertEqual(self.outs(f, NONE, Y), [NONE, Y, Y, NONE])
+    self.assertEqual(self.outs(f, X, Y), [NONE, XY, XY, NONE])
+
+  def test_predicate_reaches_what_changes(self):
+    def f(x, y):
+      body = lambda s: (s[0] + 1., s[1] * 2., s[2])
+      return lax.while_loop(lambda s: s[0] < x, body, (0., 1., y))
+    self.assertEqual(self.outs(f, X, Y), [X, X, Y])
+
+  def test_index_reaches_outputs(self):
+    def f(x, y):
+      return lax.cond(x > 0, lambda: (y, 1.), lambda: (y * 2., 2.))
+    self.assertEqual(self.outs(f, X, NONE), [X, X])
+    self.assertEqual(self.outs(f, X, Y), [XY, X])
+
+  def test_visits_grow_no_faster_than_depth_times_size(self):
+    def count(depth):
+      before = flow.visits
+      jax.make_jaxpr(shard_map(
+          lambda x: nested_loops(depth, x[0], 0.)[None], mesh=self.mesh,
+          in_specs=P('x'), out_specs=P('x')))(jnp.ones(2))
+      return flow.visits - before
+    counts = [count(depth) for depth in range(1, 17)]
+    size = counts[0] + 2  # equations that one more level adds, at most
+    for depth, n in enumerate(counts, 1):
+      self.assertLessEqual(n, depth * depth * size)
+    # Twice the depth visits at most four times as much, not its square.
+    self.assertLessEqual(counts[15], 4.5 * counts[7])
+
+  def test_visits_of_a_long_chain(self):
+    # Each round of the outer loop makes one more carry of the inner one vary.
+    def count(n):
+      def f(x):
+        def outer(i, c):
+          inner = lambda j, c: (*(a + b for a, b in zip(c, c[1:])),
+                                c[-1] + x[0])
+          return lax.fori_loop(0, 2, inner, c)
+        return lax.fori_loop(0, 2, outer, (0.,) * n)[0][None]
+      before = flow.visits
+      jax.make_jaxpr(shard_map(f, mesh=self.mesh, in_specs=P('x'),
+                               out_specs=P('x')))(jnp.ones(2))
+      return flow.visits - before
+    self.assertLessEqual(count(16), 5 * count(8))
+
+  @parameterized.parameters(1, 4)
+  def test_retyped_jaxpr_is_well_typed(self, depth):
+    def f(x, c):
+      y = nested_loops(depth, x, c)
+      return lax.cond(y > 0, lambda: y * c, lambda: c + 1.), lax.psum(y, 'x')
+    jaxpr = body_of(f, self.mesh, jnp.float32(1.), jnp.float32(2.))
+    region = flow.Region(jaxpr)
+    outs = region.run([X, NONE])
+    self.assertEqual(outs, [X, NONE])
+    new = retype.rebuild(region)
+    self.assertEqual([vt.varying(v.aval) for v in new.outvars], outs)
+    self.assertEqual([vt.varying(v.aval) for v in new.invars], [X, NONE])
+    bound = set(new.invars) | set(new.constvars)
+    for eqn in new.eqns:
+      for v in eqn.invars:
+        self.assertTrue(isinstance(v, core.Literal) or v in bound)
+      bound.update(eqn.outvars)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

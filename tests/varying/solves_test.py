@@ -1,0 +1,148 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What varies in linear solves and roots inside shard_map (issue 3)."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+F32 = np.float32
+MESHES = {'1d': (4,), '2d': (4, 2)}
+B = np.arange(1, 4, dtype=F32)
+
+
+def matrices():
+  diagonals = 1 + np.arange(12, dtype=F32).reshape(4, 3) / 4
+  return np.eye(3, dtype=F32) * diagonals[:, None]
+
+
+def invert(a, b):
+  return b / jnp.diagonal(a)  # as long as `a` is diagonal
+
+
+def solve(a, b, symmetric=False):
+  return lax.custom_linear_solve(
+      lambda x: a @ x, b, lambda _, b: invert(a, b),
+      None if symmetric else (lambda _, b: invert(a.T, b)),
+      symmetric=symmetric)
+
+
+def spread_solve(a, b):
+  """Solves with the sum of all devices' matrices."""
+  return lax.custom_linear_solve(
+      lambda x: lax.psum(a @ x, 'x'), b,
+      lambda _, b: invert(lax.psum(a, 'x'), b),
+      lambda _, b: invert(lax.psum(a, 'x').T, b))
+
+
+def cube_root(a):
+  return lax.custom_root(
+      lambda y: y ** 3 - a, F32(1.),
+      lambda f, y: lax.stop_gradient(jnp.cbrt(a)) + 0 * y,
+      lambda g, y: y / g(F32(1.)))
+
+
+def exact(a, b):
+  return np.linalg.solve(a.astype(np.float64), b).astype(F32)
+
+
+class SolvesTest(jtu.JaxTestCase):
+
+  @parameterized.product(jit=[False, True], symmetric=[False, True])
+  def test_matrix_varies_and_vector_does_not(self, jit, symmetric):
+    a = matrices()
+    f = shard_map(lambda a, b: solve(a[0], b, symmetric)[None],
+                  mesh=make_mesh(4, 2), in_specs=(P('x'), P()),
+                  out_specs=P('x'))
+    self.assertAllClose(maybe_jit(jit)(f)(a, B),
+                        np.stack([exact(m, B) for m in a]), rtol=1e-3)
+
+  @parameterized.product(jit=[False, True])
+  def test_gradients(self, jit):
+    a = matrices()
+    f = shard_map(lambda a, b: solve(a[0], b)[None], mesh=make_mesh(4, 2),
+                  in_specs=(P('x'), P()), out_specs=P('x'))
+    loss = lambda a, b: jnp.sum(f(a, b))
+    da, db = maybe_jit(jit)(jax.grad(loss, (0, 1)))(a, B)
+    left = [exact(m.T, np.ones(3)) for m in a]
+    self.assertAllClose(db, np.sum(left, 0), rtol=1e-3)
+    self.assertAllClose(
+        da, np.stack([-np.outer(u, exact(m, B)) for u, m in zip(left, a)]),
+        rtol=1e-3, atol=1e-4)
+
+  @parameterized.product(jit=[False, True])
+  def test_matrix_spread_over_the_devices(self, jit):
+    # The solution is the same everywhere, and may be said to be.
+    a = matrices()
+    whole = a.sum(0)
+    f = shard_map(lambda a, b: spread_solve(a[0], b), mesh=make_mesh(4, 2),
+                  in_specs=(P('x'), P()), out_specs=P())
+    self.assertAllClose(maybe_jit(jit)(f)(a, B), exact(whole, B), rtol=1e-3)
+    loss = lambda a, b: jnp.sum(f(a, b))
+    da, db = maybe_jit(jit)(jax.grad(loss, (0, 1)))(a, B)
+    left = exact(whole.T, np.ones(3))
+    self.assertAllClose(db, left, rtol=1e-3)
+    self.assertAllClose(
+        da, np.stack([-np.outer(left, exact(whole, B))] * 4), rtol=1e-3,
+        atol=1e-4)
+
+  def test_claim_of_replication_is_refused(self):
+    f = shard_map(lambda a, b: solve(a[0], b, True), mesh=make_mesh(4),
+                  in_specs=(P('x'), P()), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.eval_shape(f, matrices(), B)
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_root(self, jit, mesh):
+    a = np.arange(1, 5, dtype=F32)
+    mesh = make_mesh(*MESHES[mesh])
+    f = shard_map(lambda a: cube_root(a[0])[None], mesh=mesh,
+                  in_specs=P('x'), out_specs=P('x'))
+    self.assertAllClose(maybe_jit(jit)(f)(a), np.cbrt(a), rtol=1e-5)
+    da = maybe_jit(jit)(jax.grad(lambda a: jnp.sum(f(a))))(a)
+    self.assertAllClose(da, np.cbrt(a) ** -2 / 3, rtol=1e-4)
+
+  def test_replicated_solve_and_root(self):
+    a = matrices()[0]
+    f = shard_map(lambda a, b: (solve(a, b), cube_root(b[0])),
+                  mesh=make_mesh(4, 2), in_specs=(P(), P()), out_specs=P())
+    x, y = jax.jit(f)(a, B)
+    self.assertAllClose(x, exact(a, B), rtol=1e-3)
+    self.assertAllClose(y, np.cbrt(B[0]))
+
+  def test_user_functions_are_traced_once_where_types_are_right(self):
+    calls = []
+
+    def body(a, b):
+      mv = lambda x: (calls.append(0), a[0] @ x)[1]
+      return lax.custom_linear_solve(
+          mv, b, lambda _, b: b, symmetric=True)
+
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(4),
+                             in_specs=(P('x'), P('x')), out_specs=P('x')))(
+                                 matrices(), np.tile(B, 4))
+    self.assertLen(calls, 1)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

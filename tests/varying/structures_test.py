@@ -1,0 +1,293 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Equality and hash of jax.ShapeDtypeStruct inside shard_map.
+
+That JAX's caches don't take one structure for another is seen by values: the
+transpose of `w * x` sums over devices if `w` is the same on all of them.
+"""
+import dataclasses
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import MESHES
+from varying.testing.common import cast
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+X = np.random.RandomState(0).uniform(.5, 2., 4).astype(np.float32)
+WHERE = [('1d', True), ('1d', False), ('2d', True)]
+
+
+def structure(x):
+  return jax.eval_shape(lambda x: x * 2, x)
+
+
+def collect(f, where, check=True):
+  """What `f` of a device's element and of a shared one notes, and returns."""
+  kind, jit = where
+  mesh = make_mesh(*MESHES[kind])
+  g = shard_map(f, mesh=mesh, in_specs=(P(mesh.axis_names), P()),
+                out_specs=P(mesh.axis_names), check_vma=check)
+  return maybe_jit(jit)(g)(X, np.float32([2.]))
+
+
+def transposed(s, x):
+  """The cotangent of w, of type `s`, in `w * x`: summed if `s` is the same."""
+  ct, = jax.linear_transpose(lambda w: w * x, s)(x)
+  return cast(ct, {'x'} - jax.typeof(ct).mat.varying)
+
+
+@dataclasses.dataclass(frozen=True)
+class Like:
+  """Holds a structure, and compares as dataclasses do."""
+  structure: jax.ShapeDtypeStruct
+
+
+class Helped:
+  """Holds a structure, and compares by a function of its own."""
+
+  def __init__(self, s):
+    self.structure = s
+
+  def __hash__(self):
+    return hash(self.structure)
+
+  def __eq__(self, other):
+    return _same(self, other)
+
+
+def _same(a, b):
+  return type(a) is type(b) and all(x == y for x, y in [(a.structure,
+                                                         b.structure)])
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass
+class Typed:
+  """An array, and the structure of something as auxiliary data."""
+  value: jax.Array
+  structure: jax.ShapeDtypeStruct
+
+  def tree_flatten(self):
+    return (self.value,), self.structure
+
+  @classmethod
+  def tree_unflatten(cls, aux, children):
+    return cls(children[0], aux)
+
+
+def _step(carry, _):
+  return Typed(transposed(carry.structure, carry.value),
+               carry.structure), None
+
+
+def _scan(s, x):
+  return lax.scan(_step, Typed(x, s), None, length=1)[0].value
+
+
+def _while(s, x):
+  return lax.while_loop(_small, _grow, (Typed(x, s), 0))[0].value
+
+
+def _small(carry):
+  return carry[1] < 1
+
+
+def _grow(carry):
+  return _step(carry[0], None)[0], carry[1] + 1
+
+
+def _cond(s, x):
+  return lax.cond(lax.axis_size('x') > 0, _branch, _branch, Typed(x, s))
+
+
+def _branch(t):
+  return transposed(t.structure, t.value)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _custom(s, x):
+  return transposed(s, x)
+
+
+_custom.defvjp(lambda s, x: (transposed(s, x), x), lambda s, x, ct: (ct,))
+
+
+@jax.custom_vjp
+def _custom_tree(t):
+  return _branch(t)
+
+
+_custom_tree.defvjp(lambda t: (_branch(t), t), lambda t, ct: (t,))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _custom_forward(s, x):
+  return transposed(s, x)
+
+
+@_custom_forward.defjvp
+def _(s, primals, tangents):
+  return transposed(s, *primals), tangents[0]
+
+
+CACHES = {
+    'jit_static': jax.jit(transposed, static_argnums=0),
+    'jit_static_name': lambda s, x, f=jax.jit(
+        transposed, static_argnames='s'): f(s=s, x=x),
+    'jit_dataclass': lambda s, x, f=jax.jit(
+        lambda d, x: transposed(d.structure, x), static_argnums=0):
+        f(Like(s), x),
+    'jit_helped': lambda s, x, f=jax.jit(
+        lambda d, x: transposed(d.structure, x), static_argnums=0):
+        f(Helped(s), x),
+    'jit_tuple': lambda s, x, f=jax.jit(
+        lambda d, x: transposed(d[1][0], x), static_argnums=0):
+        f((1, (s,)), x),
+    'jit_tree': lambda s, x, f=jax.jit(_branch): f(Typed(x, s)),
+    'jit_jit': lambda s, x, f=jax.jit(jax.jit(_branch)): f(Typed(x, s)),
+    'jit_grad': lambda s, x, f=jax.jit(
+        lambda s, x: jax.vjp(lambda x: transposed(s, x) * 1., x)[0],
+        static_argnums=0): f(s, x),
+    'custom_vjp': _custom,
+    'custom_vjp_jit': lambda s, x, f=jax.jit(_custom_tree): f(Typed(x, s)),
+    'custom_vjp_grad': lambda s, x: jax.vjp(
+        functools.partial(_custom, s), x)[0],
+    'custom_jvp': _custom_forward,
+    'remat_static': jax.checkpoint(transposed, static_argnums=0),
+    'remat_tree': lambda s, x, f=jax.checkpoint(_branch): f(Typed(x, s)),
+    'remat_grad': lambda s, x, f=jax.checkpoint(_branch):
+        jax.vjp(lambda x: f(Typed(x, s)), x)[0],
+    'scan': _scan,
+    'while': _while,
+    'cond': _cond,
+    'closure_convert': lambda s, x: jax.closure_convert(
+        _branch, Typed(x, s))[0](Typed(x, s)),
+}
+
+
+class StructuresTest(jtu.JaxTestCase):
+
+  @parameterized.product(where=WHERE, check=[True, False])
+  def test_equal_to_what_is_written_down(self, where, check):
+    seen = []
+    def f(x, w):
+      plain = jax.ShapeDtypeStruct(x.shape, x.dtype)
+      for y in (x, w, x + w):
+        seen.append(structure(y) == plain and plain == structure(y))
+        seen.append(not structure(y) != plain)
+        seen.append(hash(structure(y)) == hash(plain))
+        seen.append({structure(y): 1}.get(plain) == 1)
+        seen.append(structure(y) in [plain] and Like(structure(y)) ==
+                    Like(plain) and Helped(structure(y)) == Helped(plain))
+      return x
+    collect(f, where, check)
+    self.assertEqual(seen, [True] * 15)
+
+  @parameterized.product(where=WHERE)
+  def test_equal_whatever_varies(self, where):
+    seen = []
+    def f(x, w):
+      a, b = structure(x), structure(w)
+      self.assertNotEqual(a.manual_axis_type, b.manual_axis_type)
+      seen.extend([a == b, hash(a) == hash(b)])
+      trees = [jax.tree.structure(Typed(x, s)) for s in (a, b)]
+      seen.append(trees[0] == trees[1])
+      both = jax.tree.map(lambda x, y: x + y, Typed(x, a), Typed(x, b))
+      return both.value / 2
+    np.testing.assert_allclose(collect(f, where), X)
+    self.assertEqual(seen, [True] * 3)
+
+  @parameterized.product(where=[('1d', True), ('1d', False)])
+  def test_a_carry_whose_structure_comes_to_vary(self, where):
+    def f(x, w):
+      step = lambda t, _: (Typed(t.value + x, structure(t.value + x)), None)
+      return lax.scan(step, Typed(w, structure(w)), None, length=2)[0].value
+    np.testing.assert_allclose(collect(f, where), 2 + 2 * X)
+
+  @parameterized.product(cache=list(CACHES), first=['same', 'varying'],
+                         where=[('1d', True), ('1d', False)])
+  def test_caches_tell_types_apart(self, cache, first, where):
+    f = CACHES[cache]
+    def g(x, w):
+      varying, same = structure(x), structure(w)
+      for s in (same, varying) if first == 'same' else (varying, same):
+        f(s, x)
+      return jnp.stack([f(varying, x), f(same, x)])
+    kind, jit = where
+    mesh = make_mesh(*MESHES[kind])
+    h = shard_map(g, mesh=mesh, in_specs=(P('x'), P()), out_specs=P(None, 'x'))
+    own, summed = maybe_jit(jit)(h)(X, np.float32([2.]))
+    np.testing.assert_allclose(own, X * X, rtol=1e-6)
+    np.testing.assert_allclose(summed, np.full(4, (X * X).sum()), rtol=1e-6)
+
+  @parameterized.product(where=WHERE, of=['type', 'structure'])
+  def test_a_type_used_outside(self, where, of):
+    # As a callback that runs on the host does with what it was made for.
+    noted = []
+    def f(x, w):
+      noted.append(jax.typeof(x) if of == 'type' else structure(x))
+      return x
+    collect(f, where)
+    ct = np.float32([2.])
+    transpose = jax.linear_transpose(lambda v: 3. * v, noted[0])
+    np.testing.assert_allclose(transpose(ct)[0], 3. * ct)
+    np.testing.assert_allclose(jax.jit(transpose)(ct)[0], 3. * ct)
+
+  def test_what_differs_stays_different(self):
+    plain = jax.ShapeDtypeStruct((2,), np.float32)
+    def f(x, w):
+      s = structure(x)
+      self.assertNotEqual(s, jax.ShapeDtypeStruct((2,), np.float32))
+      self.assertNotEqual(s, jax.ShapeDtypeStruct((1,), np.int32))
+      self.assertNotEqual(
+          s, jax.ShapeDtypeStruct((1,), np.float32, weak_type=True))
+      self.assertNotEqual(s, 'f32[1]')
+      return x
+    collect(f, ('1d', True))
+    self.assertNotEqual(plain, jax.ShapeDtypeStruct((2,), np.int32))
+    self.assertEqual(plain, jax.ShapeDtypeStruct((2,), np.float32))
+
+  def test_explicit_shardings_count(self):
+    mesh = jax.make_mesh((2, 2), ('x', 'y'),
+                         axis_types=(AxisType.Explicit,) * 2)
+    seen = []
+    def f(x, y):
+      a, b = structure(x), structure(y)
+      seen.extend([a == b, a == structure(x + 1), a == structure(y[::-1].T)])
+      return x
+    with jax.set_mesh(mesh):
+      a = jax.reshard(np.ones((4, 4), np.float32), P('x', 'y'))
+      b = jax.reshard(np.ones((4, 4), np.float32), P('x', None))
+      self.assertNotEqual(structure(a), structure(b))
+      self.assertNotEqual(structure(b),
+                          jax.ShapeDtypeStruct((4, 4), np.float32))
+      jax.jit(shard_map(f, in_specs=(P('x', None),) * 2,
+                        out_specs=P('x', None), axis_names={'x'}))(a, b)
+    self.assertEqual(seen[:2], [False, True])
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
