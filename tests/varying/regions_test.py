@@ -16,10 +16,13 @@
 Apart from `flow_test.py`: these need the patches that make
 loops and branches use the analysis.
 """
+import inspect
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import compute_on
 from jax._src import config
 from jax._src import core
 from jax._src import test_util as jtu
@@ -28,6 +31,8 @@ from jax._src.varying import retype
 from jax._src.varying import types as vt
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
 from varying.testing.common import shard_map
 from varying.testing.regions import NONE
 from varying.testing.regions import RegionTestCase
@@ -112,6 +117,30 @@ class VaryingRegionsTest(RegionTestCase):
       for v in eqn.invars:
         self.assertTrue(isinstance(v, core.Literal) or v in bound)
       bound.update(eqn.outvars)
+
+
+class ComputeOnInABranchTest(jtu.JaxTestCase):
+  """Functional compute_on in a branch that devices leave apart."""
+
+  def test_gradient_in_a_branch_of_some_devices(self):
+    # What functional compute_on calls is re-typed, as what jit calls is.
+    transform = compute_on.compute_on
+    if 'compute_type' not in inspect.signature(
+        transform).parameters or not hasattr(compute_on, 'compute_on_p') or (
+            jax.__version_info__ < (0, 11)):
+      self.skipTest('compute_on is no function of functions')
+    placed = transform(lambda w, x: w * jnp.sin(x), compute_type='device_host',
+                       out_memory_spaces=jax.memory.Space.Device)
+
+    def body(x, w):
+      return lax.cond(x[0] > 2., lambda: placed(w, x), lambda: x * 2.)
+
+    x = np.arange(1., 5., dtype=np.float32)
+    f = shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()), out_specs=P('x'))
+    g = jax.grad(lambda w: jnp.sum(f(x, w)))
+    want = np.sin(x[2:]).sum()
+    self.assertAllClose(g(np.float32(3.)), want)
+    self.assertAllClose(jax.jit(g)(np.float32(3.)), want)
 
 
 if __name__ == '__main__':
