@@ -136,7 +136,8 @@ class ComputeOnInABranchTest(jtu.JaxTestCase):
       return lax.cond(x[0] > 2., lambda: placed(w, x), lambda: x * 2.)
 
     x = np.arange(1., 5., dtype=np.float32)
-    f = shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()), out_specs=P('x'))
+    f = shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
+                  out_specs=P('x'))
     g = jax.grad(lambda w: jnp.sum(f(x, w)))
     want = np.sin(x[2:]).sum()
     self.assertAllClose(g(np.float32(3.)), want)
