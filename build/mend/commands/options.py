@@ -1,0 +1,53 @@
+"""The options that several commands have, and what they read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from mend.ground import arguments
+from mend.ground.arguments import Option
+from mend.ground.errors import MendError
+from mend.releases import bases
+
+COMMAND = arguments.PROGRAM
+
+
+def only_with(args: argparse.Namespace, flag: str,
+              *others: tuple[str, object]) -> None:
+  """Refuses options that mean nothing without `flag`, instead of ignoring."""
+  if getattr(args, flag) is not None:
+    return
+  for name, default in others:
+    if getattr(args, name) != default:
+      raise MendError(f"--{name} goes with --{flag}, which was not given.",
+                      f"{COMMAND} {args.command} --{flag}=... --{name}, or "
+                      f"leave --{name} away")
+
+
+def names(text: str) -> list[str]:
+  return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def positive(text: str) -> int:
+  if int(text) < 1:
+    raise ValueError
+  return int(text)
+
+
+def flag(name: str, text: str, **settings: Any) -> Option:
+  return name, {"help": text, **settings}
+
+
+KNOWN = ", ".join(b.version for b in bases.all_bases())
+BASE = flag("--base", f"a base release ({KNOWN}), a list a,b, or all; "
+            "without it the newest that the running Python supports",
+            metavar="V")
+EVERY = flag("--base", f"a base release ({KNOWN}), a list a,b, or all; "
+             "without it every one that a Python here supports", metavar="V")
+PATCHES = flag("--patches", "only these patches, a,b, with what they need",
+               type=names, metavar="A,B")
+OUTPUT = "the folder to write to"
+JSON = flag("--json", "for machines", action="store_true")
+PYTHON = flag("--python_version", "such as 3.12: build and prove with it",
+              metavar="V")

@@ -1,0 +1,87 @@
+"""`build.py test`: the project's tests, upstream's or other libraries'."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import functools
+import pathlib
+
+from mend.commands.options import (EVERY, PATCHES, PYTHON, flag, names,
+                                   only_with, positive)
+from mend.ground.arguments import USERS, Command
+from mend.ground.report import Verdict
+from mend.house import checking
+from mend.proof import clients, conformance, testing, upstream
+from mend.releases import bases, interpreters
+
+_TIME = 120.0  # seconds for one of upstream's tests
+
+
+def _with_pythons(args: argparse.Namespace) -> tuple[
+    Sequence[bases.Base], Sequence[bases.Base]]:
+  """The bases to test, and those that this machine has no Python for.
+
+  Raises:
+    MendError: those were asked for by name or as `all`, or nothing is left.
+  """
+  asked = bases.chosen(args.base or "all")
+  here, others = interpreters.split(asked, args.python_version)
+  if others and (args.base or not here):
+    raise interpreters.missing(others, args.python_version)
+  return here, others
+
+
+def _test(args: argparse.Namespace) -> Verdict:
+  whose = "upstream" if args.clients is None else "clients"
+  only_with(args, "upstream", ("only", None))
+  only_with(args, "clients", ("sources", None))
+  only_with(args, whose, ("write", False), ("time", _TIME), ("share", 1))
+  if args.clients is not None:
+    return clients.compare_wheels(clients.Request(
+        args.clients, pathlib.Path(args.sources) if args.sources else None,
+        args.time, args.write, args.share), bases.chosen(args.base))
+  if args.upstream:
+    return upstream.compare_wheels(upstream.Request(
+        pathlib.Path(args.upstream), args.only or [], args.time, args.patches,
+        args.each, args.write, args.share), bases.chosen(args.base))
+  if args.array_api:
+    return conformance.compare_wheels(pathlib.Path(args.array_api),
+                                      bases.chosen(args.base), args.time)
+  chosen, left_out = _with_pythons(args)
+  if args.each:
+    return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
+                            args.python_version)
+  return testing.run_tests(
+      chosen, args.tests, args.python_version, args.patches,
+      [functools.partial(checking.project_checks, chosen),
+       functools.partial(clients.run_programs, chosen)], args.live, left_out)
+
+
+COMMANDS = (
+    Command("test", _test, "the project's tests, upstream's or other "
+            "libraries'", "test --base=0.6.0", (
+        flag("tests", "test files or patch names; all without any", nargs="*",
+             metavar="TEST"), EVERY, PYTHON,
+        flag("--upstream", "a jax source checkout", metavar="DIR"),
+        flag("--only", "with --upstream: these test files; those that the "
+             "patches name without it", nargs="+", metavar="FILE"),
+        flag("--clients", "other libraries' own tests: a,b, or all", nargs="?",
+             type=names, const=[], metavar="a,b"),
+        flag("--sources", "with --clients: a folder with checkouts of those "
+             "whose source distribution has no tests", metavar="DIR"),
+        flag("--array-api", "a checkout of data-apis/array-api-tests, run on "
+             "both wheels", metavar="DIR"),
+        flag("--time", "seconds for one test of theirs", type=float,
+             default=_TIME, metavar="S"),
+        flag("--share", "one test of theirs in N; with --upstream of each "
+             "file, another share for each patch", type=positive,
+             default=1, metavar="N"),
+        PATCHES,
+        flag("--each", "each patch alone, with what it depends on: its own "
+             "tests", action="store_true"),
+        flag("--live", "on a stock jax that jax-mend mends",
+             action="store_true"),
+        flag("--write", f"to {upstream.DOCUMENT} or {clients.DOCUMENT}",
+             action="store_true")), USERS),
+)
