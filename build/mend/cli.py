@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from mend.commands import trying
+from mend.commands import random_programs, trying
 from mend.commands.options import (BASE, COMMAND, EVERY, JSON, KNOWN, OUTPUT,
                                    PATCHES, PYTHON, flag, names, only_with)
 from mend.editing import patches
@@ -132,6 +132,7 @@ COMMANDS = (
         flag("--dry_run", "write nothing", action="store_true"), PATCHES),
             USERS),
     *trying.COMMANDS,
+    *random_programs.COMMANDS,
     Command("check", _check, "checks every edit on every base, and originality",
             "check --base=0.6.0", (
         EVERY, flag("--record", "you have reviewed the definitions: keep "

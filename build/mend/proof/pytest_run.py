@@ -125,7 +125,7 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
             env=process.environment(extra), stdout=out,
             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
             start_new_session=True)
-    hung = _watch(child, events, limit)
+    hung = watch(child, events, limit)
   log.read(events)
   if hung:
     return hung
@@ -136,7 +136,7 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   return f"the process died (exit {child.returncode}):\n{tail}"
 
 
-def _watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
+def watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
   """Waits for the process; kills it, and says so, if a test takes too long."""
   size, since = -1, time.monotonic()
   while child.poll() is None:

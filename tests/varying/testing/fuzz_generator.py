@@ -30,6 +30,7 @@ from varying.testing.fuzz_program import Loop
 from varying.testing.fuzz_program import MEET
 from varying.testing.fuzz_program import NONE
 from varying.testing.fuzz_program import Op
+from varying.testing.fuzz_program import RefLoop
 from varying.testing.fuzz_program import union
 
 
@@ -171,8 +172,11 @@ class Generator:
   """
 
   def __init__(self, seed, control_flow=True, differentiable=False,
-               wide=True, statements=6, sizes=(2, 2), forward=False):
+               wide=True, statements=6, sizes=(2, 2), forward=False,
+               refs=False, depth=3):
     self.rng = random.Random(seed)
+    self.refs = refs  # outside of what is differentiated
+    self.depth = depth
     self.control_flow = control_flow
     self.differentiable = differentiable
     self.wide = wide
@@ -201,10 +205,12 @@ class Generator:
 
   def statement(self, env, depth, divergent):
     kinds = ['op'] * 4 + ['collective'] * 2 + ['index']
-    if self.wide and depth < 3:
-      kinds += ['call'] * 3 + ['gradient']
-    if self.control_flow and depth < 3:
+    if self.wide and depth < self.depth:
+      kinds += ['call'] * 3 + ['gradient'] * 2
+    if self.control_flow and depth < self.depth:
       kinds += ['branch'] * 3 + ['loop'] * 3
+      if self.refs and not self.differentiable:
+        kinds += ['ref_loop'] * 2
     made = getattr(self, self.rng.choice(kinds))(env, depth, divergent)
     return made if isinstance(made, list) else [made]
 
@@ -360,6 +366,17 @@ class Generator:
       statement.solve(env)
     return [*before, s, *after]
 
+  def ref_loop(self, env, depth, divergent):
+    kind = self.rng.choice(['ref_fori', 'ref_scan', 'ref_while'])
+    *inits, over = self.pick(env, 3)
+    if kind == 'ref_while':
+      divergent = ALL
+    params = [self.name(), self.name()]
+    block = self.block(env, params, [ALL, ALL], 2, depth, divergent)
+    s = RefLoop([self.name(), self.name()], kind, inits, block, over)
+    s.solve(env)
+    return s
+
   def restricted(self, method, *args, **limits):
     before = {k: getattr(self, k) for k in limits}
     for k, limit in limits.items():
@@ -373,8 +390,6 @@ class Generator:
     kind = self.rng.choice([k for k in calls
                             if not (self.forward and 'custom_vjp' in k)])
     operands, params = self.pick(env, 2), [self.name(), self.name()]
-    if 'vjp' in kind:  # what a gradient inside means differs for collectives
-      divergent = ALL
     around = {MEET: NONE} if calls is CLOSED_CALLS else env
     bound = union(env[o] for o in operands)
     block = self.restricted(
@@ -390,8 +405,8 @@ class Generator:
     operands, params = self.pick(env, 2), [self.name(), self.name()]
     kind = self.rng.choice(list(GRADIENTS))
     block = self.restricted(
-        self.block, env, params, [ALL, ALL], 1, depth, ALL, differentiable=True,
-        forward=kind == 'hvp')
+        self.block, env, params, [ALL, ALL], 1, depth, divergent,
+        differentiable=True, forward=kind == 'hvp')
     s = Gradient([self.name()], kind, operands, block)
     env[MEET] = divergent
     s.solve(env)

@@ -25,6 +25,8 @@ INPUTS = {'a': frozenset('x'), 'b': frozenset('y'), 'c': ALL,
           'w': frozenset(), 'v': frozenset()}
 MEET = '!'  # in an env: axes along which devices may have parted ways
 NONE = frozenset()
+MEETING = ('psum', 'pmean', 'all_gather', 'all_to_all', 'ppermute', 'pmax',
+           'pmin')
 
 
 def union(sets):
@@ -37,6 +39,20 @@ def tuple_of(names):
 
 def indented(lines):
   return ['  ' + line for line in lines]
+
+
+def blocks_of(statement):
+  """The functions that a statement has in it."""
+  one = getattr(statement, 'block', None)
+  return getattr(statement, 'blocks', [one] if one else [])
+
+
+def statements_of(block):
+  """All statements of a block, and of those within."""
+  for statement in block.body:
+    yield statement
+    for inner in blocks_of(statement):
+      yield from statements_of(inner)
 
 
 @dataclasses.dataclass
@@ -201,6 +217,46 @@ class Loop:
     env.update(zip(self.outs, carries + outs[-1:] if stacks else carries))
 
 
+@dataclasses.dataclass
+class RefLoop(Loop):
+  """A loop whose first carry is the content of a ref from before the loop."""
+
+  def lines(self):
+    ref, name = f'{self.outs[0]}_ref', f'{self.outs[0]}_body'
+    content, carry = self.outs
+    text = self.block.lines(name) + [
+        f'{ref} = new_ref({self.inits[0]})',
+        f'def {name}_step(c):',
+        f'  {ref}[...], d = {name}({ref}[...], c)',
+        '  return d']
+    loop = {
+        'ref_fori': (f'{carry} = lax.fori_loop(0, 2, lambda i, c: '
+                     f'{name}_step(c), {self.inits[1]})'),
+        'ref_scan': (f'{carry}, _ = lax.scan(lambda c, s: ({name}_step(c + s), '
+                     f'None), {self.inits[1]}, {self.over})'),
+        'ref_while': (f'_, {carry} = lax.while_loop(lambda c: (c[0] < 3) & '
+                      '(jnp.sum(c[1]) < 2.), lambda c: (c[0] + 1, '
+                      f'{name}_step(c[1])), (0, {self.inits[1]}))'),
+    }[self.kind]
+    return text + [loop, f'{content} = {ref}[...]']
+
+  def solve(self, env):
+    inits = [env[i] for i in self.inits]
+    changed = self.block.results[1] != self.block.params[1]
+    if self.kind == 'ref_scan':
+      inits[1] = inits[1] | env[self.over]
+    content, carry = inits
+    while True:
+      predicate = carry if self.kind == 'ref_while' else NONE
+      made = self.block.solve(env, [content, carry], predicate)
+      new = (content | made[0] | predicate,
+             carry | made[1] | (predicate if changed else NONE))
+      if new == (content, carry):
+        break
+      content, carry = new
+    env.update(zip(self.outs, new))
+
+
 CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
     'jit': 'jax.jit({f})({0}, {1})',
     'remat': 'jax.checkpoint({f})({0}, {1})',
@@ -224,14 +280,13 @@ CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
                   'jnp.stack([{0}, {0} * .5]), batch_size=2)]'),
 }
 CLOSED_CALLS = {  # of a function that reads nothing but its arguments
-    'custom_jvp': ('(lambda g: (g.defjvp(lambda p, t: jax.jvp({f}, p, t)), '
-                   'g({0}, {1}))[1])(jax.custom_jvp({f}))'),
-    'custom_vjp': ('(lambda g: (g.defvjp(lambda *p: ({f}(*p), p), lambda r, t: '
-                   'jax.vjp({f}, *r)[1](t)), g({0}, {1}))[1])'
-                   '(jax.custom_vjp({f}))'),
-    'custom_vjp_lazy': (
-        '(lambda g: (g.defvjp(lambda *p: jax.vjp({f}, *p), '
-        'lambda r, t: r(t)), g({0}, {1}))[1])(jax.custom_vjp({f}))'),
+    'custom_jvp': ('custom(jax.custom_jvp, {f}, '
+                   'lambda p, t: jax.jvp({f}, p, t))({0}, {1})'),
+    'custom_vjp': ('custom(jax.custom_vjp, {f}, lambda *p: ({f}(*p), p), '
+                   'lambda r, t: jax.vjp({f}, *r)[1](t))({0}, {1})'),
+    'custom_vjp_lazy': ('custom(jax.custom_vjp, {f}, '
+                        'lambda *p: jax.vjp({f}, *p), '
+                        'lambda r, t: r(t))({0}, {1})'),
 }
 FORWARD_CALLS = {  # forward derivatives of F, whose operands are alike
     'jvp': ('[z + .5 * t for z, t in zip(*jax.jvp({f}, ({0}, {1}), '
@@ -288,12 +343,17 @@ class Gradient:
   It has the type of the operand, and is summed over what the result varies
   along besides. Where devices have parted ways, they can't sum, and the
   operand is made to vary first.
+
+  The emulation knows no types. Its gradient is that of the sum of all devices'
+  results, in one device's operand: a result that doesn't vary is counted
+  ``shared`` times in it, and the parts of an operand that doesn't are ``sums``.
   """
   outs: list
   kind: str
   operands: list
   block: Block
   sums: frozenset = NONE
+  shared: frozenset = NONE
   varied: bool = False
 
   def lines(self):
@@ -303,7 +363,8 @@ class Gradient:
       first = f'vary({first})'
     gradient = GRADIENTS[self.kind].format(first, second, f=name)
     return self.block.lines(name) + [
-        f'{self.outs[0]} = total({gradient}, {tuple(sorted(self.sums))})']
+        f'{self.outs[0]} = total({gradient}, {tuple(sorted(self.sums))}, '
+        f'{tuple(sorted(self.shared))})']
 
   def solve(self, env):
     first = ALL if self.varied else env[self.operands[0]]
@@ -312,4 +373,9 @@ class Gradient:
     if self.sums & env[MEET] and not self.varied:
       self.varied = True
       return self.solve(env)
+    # Where devices have parted ways, no collective joins them inside.
+    together = ALL - env[MEET]
+    if any(f'lax.{c}' in '\n'.join(self.block.lines('f')) for c in MEETING):
+      self.sums |= (ALL - first) & together
+      self.shared = (ALL - result) & together
     env[self.outs[0]] = first

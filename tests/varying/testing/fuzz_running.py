@@ -12,29 +12,40 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """Runs a random program in shard_map and without devices, and compares."""
+import dataclasses
+import functools
+import os
 import random
-import textwrap
 
 import jax
 from jax import lax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from varying.testing import common
 from varying.testing.common import axes_of as varying_axes
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import ships
-from varying.testing.common import shard_map
 from varying.testing.fuzz_generator import Generator
 from varying.testing.fuzz_program import ALL
 from varying.testing.fuzz_program import AXES
 from varying.testing.fuzz_program import INPUTS
+from varying.testing.fuzz_program import MEETING
+from varying.testing.fuzz_program import blocks_of
+from varying.testing.fuzz_program import statements_of
 
 
 # Transformations, other carries. 0.6.0 needs the patches for its transposes and
 # forward mode as well.
 WIDE = jax.__version_info__ >= (0, 10) or (
     ships('jax._src.varying.autodiff.transposes'))
+# Both: 0.6.0's shard_map lowers no ref, nor has 0.5.3 one over some axes.
+NEW_REF = getattr(jax, 'new_ref', None)
+# To tell a crash of jaxlib's own: what the check has no part in.
+OPTIONS = {} if not os.environ.get('MEND_FUZZ_UNCHECKED') else {
+    'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
+MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
 HEADER = 'import jax\nfrom jax import lax\nimport jax.numpy as jnp\n\n'
 
 
@@ -59,7 +70,10 @@ def emulate(program, sizes, args):
   index = lambda: lax.axis_index('x') + lax.axis_index('y')
   body = function_of(
       program, vary=lambda x: x, meet=lambda x: x + 0. * index(),
-      total=lambda g, axes: lax.psum(g, axes) if axes else g)
+      new_ref=lambda x: jax.new_ref(x + 0. * index()),
+      custom=lambda kind, f, *rules: f,  # whose rules are its derivatives
+      total=lambda g, sums, shared: (lax.psum(g, sums) if sums else g) / (
+          lax.psum(1, shared) if shared else 1))
   ins = lambda axis: [0 if axis in axes else None for axes in INPUTS.values()]
   return jax.vmap(jax.vmap(body, ins('y'), axis_name='y', axis_size=sizes[1]),
                   ins('x'), axis_name='x', axis_size=sizes[0])(*args)
@@ -69,12 +83,26 @@ def axes_of(x):
   return ALL - x.rep if hasattr(x, 'rep') else varying_axes(x)  # 0.5.3 has rep
 
 
-def sharded(program, sizes, out_axes, record):
-  """The program in shard_map, its results joined along ``out_axes``."""
-  spec = lambda axes: P(*(a for a in AXES if a in axes))
+def custom(kind, f, *rules):
+  made = kind(f)
+  (made.defjvp if kind is jax.custom_jvp else made.defvjp)(*rules)
+  return made
+
+
+def sharded(program, sizes, out_axes, record, layout='flat'):
+  """The program in shard_map, its results joined along ``out_axes``.
+
+  Nested, it is in a shard_map over 'y' that is in one over 'x'.
+  """
+  spec = lambda axes, manual=AXES: P(*(
+      a if a in manual else None for a in AXES if a in axes))
+  specs = lambda manual: dict(
+      in_specs=tuple(spec(a, manual) for a in INPUTS.values()),
+      out_specs=tuple(spec(a, manual) for a in out_axes))
   body = function_of(
       program, vary=lambda x: cast(x, sorted(ALL - axes_of(x))),
-      meet=lambda x: x, total=lambda g, axes: g)
+      meet=lambda x: x, total=lambda g, *_: g, new_ref=NEW_REF,
+      custom=custom)
 
   def per_device(*args):
     outs = body(*(x.reshape(3) for x in args))
@@ -82,9 +110,13 @@ def sharded(program, sizes, out_axes, record):
     return tuple(x.reshape((1,) * len(axes) + (3,))
                  for x, axes in zip(outs, out_axes))
 
-  return shard_map(per_device, mesh=make_mesh(*sizes),
-                   in_specs=tuple(map(spec, INPUTS.values())),
-                   out_specs=tuple(map(spec, out_axes)))
+  shard_map = functools.partial(common.shard_map, **OPTIONS)
+  if layout == 'flat':
+    return shard_map(per_device, mesh=make_mesh(*sizes), **specs(AXES))
+  inner = lambda *args: shard_map(per_device, axis_names={'y'},
+                                  **specs('y'))(*args)
+  return shard_map(inner, mesh=make_mesh(*sizes), axis_names={'x'},
+                   **specs('x'))
 
 
 def pick_varying(stacked, axes):
@@ -114,103 +146,136 @@ VALUES = dict(
 )
 
 
-class Case:
-  """The program of a seed, the mesh it is run on, and how."""
+@dataclasses.dataclass
+class Fault:
+  """What is wrong with a program.
 
-  def __init__(self, seed, control_flow, wide=WIDE):
-    rng = random.Random(seed)
+  ``kind`` is 'refused', 'coarse' (typed as varying along more axes than the
+  rules say), 'unsound' (along fewer than its values do), 'wrong value', 'wrong
+  gradient', or 'oracle': the emulation failed, and says nothing.
+  """
+  kind: str
+  text: str
+
+  def __str__(self):
+    return f'{self.kind}: {self.text}'
+
+
+class Case:
+  """The program of a seed, the mesh it is run on, and how.
+
+  A program whose gradients are all zero shows nothing: the next is drawn,
+  ``attempt`` says how many times.
+  """
+
+  def __init__(self, seed, control_flow, wide=WIDE, attempt=0):
+    rng = random.Random(f'{seed}/{attempt}')
+    self.seed, self.attempt = seed, attempt
     self.differentiable = seed % 2 == 0
     self.sizes, self.mode = (2, 2), 'reverse' if self.differentiable else 'jit'
+    self.layout = 'flat'
     if wide:
       self.sizes = rng.choice([(2, 2), (2, 2), (2, 2), (4, 1), (1, 3), (2, 4)])
       self.mode = rng.choice([self.mode] * 3 + list(
           REVERSE if self.differentiable else VALUES))
-    self.transform = {**VALUES, **REVERSE}[self.mode]
-    if self.mode == 'eager':
-      self.transform = (REVERSE if self.differentiable else VALUES)['eager']
+      if NEW_REF and rng.random() < .15:
+        self.layout = 'nested'
+    # Most faults need few statements, and large programs take long.
+    size = rng.choice([1, 2, 2, 3, 4] if wide else [1, 2, 3, 4])
     self.program = Generator(
-        seed, control_flow, self.differentiable, wide,
-        3 if self.mode == 'eager' else 4 if wide else 6, self.sizes,
-        self.mode in ('forward', 'twice')).program()
+        f'{seed}/{attempt}', control_flow, self.differentiable, wide,
+        min(size, 3) if self.mode == 'eager' else size, self.sizes,
+        self.mode in ('forward', 'twice'),
+        bool(NEW_REF) and self.mode != 'eager', rng.choice([1, 2, 2, 3])
+    ).program()
     self.args = inputs(seed, self.sizes)
+    self.solve()
+
+  def solve(self):
     self.want_axes = self.program.solve({}, list(INPUTS.values()))
+
+  def again(self, control_flow, wide=WIDE):
+    return Case(self.seed, control_flow, wide, self.attempt + 1)
+
+  @property
+  def transform(self):
+    return (REVERSE if self.differentiable else VALUES)[self.mode]
 
   def emulated(self, *args):
     outs = emulate(self.program, self.sizes, args)
     return weighted([pick_varying(o, a)
                      for o, a in zip(outs, self.want_axes)]), outs
 
+  def expected(self):
+    """The loss, all devices' results and gradients, by the emulation."""
+    how = VALUES['jit'] if not self.differentiable else (
+        REVERSE['reverse'] if self.mode in ('remat', 'eager')
+        else self.transform)
+    return how(self.emulated)(*self.args)
+
+  def features(self):
+    """What the program has, for a count of what was drawn."""
+    found = {f'run: {self.mode}', f'shard_map: {self.layout}',
+             f'mesh: {self.sizes[0]}x{self.sizes[1]}'}
+    for statement in statements_of(self.program):
+      if hasattr(statement, 'kind'):
+        found.add(f'{type(statement).__name__.lower()}: {statement.kind}')
+      for block in blocks_of(statement):
+        text = '\n'.join(block.lines('f'))
+        found.update(f'{type(statement).__name__.lower()} with a collective'
+                     for name in MEETING if f'lax.{name}(' in text)
+    text = source_of(self.program)
+    return sorted(found | {f'lax.{name}' for name in (*MEETING, 'axis_index')
+                           if f'lax.{name}(' in text})
+
 
 def fault_of(case):
   """What is wrong with the program, or None."""
-  want_axes, args = case.want_axes, case.args
-  emulated = REVERSE['reverse'] if case.mode in ('remat', 'eager') and (
-      case.differentiable) else VALUES['jit'] if case.mode == 'eager' else (
-          case.transform)
-  types = []
-  fun = sharded(case.program, case.sizes, want_axes, types)
+  try:
+    expected = case.expected()
+  except Exception as e:  # pylint: disable=broad-except
+    return Fault('oracle', f'{type(e).__name__}: {e}')
+  return compare(case, expected)
+
+
+def drawn(seed, control_flow, wide=WIDE):
+  """The program of a seed and what is wrong with it."""
+  case = Case(seed, control_flow, wide)
+  while True:
+    try:
+      expected = case.expected()
+    except Exception as e:  # pylint: disable=broad-except
+      return case, Fault('oracle', f'{type(e).__name__}: {e}')
+    if not case.differentiable or case.attempt == MOST_ATTEMPTS or any(
+        np.any(g) for g in expected[1]):
+      return case, compare(case, expected)
+    case = case.again(control_flow, wide)
+
+
+def compare(case, expected):
+  """What is wrong, given what the emulation says."""
+  want_axes, args, types = case.want_axes, case.args, []
+  (_, stacked), want_grads = expected
+  fun = sharded(case.program, case.sizes, want_axes, types, case.layout)
   loss = lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args))
-  (_, stacked), want_grads = emulated(case.emulated)(*args)
   try:
     (_, outs), grads = case.transform(loss)(*args)
   except Exception as e:  # pylint: disable=broad-except
-    return f'refused: {type(e).__name__}: {e}'
+    return Fault('refused', f'{type(e).__name__}: {e}')
   for i, (axes, want) in enumerate(zip(types[0], want_axes)):
     if not axes <= want:
-      return (f'result {i} is typed as varying along {sorted(axes)}, by the '
-              f'rules it varies along {sorted(want)}')
+      return Fault('coarse', f'result {i} is typed as varying along '
+                   f'{sorted(axes)}, by the rules it varies along '
+                   f'{sorted(want)}')
     for axis in ALL - axes:
       each = np.moveaxis(stacked[i], AXES.index(axis), 0)
       if not np.allclose(each, each[:1], 1e-4, 1e-5, equal_nan=True):
-        return (f'result {i} differs along {axis!r} and is typed as varying '
-                f'along {sorted(axes)}')
+        return Fault('unsound', f'result {i} differs along {axis!r} and is '
+                     f'typed as varying along {sorted(axes)}')
     if not np.allclose(outs[i], pick_varying(stacked[i], want), 1e-3, 1e-4,
                        equal_nan=True):
-      return f'result {i} is {outs[i]}, not {stacked[i]}'
+      return Fault('wrong value', f'result {i} is {outs[i]}, not {stacked[i]}')
   for name, got, want in zip(INPUTS, grads, want_grads):
     if not np.allclose(got, want, 1e-2, 1e-3, equal_nan=True):
-      return f'gradient of {name} is {got}, not {want}'
+      return Fault('wrong gradient', f'that of {name} is {got}, not {want}')
   return None
-
-
-RUN = '''
-import os
-os.environ['XLA_FLAGS'] = '--xla_force_host_platform_device_count=8'
-import numpy as np
-from jax.sharding import Mesh, PartitionSpec as P
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
-{source}
-
-def vary(x):
-  aval = x.aval
-  axes = tuple(sorted({{'x', 'y'}} - (
-      aval.mat.varying if hasattr(aval, 'mat') else aval.vma)))
-  cast = (lambda x: lax.pcast(x, axes, to='varying')) if hasattr(
-      lax, 'pcast') else lambda x: lax.pvary(x, axes)
-  return cast(x) if axes else x
-
-meet = lambda x: x
-total = lambda g, axes: g
-mesh = Mesh(np.array(jax.devices()[:{count}]).reshape{sizes}, ('x', 'y'))
-f = shard_map(
-    lambda *a: tuple(o.reshape((1,) * n + (3,)) for o, n in zip(
-        body(*(x.reshape(3) for x in a)), {ranks})),
-    mesh=mesh, in_specs={ins},
-    out_specs={outs})
-args = {args}
-print(jax.jit(f)(*map(np.float32, args)))  # found by: {mode}
-'''
-
-
-def report(seed, case, fault):
-  spec = lambda axes: 'P(' + ', '.join(repr(a) for a in AXES if a in axes) + ')'
-  specs = lambda all_axes: '(' + ', '.join(map(spec, all_axes)) + ',)'
-  text = RUN.format(
-      source=source_of(case.program), ranks=[len(a) for a in case.want_axes],
-      ins=specs(INPUTS.values()), outs=specs(case.want_axes), mode=case.mode,
-      count=int(np.prod(case.sizes)), sizes=case.sizes,
-      args=[np.round(x, 3).tolist() for x in case.args])
-  return f'Program of seed {seed}: {fault}\n' + textwrap.indent(text, '  ')

@@ -1,0 +1,34 @@
+"""`build.py fuzz`: random programs in shard_map, against an emulation."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from mend.commands.options import BASE, flag, positive
+from mend.ground.arguments import Command
+from mend.ground.report import Verdict
+from mend.proof import fuzzing, jobs
+from mend.releases import bases
+
+
+def _fuzz(args: argparse.Namespace) -> Verdict:
+  return fuzzing.fuzz(fuzzing.Request(
+      args.programs, args.seed, args.jobs,
+      pathlib.Path(args.output_path).absolute()), bases.chosen(args.base))
+
+
+COMMANDS = (
+    Command("fuzz", _fuzz, "random programs in shard_map, against an emulation",
+            "fuzz --base=0.12.0.1 --programs=500 --seed=1000", (
+        BASE,
+        flag("--programs", "how many, on each base", type=positive,
+             default=100, metavar="N"),
+        flag("--seed", "of the first; the others count up from it", type=int,
+             default=0, metavar="S"),
+        flag("--jobs", "processes at a time", type=positive,
+             default=jobs.workers(), metavar="N"),
+        flag("--output_path", "keeps results, from which a stopped run goes "
+             "on, and programs that fail",
+             default=str(bases.ROOT / "dist" / "fuzz"), metavar="DIR"))),
+)
