@@ -70,7 +70,6 @@ def _child(job):
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
     sys.path[:0] = job["path"]
-    gc.unfreeze()
     code = (_pytest(job["pytest"]) if "pytest" in job
             else _program(job["program"], job["input"]))
   except SystemExit as e:
@@ -123,7 +122,8 @@ def main():
           if function:
             getattr(loaded, function)()
         gc.collect()
-        gc.freeze()  # else the collector would copy the pages of all this
+        # Else a child's collector would go through all this, and copy it.
+        gc.freeze()
         _say({"ready": True, "threads": threading.active_count()})
         continue
       pid = os.fork()

@@ -12,7 +12,7 @@ from mend.commands.options import (EVERY, PATCHES, PYTHON, flag, names,
 from mend.ground.arguments import USERS, Command
 from mend.ground.report import Verdict
 from mend.house import checking
-from mend.proof import clients, conformance, testing, upstream
+from mend.proof import clients, conformance, needed, testing, upstream
 from mend.releases import bases, interpreters
 
 _TIME = 120.0  # seconds for one of upstream's tests
@@ -36,7 +36,9 @@ def _test(args: argparse.Namespace) -> Verdict:
   whose = "upstream" if args.clients is None else "clients"
   only_with(args, "upstream", ("only", None))
   only_with(args, "clients", ("sources", None))
-  only_with(args, whose, ("write", False), ("time", _TIME), ("share", 1))
+  only_with(args, whose, ("time", _TIME), ("share", 1))
+  if not args.needed:
+    only_with(args, whose, ("write", False))
   if args.clients is not None:
     return clients.compare_wheels(clients.Request(
         args.clients, pathlib.Path(args.sources) if args.sources else None,
@@ -49,6 +51,8 @@ def _test(args: argparse.Namespace) -> Verdict:
     return conformance.compare_wheels(pathlib.Path(args.array_api),
                                       bases.chosen(args.base), args.time)
   chosen, left_out = _with_pythons(args)
+  if args.needed:
+    return needed.run(chosen, args.tests, args.write)
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
@@ -80,8 +84,11 @@ COMMANDS = (
         PATCHES,
         flag("--each", "each patch alone, with what it depends on: its own "
              "tests", action="store_true"),
+        flag("--needed", "leave out one edit, or one registration, at a time: "
+             "does a test miss it?", action="store_true"),
         flag("--live", "on a stock jax that jax-mend mends",
              action="store_true"),
-        flag("--write", f"to {upstream.DOCUMENT} or {clients.DOCUMENT}",
+        flag("--write", f"to {upstream.DOCUMENT}, {clients.DOCUMENT} "
+             f"or {needed.DOCUMENT}",
              action="store_true")), USERS),
 )

@@ -61,7 +61,8 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
              limit: float, env: Mapping[str, str],
              only: Sequence[str] | None = None,
              root: pathlib.Path | None = None, options: Sequence[str] = (),
-             server: forks.Server | None = None) -> dict[str, Outcome]:
+             server: forks.Server | None = None,
+             first: bool = False) -> dict[str, Outcome]:
   """Runs the tests of a file, or of a folder.
 
   Args:
@@ -73,27 +74,28 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
     root: with a folder: where the files' names begin.
     options: more options of pytest, or of the file's conftest.
     server: of the same Python, to fork from; a new process if None.
+    first: end with the first failure.
 
   Returns:
-    The outcome of each test, by "Class.test", or "file Class.test" in a folder.
+    Each test's outcome, by "Class.test", or "file Class.test" in a folder.
   """
   log = _Log()
   with cache.scratch() as folder:
     if only is not None:
-      chosen = folder / "only"
-      chosen.write_text("\n".join(only), encoding="utf-8")
+      (chosen := folder / "only").write_text("\n".join(only), "utf-8")
       env = {**env, "MEND_ONLY": str(chosen)}
     if root is not None:
       env = {**env, "MEND_ROOT": str(root)}
     while True:
       before = len(log.outcomes)
-      why = _attempt(python, path, folder, log, limit, env, options, server)
+      why = _attempt(python, path, folder, log, limit, env,
+                     [*options, *["-x"] * first], server)
       if not log.running:
         if why:
           log.outcomes[COLLECTING] = Outcome(FAILED, why)
         return log.outcomes
       log.outcomes[log.running] = Outcome(FAILED, why or "the process died")
-      if len(log.outcomes) == before:
+      if first or len(log.outcomes) == before:
         return log.outcomes
 
 

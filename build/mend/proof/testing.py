@@ -26,7 +26,11 @@ from mend.releases.bases import Base
 TEST_LIMIT = 300.0  # seconds for one of our tests
 TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # Their time goes into compiling; how fast it runs afterwards is no matter.
-_JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+# Plugins that libraries bring (hypothesis) cost a second a file, as does what
+# pytest makes of `assert`, which these tests don't use.
+JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+                   "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+_OPTIONS = ("--assert=plain",)
 # What the test files import before they start a backend.
 # Not jax._src.test_util: it keeps the standard output of its import.
 _PRELOAD = ("jax", "absl.testing.absltest",
@@ -179,7 +183,7 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.all_bases()]
-  with forks.Sharing(_PRELOAD, _JOB_ENVIRONMENT) as servers:
+  with forks.Sharing(_PRELOAD, JOB_ENVIRONMENT) as servers:
     futures = [pool.submit(_run_job, servers, job) for job in todo]
     for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
       job, tally, took = future.result()
@@ -201,7 +205,7 @@ def _run_job(servers: forks.Sharing, job: Job) -> tuple[Job, Tally, float]:
   forked = all(name.startswith("MEND_") for name, _ in job.env)
   outcomes = pytest_run.run_file(
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
-      env={**_JOB_ENVIRONMENT, **dict(job.env)},
+      env={**JOB_ENVIRONMENT, **dict(job.env)}, options=_OPTIONS,
       server=servers.of(job.python, job.base) if forked else None)
   judge = judging.judge_pristine if job.side == "pristine" else (
       judging.judge_mended)

@@ -1,0 +1,152 @@
+"""What of a mended tree can be left out, one at a time, and what is left then.
+
+An edit is left out by making all others of its file; a registration, by
+cutting it out of our module: an entry of a table at the module's top, a
+primitive in a call or loop that registers several (another of them stands
+there twice then), or the statement where it registers one.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+import dataclasses
+import pathlib
+import re
+
+from mend.editing import patches, splice
+from mend.editing.edit import Edit
+from mend.trees import tree
+
+# The first and last node of what is cut, and what stands in: `pass` where it is
+# the statement itself, another item of the same sequence, or nothing.
+_Cut = tuple[ast.AST, ast.AST, ast.AST | None]
+
+@dataclasses.dataclass(frozen=True)
+class Omission:
+  """One thing left out.
+
+  Attributes:
+    label: what it is, for people.
+    patch: the id of the patch that it is of.
+    file: the one file that differs.
+    text: the whole of it, without.
+    kind: "edit" or "registration".
+  """
+  label: str
+  patch: str
+  file: str
+  text: str
+  kind: str
+
+
+def of_result(result: tree.Result, series: Sequence[patches.Patch],
+              source: pathlib.Path) -> list[Omission]:
+  """All that can be left out of a mended tree.
+
+  Args:
+    result: the tree.
+    series: the patches that it was made with.
+    source: the pristine tree.
+  """
+  mine = [p for p in series if p.id in result.patches]
+  found = []
+  for patch in mine:
+    found += [o for edit in patch.edits_for(result.base)
+              if (o := _without_edit(result, edit, source)) is not None]
+  for file, text in result.added.items():
+    owners = [p.id for p in mine if file in p.modules]
+    if owners:
+      found += [Omission(f"{file}:{line} {what}", owners[0], file, left,
+                         "registration")
+                for line, what, left in _registrations(text)]
+  return found
+
+
+def _without_edit(result: tree.Result, edit: Edit,
+                  source: pathlib.Path) -> Omission | None:
+  """None for an import that another edit of the file uses: that one fails."""
+  spans = result.splices.get(edit.file, ())
+  others = [s for s in spans if s.owner != edit.label]
+  if len(others) == len(spans):
+    return None  # optional, and not made
+  if edit.op == "add_import":
+    name = edit.code.split()[-1]
+    if any(re.search(rf"\b{re.escape(name)}\b", s.text) for s in others):
+      return None
+  text = splice.apply(tree.read(source / edit.file), others)
+  return Omission(edit.label.removeprefix("patch "), edit.patch, edit.file,
+                  text, "edit")
+
+
+def _registrations(text: str) -> Iterator[tuple[int, str, str]]:
+  """The line, the source and the module without it, of each registration."""
+  raw = text.encode()
+  starts = [0]
+  for line in raw.splitlines(keepends=True):
+    starts.append(starts[-1] + len(line))
+
+  def span(first: ast.AST, last: ast.AST) -> tuple[int, int]:
+    return (starts[first.lineno - 1] + first.col_offset,  # type: ignore
+            starts[last.end_lineno - 1] + last.end_col_offset)  # type: ignore
+
+  for first, last, instead in _nodes(ast.parse(text).body):
+    start, stop = span(first, last)
+    what = " ".join(raw[start:stop].decode().split())
+    if instead is None:  # an item of a dict, and the comma after it
+      comma = re.match(rb"\s*,", raw[stop:])
+      stop += comma.end() if comma else 0
+      left = b""
+    else:
+      left = b"pass" if instead is first else raw[slice(*span(instead,
+                                                             instead))]
+    yield first.lineno, what[:60], (raw[:start] + left + raw[stop:]).decode()  # type: ignore
+
+
+def _nodes(body: Sequence[ast.stmt]) -> Iterator[_Cut]:
+  for node in body:
+    if isinstance(node, (ast.If, ast.Try, ast.With)):
+      yield from _nodes(node.body)
+    elif isinstance(node, ast.For):
+      yield from _each(_items(node.iter)) or [(node, node, node)]
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+      several = [a for a in node.value.args if _is_primitive(a)]
+      yield from _each(several) or [(node, node, node)]
+    elif isinstance(node, ast.Assign) and isinstance(
+        node.targets[0], ast.Subscript):
+      yield node, node, node
+    elif isinstance(node, ast.Assign) and getattr(
+        node.targets[0], "id", "").strip("_").isupper():
+      yield from _entries(node.value)
+
+
+def _entries(value: ast.expr) -> Iterator[_Cut]:
+  """The entries of a table: of a dict, a fromkeys, or a tuple of names."""
+  if isinstance(value, ast.Dict):
+    for key, item in zip(value.keys, value.values):
+      if key is None:
+        yield from _entries(item)
+      else:
+        yield key, item, None
+  elif isinstance(value, ast.Call) and ast.unparse(
+      value.func) == "dict.fromkeys":
+    yield from _entries(value.args[0])
+  else:
+    yield from _each([i for i in _items(value) if isinstance(i, ast.Constant)
+                      and isinstance(i.value, str)])
+
+
+def _each(items: Sequence[ast.expr]) -> list[_Cut]:
+  """Each of several items, which another of them stands in for."""
+  if len(items) < 2:
+    return []
+  return [(item, item, items[i - 1]) for i, item in enumerate(items)]
+
+
+def _items(value: ast.expr) -> list[ast.expr]:
+  return value.elts if isinstance(value, (ast.Tuple, ast.List, ast.Set)) else []
+
+
+def _is_primitive(value: ast.expr) -> bool:
+  name = getattr(value, "attr", getattr(value, "id", ""))
+  return name.endswith("_p")
