@@ -133,3 +133,18 @@ def test_pip_is_content_with_the_wheel(kept_cache):
   versions = {p["name"]: p["version"] for p in json.loads(listed.stdout)}
   assert versions["jax"] == BASE.mended
   assert versions["jaxlib"] in " ".join(BASE.requirements)
+
+
+REQUIREMENTS = sorted((ROOT / "build" / "requirements").glob("*.txt"))
+
+
+@pytest.mark.parametrize("path", REQUIREMENTS, ids=lambda p: p.stem)
+def test_all_that_is_installed_is_pinned_by_hash(path):
+  wanted = path.with_suffix(".in").read_text(encoding="utf-8")
+  text = path.read_text(encoding="utf-8").replace("\\\n", "")
+  lines = [l for l in text.splitlines() if not l.startswith("#")]
+  assert lines and all("==" in l and "--hash=sha256:" in l for l in lines)
+  pins = {l.split(" ")[0].lower().replace("_", "-") for l in lines}
+  asked = {l.split(";")[0].strip().lower().replace("_", "-")
+           for l in wanted.splitlines() if not l.startswith("#")}
+  assert asked - {""} <= pins, asked - pins

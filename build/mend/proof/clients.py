@@ -106,8 +106,7 @@ def of_base(base: Base, names: Sequence[str] = ()) -> list[Client]:
   if unknown:
     raise MendError(f"--clients doesn't know {', '.join(unknown)}.",
                     f"choose from {', '.join(table)}")
-  pins = dict(line.split(";")[0].strip().split("==") for line in envs.lines(
-      f"clients-{base.version}") if "==" in line)
+  pins = envs.pins(f"clients-{base.version}")
   return [Client(name, pins[name], entry["tests"])
           for name, entry in table.items()
           if name in pins and (not names or name in names)]

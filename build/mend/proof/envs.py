@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import contextlib
 import pathlib
+import re
 import shutil
 import sys
 
@@ -42,17 +43,17 @@ def dependencies(base: Base, python: str,
   deps = _environment(name, python, wanted, f"what jax {base.version} needs")
   if not kind:
     return deps
-  more = lines(kind)
-  name = f"{kind}-{base.version}-{cache.key(str(deps), *more)}"
-  return _environment(name, str(python_of(deps)), more,
+  more = REQUIREMENTS / f"{kind}.txt"
+  name = f"{kind}-{base.version}-{cache.key(str(deps), cache.sha256(more))}"
+  return _environment(name, str(python_of(deps)),
+                      ["--no-deps", "--require-hashes", "-r", more],
                       f"what {kind}s of jax {base.version} need", deps=deps)
 
 
-def lines(kind: str) -> list[str]:
-  """The requirements of build/requirements/`kind`.txt."""
+def pins(kind: str) -> dict[str, str]:
+  """The versions that build/requirements/`kind`.txt pins, by name."""
   text = (REQUIREMENTS / f"{kind}.txt").read_text(encoding="utf-8")
-  found = [line.split("#")[0].strip() for line in text.splitlines()]
-  return [line for line in found if line]
+  return dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.MULTILINE))
 
 
 def with_wheels(wheels: Sequence[pathlib.Path], deps: pathlib.Path,
