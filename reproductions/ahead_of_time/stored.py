@@ -19,12 +19,10 @@ import sys
 import tempfile
 
 import jax
+import jax.experimental.compilation_cache.compilation_cache
 import numpy as np
 
 REPORT = "jax#28908"
-
-# What jaxlib reads back from the compilation cache, it can't write out whole.
-jax.config.update("jax_enable_compilation_cache", False)
 
 _LOAD = """
 import pickle, sys
@@ -71,3 +69,21 @@ def some_of_the_devices():
   out = _loaded_elsewhere(jax.numpy.cumsum, x, sharding)
   np.testing.assert_allclose(out, np.cumsum(x))
   return f"ran on {len(devices)} of {len(jax.devices())}"
+
+
+def from_the_cache():
+  """A stored executable that the compilation cache had"""
+  def f(x):
+    return jax.numpy.sin(x) + x
+  x = np.arange(8, dtype=np.float32)
+  with tempfile.TemporaryDirectory() as folder:
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.experimental.compilation_cache.compilation_cache.reset_cache()
+    jax.jit(f).lower(x).compile()
+    jax.clear_caches()  # as if it were the next process
+    out = _loaded_elsewhere(f, x)
+  np.testing.assert_allclose(out, np.sin(x) + x, rtol=1e-6)
+  return "the sum"

@@ -22,8 +22,6 @@ import jax
 from jax._src import test_util as jtu
 
 jax.config.parse_flags_with_absl()
-# What was read back from a compilation cache can't be stored again, whole.
-jax.config.update("jax_enable_compilation_cache", False)
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "ahead_of_time.md"
 

@@ -38,8 +38,7 @@ except ImportError:
 P = jax.sharding.PartitionSpec
 
 config.parse_flags_with_absl()
-# An executable that was loaded from a cache is not always one that can be
-# written out again.
+# What was read from a cache is written without its code, but for another patch.
 config.update('jax_enable_compilation_cache', False)
 if hasattr(jtu, 'request_cpu_devices'):
   jtu.request_cpu_devices(8)

@@ -43,8 +43,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
 
 jax.config.parse_flags_with_absl()
-# An executable that was loaded from a cache is not always one that can be
-# written out again.
+# What was read from a cache is written without its code, but for another patch.
 jax.config.update('jax_enable_compilation_cache', False)
 with contextlib.suppress(AttributeError, RuntimeError):
   jtu.request_cpu_devices(8)

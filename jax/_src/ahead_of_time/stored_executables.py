@@ -22,6 +22,7 @@ machine code and each device by its number. Three things are added here:
   was told all devices of the process: with another number it fails when it is
   called, or aborts the process.
 * Python callbacks are refused by name, before pickle meets them.
+* What was itself read back is written out whole (`machine_code`).
 
 The devices are those that it was compiled for, found by their numbers, or those
 given: the i-th given device in place of the i-th that it was compiled for, in
@@ -40,6 +41,7 @@ import numpy as np
 
 from jax._src import compiler
 from jax._src.ahead_of_time import kernels
+from jax._src.ahead_of_time import machine_code
 from jax._src.lib import xla_client
 
 _API = "jax.experimental.serialize_executable"
@@ -104,7 +106,12 @@ class _Loading(pickle.Unpickler):
 
   def persistent_load(self, pid):
     if pid[0] == "exec":
-      return _load_code(self._backend, pid[1], self._devices)
+      # What was loaded for other devices is stored with those of its code.
+      self.numbers = pid[2] if len(pid) > 2 else list(self._devices)
+      self.code = pid[1]
+      self.executable = _load_code(
+          self._backend, self.code, self._devices, self.numbers)
+      return self.executable
     if pid[0] == "device":
       return self._devices[pid[1]]
     if pid[0] == "client":
@@ -135,7 +142,10 @@ def load(serialized: bytes, backend: Any, given: Sequence[Any] | None
   devices = _devices(looking.numbers, backend, given)
   if backend.platform == "cpu":
     kernels.start(serialized)
-  return _Loading(io.BytesIO(serialized), backend, devices).load()
+  loading = _Loading(io.BytesIO(serialized), backend, devices)
+  loaded = loading.load()
+  machine_code.from_file(loading.executable, loading.code, loading.numbers)
+  return loaded
 
 
 def _devices(numbers: Sequence[int], backend: Any,
@@ -170,14 +180,15 @@ def _is_told_devices(backend: Any) -> bool:
   return hasattr(backend, "compile_and_load")
 
 
-def _load_code(backend: Any, data: bytes, devices: dict[int, Any]) -> Any:
-  """Loads machine code for these devices, by their stored numbers."""
+def _load_code(backend: Any, data: bytes, devices: dict[int, Any],
+               stored_with: Sequence[int]) -> Any:
+  """Loads machine code that is stored with these numbers, for the devices."""
   options: dict[str, Any] = {}
   if _is_told_devices(backend):
     options["executable_devices"] = xla_client.DeviceList(
         tuple(devices.values()))
     numbers = [d.id for d in devices.values()]
-    if numbers != list(devices):  # not those that are stored with the code
+    if numbers != list(stored_with):
       options["compile_options"] = compiler.get_compile_options(
           num_replicas=1, num_partitions=len(numbers),
           device_assignment=np.array([numbers]), backend=backend)
