@@ -1,0 +1,176 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The shardings that a traced function's results have (jax#19656).
+
+`jax.eval_shape` and the stages of ahead of time compilation say what results
+will be. They know the `out_shardings` of the function itself; here is read off
+its jaxpr what the function does to its results last: `with_sharding_constraint`
+or a call of another `jit` with `out_shardings`, also within calls, `checkpoint`
+and custom derivatives.
+
+Nothing is propagated: of an operation's result the compiler decides the layout,
+of a `device_put`'s too, and an argument that is returned as it came has none in
+a jaxpr. Nor is anything said where a dimension is left open, or where axes are
+Explicit or Manual: along those the type has the sharding.
+
+Cost: one look at each equation of the jaxprs that lead to the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src import sharding as sharding_lib
+from jax._src.named_sharding import NamedSharding
+from jax._src.partition_spec import PartitionSpec
+from jax._src.sharding_impls import UnspecifiedValue
+
+# Where the jaxpr of a call is, and that its results are the call's.
+_CALLS = {
+    "pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr", "eval_jaxpr": "call_jaxpr", "remat2": "jaxpr",
+    "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+_LAST = {"sharding_constraint", *_CALLS}
+
+
+def fill(shardings: Sequence[Any], closed: Any) -> list[Any]:
+  """Returns the shardings of results, as far as a jaxpr says them.
+
+  Args:
+    shardings: for each result its sharding, or None or unspecified.
+    closed: the jaxpr, closed or not.
+
+  Returns:
+    The list, with shardings where there were none and the jaxpr says one.
+  """
+  is_open = [s is None or isinstance(s, UnspecifiedValue) for s in shardings]
+  if not any(is_open):
+    return list(shardings)
+  found = of_results(closed)
+  return [f if o and f is not None else s
+          for s, o, f in zip(shardings, is_open, found)]
+
+
+def of_results(closed: Any) -> list[Any]:
+  """Returns for each result of a jaxpr its sharding, or None."""
+  return [None if isinstance(s, core.Var) else s
+          for s in _followed(getattr(closed, "jaxpr", closed))]
+
+
+def _followed(jaxpr: core.Jaxpr) -> list[Any]:
+  """Returns for each result its sharding, None, or the argument that it is."""
+  made_by = {v: (eqn, i) for eqn in jaxpr.eqns if eqn.primitive.name in _LAST
+             for i, v in enumerate(eqn.outvars)}
+  arguments, inner = set(jaxpr.invars), {}
+  found = []
+  for v in jaxpr.outvars:
+    known: Any = v if isinstance(v, core.Var) else None
+    while isinstance(known, core.Var) and known in made_by:
+      # A call may hand on what was made before it.
+      eqn, i = made_by[known]
+      known = _made(eqn, i, inner)
+    if isinstance(known, core.Var) and known not in arguments:
+      known = None
+    found.append(known)
+  return found
+
+
+def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
+  """Returns the i-th result's sharding, None, or the operand that it is."""
+  name = eqn.primitive.name
+  if not _is_automatic(eqn.outvars[i].aval):
+    return None
+  if name == "sharding_constraint":
+    return _settled(eqn.params["sharding"])
+  given = eqn.params.get("out_shardings")
+  if given is not None and not isinstance(given[i], UnspecifiedValue):
+    return _settled(given[i])
+  called = eqn.params[_CALLS[name]]
+  called = getattr(called, "jaxpr", called)
+  if len(called.invars) != len(eqn.invars):
+    return None
+  if id(eqn) not in inner:
+    inner[id(eqn)] = _followed(called)
+  known = inner[id(eqn)][i]
+  if isinstance(known, core.Var):
+    known = eqn.invars[called.invars.index(known)]
+    return known if isinstance(known, core.Var) else None
+  return known
+
+
+def _is_automatic(aval: Any) -> bool:
+  """Whether the type leaves the layout to the compiler."""
+  mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+  return mesh is None or mesh.empty or _axes_are_automatic(mesh)
+
+
+def _axes_are_automatic(mesh: Any) -> bool:
+  return all(getattr(t, "name", "") == "Auto" for t in mesh.axis_types)
+
+
+def _settled(sharding: Any) -> sharding_lib.Sharding | None:
+  """Returns a sharding that says all of a layout, or None."""
+  if not isinstance(sharding, sharding_lib.Sharding):
+    return None
+  if not isinstance(sharding, NamedSharding):
+    return sharding
+  if (PartitionSpec.UNCONSTRAINED in sharding.spec or
+      not _axes_are_automatic(sharding.mesh)):
+    return None
+  if isinstance(sharding.mesh, mesh_lib.AbstractMesh):
+    concrete = mesh_lib.get_concrete_mesh()
+    if concrete is not None and concrete.abstract_mesh == sharding.mesh:
+      return NamedSharding(concrete, sharding.spec)
+  return sharding
+
+
+# From here on: the stages.
+
+
+def attach(lowered: Any, traced: Any) -> Any:
+  """Gives `lowered` the shardings of results that the traced jaxpr says.
+
+  Args:
+    lowered: a new ``Lowered``.
+    traced: its ``Traced``.
+
+  Returns:
+    `lowered`.
+  """
+  traced = getattr(traced, "lojax", traced)
+  lowered._result_shardings = of_results(traced.jaxpr)
+  return lowered
+
+
+def of_lowered(shardings: Sequence[Any], lowered: Any) -> list[Any]:
+  """Returns `shardings`, filled with what was attached to `lowered`."""
+  found = getattr(lowered, "_result_shardings", None)
+  if found is None or len(found) != len(shardings):
+    return list(shardings)
+  return [f if f is not None and isinstance(s, UnspecifiedValue) else s
+          for s, f in zip(shardings, found)]
+
+
+def traced_info(infos: Any, traced: Any) -> Any:
+  """Fills in the shardings in `out_info` of a ``Traced``, before JAX 0.10."""
+  leaves, tree = traced._out_tree.flatten_up_to(infos), traced._out_tree
+  return tree.unflatten([
+      dataclasses.replace(info, sharding=s)
+      for info, s in zip(leaves, of_results(traced.jaxpr))])

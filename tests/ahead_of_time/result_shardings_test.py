@@ -1,0 +1,140 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The shardings of results in eval_shape and out_info (jax#19656)."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import numpy as np
+
+config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+def layout(*names, shape=(4, 2)):
+  devices = np.array(jax.devices()).reshape(shape)
+  return NamedSharding(Mesh(devices, ('x', 'y')[:len(shape)]), P(*names))
+
+
+def constrained(sharding):
+  return lambda x: lax.with_sharding_constraint(x * 2, sharding)
+
+
+def with_custom_jvp(f):
+  g = jax.custom_jvp(f)
+  g.defjvp(lambda primals, tangents: (g(*primals), tangents[0]))
+  return g
+
+
+def with_custom_vjp(f):
+  g = jax.custom_vjp(f)
+  g.defvjp(lambda x: (g(x), None), lambda _, c: (c,))
+  return g
+
+
+def in_two_calls(f):
+  inner = jax.jit(lambda x, y: (y, x + 1))
+  return lambda x: inner(x, jax.jit(f)(x))[0]
+
+
+CALLS = {
+    '_jit': jax.jit, '_checkpoint': jax.checkpoint,
+    '_custom_jvp': with_custom_jvp, '_custom_vjp': with_custom_vjp,
+    '_two_calls': in_two_calls,
+}
+
+
+class ResultShardingsTest(jtu.JaxTestCase):
+
+  def assertSaid(self, f, expected):
+    """Asserts what each stage says, and that it is so."""
+    jitted = jax.jit(f)
+    said = (jax.eval_shape(f, X), jitted.eval_shape(X),
+            jitted.trace(X).out_info, jitted.lower(X).out_info)
+    for info in said:
+      self.assertEqual((info.shape, info.dtype), ((8, 4), np.float32))
+      self.assertEqual(info.sharding, expected)
+    if expected is not None:
+      out = jitted(X)
+      self.assertTrue(expected.is_equivalent_to(out.sharding, 2), out.sharding)
+
+  def test_constraint(self):
+    for sharding in (layout('x'), layout('y', 'x'), layout(),
+                     layout('x', shape=(8,))):
+      self.assertSaid(constrained(sharding), sharding)
+
+  @parameterized.named_parameters(*CALLS.items())
+  def test_within_calls(self, call):
+    self.assertSaid(call(constrained(layout('x', 'y'))), layout('x', 'y'))
+
+  def test_within_calls_out_shardings(self):
+    inner = jax.jit(lambda x: (x + 1, x * 2), out_shardings=(None, layout('y')))
+    self.assertSaid(lambda x: inner(x)[1], layout('y'))
+
+  def test_set_mesh(self):
+    if not hasattr(jax, 'set_mesh'):
+      self.skipTest('this release has no jax.set_mesh')
+    with jax.set_mesh(layout().mesh):
+      self.assertSaid(constrained(P(None, 'y')), layout(None, 'y'))
+
+  def test_restored_by_its_layout(self):
+    # flax#5110: arrays are made anew with the shardings of an abstract state.
+    def init(x):
+      return {'w': constrained(layout('x'))(x), 'step': x[0, 0]}
+    abstract = jax.eval_shape(init, X)
+    self.assertIsNone(abstract['step'].sharding)
+    self.assertIsInstance(abstract['w'].sharding, NamedSharding)
+    restored = jax.device_put(2 * X, abstract['w'].sharding)
+    self.assertEqual(restored.sharding, jax.jit(init)(X)['w'].sharding)
+
+  def test_not_said(self):
+    some = layout('x')
+    for f in (lambda x: x, lambda x: constrained(some)(x) + 1,
+              lambda x: jax.device_put(x, some),
+              jax.jit(lambda x: x @ x.T @ x),
+              lambda x: lax.fori_loop(0, 2, lambda _, y: constrained(some)(y),
+                                      x)):
+      self.assertIsNone(jax.eval_shape(f, X).sharding)
+      self.assertIsNone(jax.jit(f).lower(X).out_info.sharding)
+    batched = jax.eval_shape(jax.vmap(constrained(layout())), X[None])
+    self.assertIsNone(batched.sharding)
+    # An argument's own is no statement of the function's.
+    placed = jax.device_put(X, some)
+    self.assertIsNone(jax.eval_shape(lambda x: x, placed).sharding)
+
+  def test_out_shardings_of_the_function(self):
+    outer = jax.jit(constrained(layout('x')), out_shardings=layout('y'))
+    self.assertEqual(outer.lower(X).out_info.sharding, layout('y'))
+    self.assertEqual(outer.eval_shape(X).sharding, layout('y'))
+
+  def test_other_results_stay(self):
+    def f(x):
+      return constrained(layout('x'))(x), (jax.random.key(0), 1, x[0])
+    said = jax.eval_shape(f, X)
+    self.assertEqual(jax.tree.map(lambda s: s.shape, said),
+                     ((8, 4), ((), (), (4,))))
+    self.assertTrue(said[1][1].weak_type)
+    self.assertTrue(jax.dtypes.issubdtype(said[1][0].dtype,
+                                          jax.dtypes.prng_key))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
