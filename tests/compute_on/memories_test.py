@@ -1,0 +1,187 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A state in host memory, gradients on the device (jax#27825, jax#34041)."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import compute_on as compute_on_lib
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import numpy as np
+
+config.parse_flags_with_absl()
+jtu.request_cpu_devices(8)
+
+HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+STATE = np.arange(8, dtype=np.float32)
+GRADIENT = np.linspace(-1, 2, 8, dtype=np.float32)
+
+
+def on_host(f, out_memory_spaces=HOST):
+  # 0.10.2 calls this form compute_on2.
+  form = getattr(compute_on_lib, 'compute_on2', compute_on_lib.compute_on)
+  return form(f, compute_type='device_host',
+              out_memory_spaces=out_memory_spaces)
+
+
+def update(state, gradient):
+  return state - 0.1 * gradient ** 2 * state
+
+
+def to_host(x):
+  return jax.device_put(x, HOST)
+
+
+def moved_within(state, gradient):
+  return on_host(lambda s, g: update(s, to_host(g)))(state, gradient)
+
+
+def moved_before(state, gradient):
+  return on_host(update)(state, to_host(gradient))
+
+
+def result_on_device(state, gradient):
+  return on_host(update, DEVICE)(state, to_host(gradient))
+
+
+def several_results(state, gradient):
+  f = on_host(lambda s, g: (s * g, update(s, g), g), (HOST, DEVICE, HOST))
+  return f(state, to_host(gradient))[1]
+
+
+def no_compute_on(state, gradient):
+  return update(state, to_host(gradient))
+
+
+def by_sharding(state, gradient):
+  kind = jax.sharding.SingleDeviceSharding(
+      jax.devices()[0], memory_kind='pinned_host')
+  return update(state, jax.device_put(gradient, kind))
+
+
+UPDATES = (moved_within, moved_before, result_on_device, several_results,
+           no_compute_on, by_sharding)
+
+
+def loss(f):
+  return lambda s, g: jnp.sum(jax.device_put(f(s, g), DEVICE) ** 2)
+
+
+def by_hand(s, g):
+  new = s - 0.1 * g ** 2 * s
+  return 2 * new * (1 - 0.1 * g ** 2), -0.4 * new * s * g
+
+
+class ComputeOnMemoriesTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.state = jax.device_put(STATE, HOST)
+    self.gradient = jax.device_put(GRADIENT, DEVICE)
+
+  def assertGradients(self, found, expected=None):
+    for x, e in zip(found, expected or by_hand(STATE, GRADIENT)):
+      self.assertAllClose(np.asarray(x), e, rtol=1e-5, atol=1e-5)
+    self.assertEqual([x.sharding.memory_kind for x in found],
+                     ['pinned_host', 'device'])
+
+  @parameterized.named_parameters((f'_{f.__name__}', f) for f in UPDATES)
+  def test_gradients(self, f):
+    gradients = jax.grad(loss(f), argnums=(0, 1))
+    self.assertGradients(jax.jit(gradients)(self.state, self.gradient))
+    self.assertGradients(gradients(self.state, self.gradient))
+
+  @parameterized.named_parameters((f'_{f.__name__}', f) for f in (
+      moved_before, result_on_device))
+  def test_gradients_under_transformations(self, f):
+    gradients = jax.grad(jax.checkpoint(loss(f)), argnums=(0, 1))
+    self.assertGradients(jax.jit(gradients)(self.state, self.gradient))
+    _, linear = jax.linearize(loss(f), self.state, self.gradient)
+    self.assertGradients(jax.jit(jax.linear_transpose(
+        linear, self.state, self.gradient))(jnp.float32(1)))
+    batched = jax.jit(jax.vmap(jax.grad(loss(f), argnums=(0, 1))))
+    self.assertGradients(
+        batched(jax.device_put(np.stack([STATE, STATE]), HOST),
+                jax.device_put(np.stack([GRADIENT, 2 * GRADIENT]), DEVICE)),
+        by_hand(np.stack([STATE, STATE]), np.stack([GRADIENT, 2 * GRADIENT])))
+
+  def test_gradients_in_a_loop(self):
+    def steps(s, gs):
+      s, _ = lax.scan(lambda s, g: (moved_before(s, g), None), s, gs)
+      return jnp.sum(jax.device_put(s, DEVICE) ** 2)
+    gs = np.stack([GRADIENT, 2 * GRADIENT])
+    a, b = 1 - 0.1 * GRADIENT ** 2, 1 - 0.4 * GRADIENT ** 2
+    last = STATE * a * b
+    expected = (2 * last * a * b, np.stack([
+        2 * last * STATE * b * -0.2 * GRADIENT,
+        2 * last * STATE * a * -0.4 * GRADIENT]))
+    found = jax.jit(jax.grad(steps, argnums=(0, 1)))(
+        self.state, jax.device_put(gs, DEVICE))
+    self.assertGradients(found, expected)
+
+  def test_gradients_over_a_mesh(self):
+    mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ('x', 'y'))
+    rows = NamedSharding(mesh, P('x'))
+    state = jax.device_put(STATE, rows.with_memory_kind('pinned_host'))
+    gradient = jax.device_put(GRADIENT, rows)
+    found = jax.jit(jax.grad(loss(moved_before), argnums=(0, 1)))(
+        state, gradient)
+    self.assertGradients(found)
+
+  def test_a_step(self):
+    def step(w, momentum, x):
+      gradient = jax.grad(lambda w: jnp.sum((w * x) ** 2))(w)
+      momentum = on_host(lambda m, g: 0.9 * m + to_host(g))(momentum, gradient)
+      return w - 0.1 * jax.device_put(momentum, DEVICE), momentum
+    w, momentum = jax.jit(step)(self.gradient, self.state, GRADIENT)
+    expected = 0.9 * STATE + 2 * GRADIENT ** 3
+    self.assertAllClose(np.asarray(momentum), expected, rtol=1e-5)
+    self.assertAllClose(np.asarray(w), GRADIENT - 0.1 * expected, rtol=1e-5,
+                        atol=1e-6)
+    self.assertEqual(momentum.sharding.memory_kind, 'pinned_host')
+
+  def test_one_memory_has_no_transfers(self):
+    def f(s, g):
+      return jnp.sum(on_host(update, DEVICE)(s, jax.device_put(g)))
+    text = jax.jit(jax.grad(f, argnums=(0, 1))).lower(
+        STATE, GRADIENT).as_text()
+    self.assertNotIn('pinned_host', text)
+
+  @parameterized.named_parameters(
+      ('_list', lambda x, i: x[np.array([3, 1])]),
+      ('_array', lambda x, i: x[i]), ('_jit', jax.jit(lambda x, i: x[i])),
+      ('_take', lambda x, i: jnp.take(x, i)),
+      ('_operands', lambda x, i: x[:2] + i.astype(x.dtype)))
+  def test_the_transfer_is_named(self, f):
+    indices = jnp.array([3, 1])
+    with self.assertRaisesRegex(
+        ValueError, r'must be the same.*Got.*<host>.*Move one of them: '
+        r'jax.device_put\(x, jax.memory.Space.Device\)'):
+      f(self.state, indices)
+    there = jax.device_put(self.state, DEVICE)
+    self.assertEqual(np.asarray(f(there, indices)).shape, (2,))
+
+  def test_indices_on_the_host(self):
+    indices = jax.device_put(np.array([3, 1]), HOST)
+    found = on_host(lambda x, i: x[i])(self.state, indices)
+    self.assertAllClose(np.asarray(found), STATE[[3, 1]])
+    self.assertEqual(found.sharding.memory_kind, 'pinned_host')
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
