@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+import errno
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ from mend.commands import random_programs, trying
 from mend.commands.options import (BASE, COMMAND, EVERY, JSON, KNOWN, OUTPUT,
                                    PATCHES, PYTHON, flag, names, only_with)
 from mend.editing import patches
-from mend.ground import arguments, report
+from mend.ground import arguments, bootstrap, report
 from mend.ground.arguments import USERS, Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
@@ -180,6 +181,8 @@ def main(argv: Sequence[str]) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
   except OSError as e:
+    if e.errno in (errno.ENOSPC, errno.EDQUOT):
+      return _fail(args.command, str(e), bootstrap.FULL)
     return _fail(args.command, str(e), "see that the folders named exist and "
                  "may be written (--output_path, $MEND_CACHE), and that the "
                  "disk has room")

@@ -1,6 +1,7 @@
 """Downloads, caches, interpreters and private environments."""
 
 import dataclasses
+import errno
 import os
 import pathlib
 import subprocess
@@ -10,7 +11,7 @@ import tarfile
 from conftest import ROOT, write
 from mend import cli
 from mend.editing import patches
-from mend.ground import cache
+from mend.ground import bootstrap, cache, process, repository
 from mend.ground.errors import MendError
 from mend.house import checking
 from mend.proof import building, envs, jobs, judging, testing
@@ -278,3 +279,52 @@ def test_an_old_python_is_told_so(monkeypatch):
   monkeypatch.setattr(sys, "version_info", (3, 9, 0))
   with pytest.raises(SystemExit, match="3.10 is the oldest"):
     bootstrap.ensure("build.py")
+
+
+def test_no_home_says_how_to_name_a_cache(monkeypatch, capsys):
+  for name in ("MEND_CACHE", "XDG_CACHE_HOME"):
+    monkeypatch.delenv(name, raising=False)
+  def no_home():
+    raise RuntimeError("Could not determine home directory.")
+  monkeypatch.setattr(pathlib.Path, "home", no_home)
+  with pytest.raises(SystemExit) as e:
+    bootstrap.cache_root()
+  assert "no home folder" in str(e.value) and "MEND_CACHE=DIR" in str(e.value)
+
+
+def test_a_full_disk_is_called_that(monkeypatch, capsys):
+  code = "print('[Errno 28] No space left on device'); raise SystemExit(1)"
+  with pytest.raises(MendError, match="disk is full.*MEND_CACHE=DIR"):
+    process.run([sys.executable, "-c", code], what="Installing it",
+                next_step="check the network")
+  def fill(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+  monkeypatch.setattr(checking, "check", fill)
+  assert cli.main(["check"]) == 2
+  assert "the disk is full: make room" in capsys.readouterr().err
+
+
+def test_without_git_what_is_ignored_is_left_out(tmp_path, monkeypatch):
+  for name in ("jax/a.py", "dist/a.whl", "jax/__pycache__/a.pyc", "a.pyc",
+               ".git/HEAD", "live/build/x", "live/x", "x.egg-info/y",
+               "build/lib/z", "build/z"):
+    write(tmp_path / name, "")
+  write(tmp_path / ".gitignore", (ROOT / ".gitignore").read_text())
+  monkeypatch.setenv("PATH", str(tmp_path))  # no git there
+  found = {str(p.relative_to(tmp_path)) for p in repository.files(tmp_path)}
+  assert found == {".gitignore", "jax/a.py", "live/x", "build/z"}
+
+
+def test_pythons_are_those_that_findpython_lists(monkeypatch, tmp_path):
+  version = tmp_path / "versions" / "9.8.7" / "bin"
+  python = shim(version, "#!/bin/sh\necho 9.8.7\n")
+  shims = shim(tmp_path / "shims", "#!/bin/sh\necho 9.9.9\n")
+  monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+  monkeypatch.setenv("PATH", str(pathlib.Path(shims).parent),
+                     prepend=os.pathsep)
+  interpreters.found.cache_clear()
+  try:
+    found = dict(interpreters.found())
+    assert found["9.8.7"] == python and "9.9.9" not in found
+  finally:
+    interpreters.found.cache_clear()

@@ -10,7 +10,7 @@ import time
 
 from conftest import PATCH, REPRODUCTION, write
 from mend.editing import patches
-from mend.ground import pages
+from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.proof import (clients, forks, jobs, judging, pytest_run, reasons,
                         reproduce, sides, upstream, verdicts)
@@ -443,3 +443,22 @@ def test_reproduce_needs_a_python_with_jax(tmp_path):
     reproduce.describe(str(tmp_path / "python"))
   with pytest.raises(MendError, match="no jax that can be imported"):
     reproduce.describe(sys.executable)
+
+
+def test_progress_is_lines_where_nobody_looks(capsys):
+  with report.Progress(2) as progress:
+    progress.begin("a")
+    progress.end("a", "a: fine")
+    progress.end("b", "b: not fine", good=False)
+  assert capsys.readouterr().out == "[1/2] a: fine\n[2/2] b: not fine\n"
+
+
+def test_progress_on_a_terminal_keeps_what_went_wrong(monkeypatch, capsys):
+  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+  with report.Progress(2) as progress:
+    progress.begin("a")
+    progress.end("a", "a: fine")
+    progress.begin("b")
+    progress.end("b", "b: [not] fine", good=False)
+  said = capsys.readouterr().out
+  assert "b: [not] fine" in said and "a: fine" not in said and "2/2" in said

@@ -1,13 +1,15 @@
 """Starting, retiring and adding: what `new`, `retire`, `add_base` write."""
 
+import dataclasses
 import subprocess
 import sys
 
 from conftest import PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
+from mend.proof import pytest_run
 from mend.releases import bases
-from mend.upkeep import candidates, lifecycle
+from mend.upkeep import candidates, lifecycle, outlook
 import pytest
 
 
@@ -106,6 +108,41 @@ def test_what_cannot_retire(project, monkeypatch):
   with pytest.raises(MendError, match="needed by greet/other"):
     lifecycle.retire("greet/greeting", "2.0", project)
   assert (project / "patches" / "greet" / "greeting.toml").exists()
+
+
+def test_dependents_are_looked_at_base_by_base(project, monkeypatch):
+  bases_of(monkeypatch, "1.0", "2.0")
+  write(project / "patches" / "series", "greet/greeting\ngreet/other\n")
+  text = PATCH.replace('id = "greet/greeting"',
+                       'id = "greet/other"\ndepends = ["greet/greeting"]')
+  other = project / "patches" / "greet" / "other.toml"
+  write(other, text)
+  with pytest.raises(MendError, match=r"needed by greet/other \(jax 2\.0\)"):
+    lifecycle.retire("greet/greeting", "2.0", project)
+  write(other, text.replace('bases = ">=1.0"', 'bases = "<2.0"'))
+  assert patches.load(project)[1].bases == "<2.0"
+  (said,) = lifecycle.retire("greet/greeting", "2.0", project)
+  assert "stays for 1.0" in said
+
+
+@pytest.mark.parametrize("outcomes", [
+    {"T.test_a": "failed"}, {"T.test_a": "skipped"}, {},
+    {"T.test_a": "passed"}])
+def test_what_is_said_to_have_landed_is_tried(monkeypatch, capsys, outcomes):
+  base = bases.Base("2.0", "0" * 64, ">=3.10", ())
+  monkeypatch.setattr(outlook.candidates, "release", lambda v: base)
+  monkeypatch.setattr(outlook.interpreters, "for_base", lambda b: "python")
+  monkeypatch.setattr(outlook.sides, "pristine_only", lambda *a: "python")
+  monkeypatch.setattr(outlook, "_run", lambda python, files: {
+      "t": {k: pytest_run.Outcome(v) for k, v in outcomes.items()}})
+  patch = dataclasses.replace(patches.load()[0], tests=("t",), red=(
+      patches.Red(("T.*",), "reason"),))
+  if "passed" in outcomes.values():
+    outlook.require_landed(patch, "2.0")
+    assert "1 regression of the patch pass" in capsys.readouterr().out
+  else:
+    with pytest.raises(MendError, match="hasn't got patch .* fail there"):
+      outlook.require_landed(patch, "2.0")
 
 
 def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):

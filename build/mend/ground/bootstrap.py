@@ -12,10 +12,13 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import NoReturn
 
 _REQUIREMENTS = (pathlib.Path(__file__).resolve().parents[2] / "requirements"
                  / "tool.txt")
 _MINIMUM = (3, 10)
+FULL = ("the disk is full: make room, or name a cache folder on another: "
+        "MEND_CACHE=DIR")
 
 
 def cache_root() -> pathlib.Path:
@@ -23,11 +26,23 @@ def cache_root() -> pathlib.Path:
   named = os.environ.get("MEND_CACHE")
   if named:
     return pathlib.Path(named).expanduser().absolute()
-  home = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+  # Not platformdirs: this runs before anything has been installed.
+  home = os.environ.get("XDG_CACHE_HOME")
+  if not home:
+    try:
+      home = str(pathlib.Path.home() / ".cache")
+    except RuntimeError:  # no $HOME, and the user has no entry
+      _fail("There is no home folder to keep a cache in ($HOME is not set).",
+            "name a folder: MEND_CACHE=DIR python3 build/build.py ...")
   return pathlib.Path(home) / "mend"
 
 
-def _fail(what: str, next_step: str) -> None:
+def full(text: str) -> bool:
+  """Whether a program's output says that the disk is full."""
+  return "No space left" in text or "Disk quota exceeded" in text
+
+
+def _fail(what: str, next_step: str) -> NoReturn:
   sys.exit(f"FAILED: build.py: {what} Next: {next_step}")
 
 
@@ -91,5 +106,7 @@ def _install(env: pathlib.Path, python: pathlib.Path) -> None:
                           text=True, check=False)
     if done.returncode:
       tail = "\n  ".join(done.stdout.strip().splitlines()[-12:])
+      if full(done.stdout):
+        next_step = FULL
       _fail(f"preparing the tool's environment failed:\n  {tail}", next_step)
   (env / ".mend-complete").write_text("", encoding="utf-8")

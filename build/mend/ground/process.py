@@ -8,7 +8,7 @@ import pathlib
 import subprocess
 import sys
 
-from mend.ground import report
+from mend.ground import bootstrap, report
 from mend.ground.errors import MendError
 
 _LAST_LINES = 25
@@ -55,6 +55,8 @@ def run(command: Sequence[str | pathlib.Path], *, what: str, next_step: str,
       stdin=subprocess.DEVNULL, capture_output=True, check=False, umask=umask)
   report.detail((done.stdout + done.stderr).rstrip())
   if done.returncode:
+    if bootstrap.full(done.stdout + done.stderr):
+      next_step = bootstrap.FULL
     tail = (done.stdout + done.stderr).strip().splitlines()[-_LAST_LINES:]
     raise MendError(f"{what} failed (exit {done.returncode}):\n  "
                     + "\n  ".join(tail), next_step)

@@ -8,6 +8,7 @@ import dataclasses
 import sys
 import threading
 import time
+from typing import Any
 
 _HEARTBEAT = 15  # seconds between lines of a step that goes on
 verbose = False  # whether what else is looked at or printed is shown too
@@ -72,6 +73,56 @@ def step(text: str) -> Iterator[None]:
   took = time.monotonic() - began
   if took > 1:
     print(f"  {text}: {took:.1f} s", file=sys.stderr, flush=True)
+
+
+class Progress:
+  """Many like things: a line for each, or on a terminal a bar.
+
+  The bar shows what is running and how many are left; the lines of what has
+  gone well are not kept there.
+  """
+
+  def __init__(self, total: int):
+    self._total, self._ended = total, 0
+    self._running: dict[str, None] = {}
+    self._lock = threading.Lock()
+    self._bar: Any = None
+
+  def __enter__(self) -> Progress:
+    if sys.stdout.isatty() and not verbose:
+      from rich import progress
+      self._bar = progress.Progress(
+          progress.BarColumn(), progress.MofNCompleteColumn(),
+          progress.TimeElapsedColumn(),
+          progress.TextColumn("{task.description}", markup=False))
+      self._task = self._bar.add_task("", total=self._total)
+      self._bar.start()
+    return self
+
+  def __exit__(self, *_: object) -> None:
+    if self._bar:
+      self._bar.stop()
+
+  def begin(self, name: str) -> None:
+    with self._lock:
+      self._running[name] = None
+      self._show()
+
+  def end(self, name: str, line: str, good: bool = True) -> None:
+    """Counts it, and says the line, where there is no bar or it went wrong."""
+    with self._lock:
+      self._running.pop(name, None)
+      self._ended += 1
+      if self._bar and not good:
+        self._bar.console.print(line, markup=False, highlight=False)
+      elif not self._bar:
+        say(f"[{self._ended}/{self._total}] {line}")
+      self._show(advance=1)
+
+  def _show(self, advance: int = 0) -> None:
+    if self._bar:
+      self._bar.update(self._task, advance=advance,
+                       description=", ".join(self._running))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

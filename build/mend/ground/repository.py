@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import fnmatch
 import pathlib
 import subprocess
 
 
 def files(root: pathlib.Path) -> list[pathlib.Path]:
-  """The files that git tracks, or would; every file outside a checkout."""
-  done = subprocess.run(
-      ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-      cwd=root, capture_output=True, text=True, check=False)
-  if done.returncode == 0 and (root / ".git").exists():
-    paths = [root / name for name in done.stdout.split("\0") if name]
-  else:
-    paths = [p for p in root.rglob("*") if "__pycache__" not in p.parts]
-  return sorted(p for p in paths if p.is_file())
+  """The files that git tracks, or would; without git, what isn't ignored."""
+  listed = _tracked(root) if (root / ".git").exists() else None
+  if listed is None:
+    listed = _walked(root, _ignored(root))
+  return sorted(p for p in listed if p.is_file())
+
+
+def _tracked(root: pathlib.Path) -> list[pathlib.Path] | None:
+  """None where git isn't there, or can't read the checkout."""
+  try:
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard",
+         "-z"], cwd=root, capture_output=True, text=True, check=False)
+  except FileNotFoundError:
+    return None
+  if done.returncode:
+    return None
+  return [root / name for name in done.stdout.split("\0") if name]
+
+
+def _ignored(root: pathlib.Path) -> list[str]:
+  path = root / ".gitignore"
+  text = path.read_text(encoding="utf-8") if path.is_file() else ""
+  return [".git/", *(line for line in text.splitlines()
+                     if line and not line.startswith("#"))]
+
+
+def _walked(root: pathlib.Path, ignored: list[str]) -> list[pathlib.Path]:
+  """All files that the lines of a .gitignore as simple as ours leave."""
+  found = []
+  for path in root.rglob("*"):
+    parts = path.relative_to(root).parts
+    if not any(_matches(parts, line) for line in ignored):
+      found.append(path)
+  return found
+
+
+def _matches(parts: tuple[str, ...], line: str) -> bool:
+  wanted = line.strip("/")
+  if "/" in line.rstrip("/"):  # from the root, and all that lies below
+    return any(fnmatch.fnmatch("/".join(parts[:n]), wanted)
+               for n in range(1, len(parts) + 1))
+  return any(fnmatch.fnmatch(part, wanted) for part in parts)

@@ -97,7 +97,8 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
                           if known.is_file() else ""), encoding="utf-8")
     with report.step(f"installing {what}") if what else (
         contextlib.nullcontext()):
-      process.run([python_of(env), "-m", "pip", "install", "--quiet", *wanted],
+      process.run([python_of(env), "-m", "pip", "install",
+                   *([] if report.verbose else ["--quiet"]), *wanted],
                   what=f"Installing {what or wanted[-1]}",
                   next_step="check the network, then run the same command "
                   "again")

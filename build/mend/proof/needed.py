@@ -154,11 +154,12 @@ def _look_at(base: Base, series: Sequence[patches.Patch],
           if not names or o.patch in names]
   runner = Runner(base, series)
   found = []
-  with cache.scratch() as folder, jobs.pool() as pool:
+  with (cache.scratch() as folder, jobs.pool() as pool,
+        report.Progress(len(todo)) as progress):
     runner.enter(folder)
-    for i, missed in enumerate(pool.map(runner.look, todo), 1):
-      report.say(f"[{i}/{len(todo)}] {base.version} {missed.omission.label}: "
-                 + (missed.test or "MISSED BY NO TEST"))
+    for missed in pool.map(runner.look, todo):
+      progress.end("", f"{base.version} {missed.omission.label}: "
+                   + (missed.test or "MISSED BY NO TEST"), bool(missed.test))
       found.append(missed)
   return found
 

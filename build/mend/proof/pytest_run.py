@@ -15,7 +15,7 @@ import pathlib
 import subprocess
 import time
 
-from mend.ground import cache, process
+from mend.ground import cache, process, report
 from mend.proof import forks
 from mend.releases import bases
 
@@ -129,6 +129,8 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
             start_new_session=True)
     hung = watch(child, events, limit)
   log.read(events)
+  if report.verbose:
+    report.say(output.read_text(encoding="utf-8", errors="replace").rstrip())
   if hung:
     return hung
   if child.returncode in (0, 1, 5) and not log.running:

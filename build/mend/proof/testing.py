@@ -183,11 +183,13 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.all_bases()]
-  with forks.Sharing(_PRELOAD, JOB_ENVIRONMENT) as servers:
-    futures = [pool.submit(_run_job, servers, job) for job in todo]
-    for i, future in enumerate(concurrent.futures.as_completed(futures), 1):
+  with (forks.Sharing(_PRELOAD, JOB_ENVIRONMENT) as servers,
+        report.Progress(len(todo)) as progress):
+    futures = [pool.submit(_run_job, servers, job, progress) for job in todo]
+    for future in concurrent.futures.as_completed(futures):
       job, tally, took = future.result()
-      report.say(f"[{i}/{len(todo)}] {job.label}: {tally} ({took:.0f} s)")
+      progress.end(job.label, f"{job.label}: {tally} ({took:.0f} s)",
+                   not tally.failures)
       total.add(tally)
       key = job.base.version, job.side + (
           f", Python {job.newer}" if job.newer else "")
@@ -199,8 +201,10 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
               order.index(item[0][0]), item[0][1]))]
 
 
-def _run_job(servers: forks.Sharing, job: Job) -> tuple[Job, Tally, float]:
+def _run_job(servers: forks.Sharing, job: Job,
+             progress: report.Progress) -> tuple[Job, Tally, float]:
   began = time.monotonic()
+  progress.begin(job.label)
   # What jax itself reads must be there before it is imported.
   forked = all(name.startswith("MEND_") for name, _ in job.env)
   outcomes = pytest_run.run_file(

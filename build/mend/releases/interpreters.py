@@ -1,7 +1,7 @@
 """Finds the Pythons of this machine; never downloads one.
 
-`python3.N` on PATH may be a pyenv shim that only prints an error, so every
-candidate is run before it is believed.
+What findpython lists (pyenv's, uv's, asdf's, those on PATH) may be a shim that
+only prints an error, so every candidate is run before it is believed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 import functools
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
+import findpython
 from mend.ground.errors import MendError
 from mend.releases.bases import Base
 
-_MINORS = range(10, 20)
 # No jaxlib is made for other implementations or for free-threaded builds.
 _ASK = ("import sys, sysconfig, venv; "
         "sys.exit(sys.implementation.name != 'cpython' "
@@ -28,16 +27,10 @@ _ASK = ("import sys, sysconfig, venv; "
 def _candidates() -> Iterator[str]:
   yield from os.environ.get("MEND_PYTHONS", "").split(os.pathsep)
   yield getattr(sys, "_base_executable", None) or sys.executable
-  home = pathlib.Path.home()
-  pyenv = pathlib.Path(os.environ.get("PYENV_ROOT") or home / ".pyenv")
-  uv = pathlib.Path(os.environ.get("UV_PYTHON_INSTALL_DIR")
-                    or home / ".local/share/uv/python")
-  for folder in (pyenv / "versions", uv):
-    if folder.is_dir():
-      for version in sorted(folder.iterdir(), reverse=True):
-        yield str(version / "bin" / "python3")
-  for minor in _MINORS:
-    yield shutil.which(f"python3.{minor}") or ""
+  for kind in findpython.ALL_PROVIDERS.values():
+    if provider := kind.create():
+      yield from sorted((str(p.executable) for p in provider.find_pythons()),
+                        reverse=True)
 
 
 @functools.cache
@@ -46,9 +39,11 @@ def found() -> tuple[tuple[str, str], ...]:
   seen: dict[str, str] = {}
   tried = set()
   for path in _candidates():
-    if not path or path in tried:
+    real = os.path.realpath(path)
+    # Shims are slow, and the Pythons behind them are listed themselves.
+    if not path or real in tried or pathlib.Path(path).parent.name == "shims":
       continue
-    tried.add(path)
+    tried.add(real)
     version = version_of(path)
     if version:
       seen.setdefault(version, path)
@@ -116,7 +111,7 @@ def missing(lacking: Sequence[Base], wanted: str | None = None) -> MendError:
   also = f", and --python_version={wanted} was given" if wanted else ""
   return MendError(
       f"{needs}{also}. Found: {tried}. Looked at $MEND_PYTHONS, the running "
-      "Python, pyenv's and uv's folders, and python3.N on PATH, for CPython "
-      "with its lock.",
+      "Python, pyenv's, uv's and asdf's folders, and PATH, for CPython with "
+      "its lock.",
       "install such a Python (pyenv install, uv python install), or name one: "
       "MEND_PYTHONS=/path/to/python3")

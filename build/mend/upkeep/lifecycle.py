@@ -107,6 +107,27 @@ def new(name: str, issue: str, spec: str,
   return [*files, "patches/series"]
 
 
+def require_retirable(name: str, landed: str, root: pathlib.Path = bases.ROOT,
+                      ) -> tuple[patches.Patch, Version, list[str]]:
+  """The patch, the release, and the bases that are older and keep it.
+
+  Raises:
+    MendError: there is no such patch or version, or on a base that would lose
+      the patch another one needs it.
+  """
+  try:
+    release = Version(landed)
+  except InvalidVersion as e:
+    raise MendError(f"{landed!r} is no version.", "--landed=0.12.1") from e
+  series = patches.load(root)
+  patches.require_known(series, [name])
+  (patch,) = (p for p in series if p.id == name)
+  older = [b.version for b in bases.all_bases()
+           if b.within(patch.bases) and Version(b.version) < release]
+  _refuse_needed(series, patch, release, bool(older))
+  return patch, release, older
+
+
 def retire(name: str, landed: str,
            root: pathlib.Path = bases.ROOT) -> list[str]:
   """Records that upstream has a patch from release `landed` on.
@@ -118,24 +139,26 @@ def retire(name: str, landed: str,
     What was done, a line for each.
 
   Raises:
-    MendError: there is no such patch or version, or another patch needs it.
+    MendError: it can't be; see `require_retirable`.
   """
-  try:
-    release = Version(landed)
-  except InvalidVersion as e:
-    raise MendError(f"{landed!r} is no version.", "--landed=0.12.1") from e
-  series = patches.load(root)
-  patches.require_known(series, [name])
-  (patch,) = (p for p in series if p.id == name)
-  older = [b.version for b in bases.all_bases()
-           if b.within(patch.bases) and Version(b.version) < release]
+  patch, release, older = require_retirable(name, landed, root)
   if older:
     return _limit(patch, str(release), older, root)
-  users = [p.id for p in series if name in p.depends]
-  if users:
-    raise MendError(f"patch {name} is needed by {', '.join(users)}.",
+  return _move(patch, str(release), patches.load(root), root)
+
+
+def _refuse_needed(series: tuple[patches.Patch, ...], patch: patches.Patch,
+                   release: Version, stays: bool) -> None:
+  """Raises where a base would lose the patch, and one that needs it stays."""
+  losing = [b for b in bases.all_bases()
+            if b.within(patch.bases) and Version(b.version) >= release]
+  users = {p.id: [b.version for b in losing if b.within(p.bases)]
+           for p in series if patch.id in p.depends}
+  needed = [f"{name} (jax {', '.join(on)})" if on else name
+            for name, on in users.items() if on or not stays]
+  if needed:
+    raise MendError(f"patch {patch.id} is needed by {', '.join(needed)}.",
                     "retire them first, or edit their `depends`")
-  return _move(patch, str(release), series, root)
 
 
 def _limit(patch: patches.Patch, landed: str, older: list[str],

@@ -68,6 +68,9 @@ def _new(args: argparse.Namespace) -> Verdict:
 
 
 def _retire(args: argparse.Namespace) -> Verdict:
+  lifecycle.require_retirable(args.name, args.landed)
+  (patch,) = (p for p in patches.load() if p.id == args.name)
+  outlook.require_landed(patch, args.landed)
   for line in lifecycle.retire(args.name, args.landed):
     report.say(line)
   return Verdict(f"retired; then {_COMMAND} docs and {_COMMAND} test")

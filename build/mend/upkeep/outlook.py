@@ -8,9 +8,10 @@ import pathlib
 
 from mend.editing import patches
 from mend.ground import pages, report
+from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import jobs, judging, pytest_run, testing
-from mend.releases import bases
+from mend.proof import jobs, judging, pytest_run, sides, testing
+from mend.releases import bases, interpreters
 from mend.trees import drift
 from mend.upkeep.candidates import Candidate
 from mend.upkeep import candidates
@@ -142,6 +143,24 @@ def _run(python: pathlib.Path, named: Sequence[str]) -> dict[str, Outcomes]:
                         files)
     with report.step(f"running {len(files)} test files"):
       return dict(zip(files, outcomes))
+
+
+def require_landed(patch: patches.Patch, version: str) -> None:
+  """Runs a patch's regression tests on a release as upstream made it.
+
+  Raises:
+    MendError: one fails, or none ran: upstream hasn't got it.
+  """
+  base = candidates.release(version)
+  python = sides.pristine_only(base, interpreters.for_base(base))
+  failing, ran = judge_red(patch, _run(python, patch.tests))
+  if failing or not ran:
+    raise MendError(
+        f"jax {version} hasn't got patch {patch.id}: {failing} of "
+        f"{report.plural(ran, 'regression')} fail there, unpatched.",
+        "name the release that has it: --landed=V")
+  report.say(f"jax {version}, unpatched: {report.plural(ran, 'regression')} "
+             "of the patch pass.")
 
 
 def _is_red(patch: patches.Patch, file: str, test: str) -> bool:
