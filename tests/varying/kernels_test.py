@@ -1,0 +1,341 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What varies about a Pallas kernel's results inside shard_map (issue 15)."""
+import contextlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import core
+from jax._src import test_util as jtu
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import axes_of
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import MESHES
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+F32 = np.float32
+LATER = hasattr(core, 'ManualAxisType')  # not 0.6.0
+X = np.arange(16, dtype=F32).reshape(4, 4)
+W = np.linspace(.5, 1.5, 4, dtype=F32)
+CASES = parameterized.product(jit=[False, True], mesh=list(MESHES))
+
+
+def call(kernel, out=None, interpret=True, **params):
+  """A call whose result is like its last operand, or as declared."""
+  def f(*args):
+    shape = out or jax.ShapeDtypeStruct(args[-1].shape, args[-1].dtype)
+    return pl.pallas_call(kernel, out_shape=shape, interpret=interpret,
+                          **params)(*args)
+  return f
+
+
+def declared(*axes):
+  mat = core.ManualAxisType(varying=frozenset(axes))
+  return jax.ShapeDtypeStruct(X.shape, X.dtype, manual_axis_type=mat)
+
+
+def on_mesh(mesh):
+  if isinstance(mesh, jax.sharding.Mesh):
+    return contextlib.nullcontext()
+  return jax.sharding.use_abstract_mesh(mesh)
+
+
+def times(x_ref, w_ref, o_ref):
+  o_ref[...] = x_ref[...] * w_ref[...]
+
+
+def by_blocks(x_ref, o_ref):
+  """Multiplies the n-th block by a power of two, in a loop."""
+  def body(i, c):
+    return 2. * c
+  o_ref[...] = lax.fori_loop(0, pl.program_id(0), body, x_ref[...])
+
+
+def with_index(x_ref, o_ref):
+  o_ref[...] = x_ref[...] + lax.axis_index('x').astype(F32)
+
+
+def copied(x_ref, o_ref, sem):
+  copy = pltpu.make_async_copy(x_ref, o_ref, sem)
+  copy.start()
+  copy.wait()
+
+
+def sent_to(device):
+  """A kernel that copies its operand to the device of a number."""
+  def kernel(x_ref, o_ref, *sems):
+    copy = pltpu.make_async_remote_copy(x_ref, o_ref, *sems, device_id=device())
+    copy.start()
+    copy.wait()
+  return kernel
+
+
+def signalling(x_ref, o_ref, sem):
+  sems = pl if hasattr(pl, 'semaphore_signal') else pltpu
+  o_ref[...] = x_ref[...]
+  sems.semaphore_signal(sem, 1, device_id=jnp.int32(1))
+  sems.semaphore_wait(sem, 1)
+
+
+def random(x_ref, o_ref):
+  o_ref[...] = x_ref[...] + pltpu.prng_random_bits(x_ref.shape).astype(F32)
+
+
+def seeded(x_ref, o_ref):
+  pltpu.prng_seed(0)
+  random(x_ref, o_ref)
+
+
+DMA = dict(scratch_shapes=[pltpu.SemaphoreType.DMA])
+TO_NEXT = sent_to(lambda: lax.rem(lax.axis_index('x') + 1, 4))
+TO_ONE = sent_to(lambda: np.int32(1))
+
+
+@jax.custom_vjp
+def product(x, w):
+  return call(times)(jnp.broadcast_to(w, x.shape), x)
+
+
+product.defvjp(
+    lambda x, w: (product(x, w), (x, w)),
+    lambda r, g: (product(g, r[1]), jnp.sum(call(times)(r[0], g), 0)))
+
+
+class KernelTypesTest(jtu.JaxTestCase):
+
+  def types(self, f, *args, in_specs, mesh=(2, 2)):
+    """The axes along which each result of ``f`` varies on that mesh."""
+    seen = []
+
+    def body(*args):
+      seen.extend(map(axes_of, jax.tree_util.tree_leaves(f(*args))))
+      return ()
+
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(*mesh), in_specs=in_specs,
+                             out_specs=()))(*args)
+    return seen
+
+  @parameterized.parameters((False, '1d'), (True, '2d'))
+  def test_claim_of_replication_is_refused(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    f = shard_map(lambda x: call(times)(x, x), mesh=mesh, in_specs=P('x'),
+                  out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'require replication'):
+      maybe_jit(jit)(f)(X)
+
+  @CASES
+  def test_values(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    rows = X.shape[0] // mesh.shape['x']
+    grid = dict(grid=(rows,), in_specs=[pl.BlockSpec((1, 4), lambda i: (i, 0))],
+                out_specs=pl.BlockSpec((1, 4), lambda i: (i, 0)))
+    def f(x, w):
+      y = call(times)(jnp.broadcast_to(w, x.shape), x)
+      return y, call(by_blocks, **grid)(y)
+    f = shard_map(f, mesh=mesh, in_specs=(P('x'), P()), out_specs=P('x'))
+    y, z = maybe_jit(jit)(f)(X, W)
+    self.assertAllClose(y, X * W)
+    self.assertAllClose(z, X * W * 2.**(np.arange(4) % rows)[:, None],
+                        check_dtypes=False)
+
+  def test_partly_manual_mesh(self):
+    part = dict(axis_names={'x'}) if LATER else dict(auto=frozenset('y'))
+    f = shard_map(lambda x, w: call(times)(jnp.broadcast_to(w, x.shape), x),
+                  mesh=make_mesh(2, 2), in_specs=(P('x'), P()),
+                  out_specs=P('x'), **part)
+    self.assertAllClose(jax.jit(f)(X, W), X * W)
+
+  def test_union_of_the_operands(self):
+    f = lambda x, y, z: (call(times)(x[0], y[0]), call(times)(z, z),
+                         call(times)(z, x[0]))
+    types = self.types(f, X, X, W, in_specs=(P('x'), P('y'), P()))
+    self.assertEqual(types, [{'x', 'y'}, set(), {'x'}])
+
+  def test_what_chooses_the_blocks(self):
+    spec = pltpu.PrefetchScalarGridSpec(
+        num_scalar_prefetch=1, grid=(2,),
+        in_specs=[pl.BlockSpec((1, 4), lambda i, order: (order[i], 0))],
+        out_specs=pl.BlockSpec((1, 4), lambda i, order: (i, 0)))
+
+    def kernel(order_ref, x_ref, o_ref):
+      o_ref[...] = x_ref[...]
+
+    order = np.array([1, 0, 1, 1], np.int32)
+    f = call(kernel, grid_spec=spec)
+    self.assertEqual(self.types(f, order, X[:2], in_specs=(P('x'), P())),
+                     [{'x'}])
+    f = shard_map(f, mesh=make_mesh(2), in_specs=(P('x'), P()),
+                  out_specs=P('x'))
+    self.assertAllClose(jax.jit(f)(order, X[:2]), X[order])
+
+  @parameterized.named_parameters(
+      ('_index', with_index, {}), ('_remote_copy', TO_NEXT, dict(
+          scratch_shapes=[pltpu.SemaphoreType.DMA] * 2)),
+      ('_device_id', TO_ONE, dict(
+          scratch_shapes=[pltpu.SemaphoreType.DMA] * 2)),
+      ('_signal', signalling, dict(
+          scratch_shapes=[pltpu.SemaphoreType.REGULAR])),
+      ('_random', random, {}))
+  def test_kernel_that_tells_devices_apart(self, kernel, params):
+    f = call(kernel, **params)
+    self.assertEqual(self.types(f, X, in_specs=P()), [{'x', 'y'}])
+
+  def test_kernel_that_only_looks_like_it(self):
+    f = lambda x: (call(copied, **DMA)(x), call(seeded)(x))
+    self.assertEqual(self.types(f, X, in_specs=P()), [set(), set()])
+
+  @parameterized.product(jit=[False, True])
+  def test_index_and_remote_copy(self, jit):
+    def f(x):
+      y = call(with_index)(x)
+      return y, call(TO_NEXT, scratch_shapes=[pltpu.SemaphoreType.DMA] * 2)(y)
+    f = shard_map(f, mesh=make_mesh(4), in_specs=P(), out_specs=P('x'))
+    x = X[:1]
+    y, z = maybe_jit(jit)(f)(x)
+    self.assertAllClose(y, x + np.arange(4, dtype=F32)[:, None])
+    self.assertAllClose(z, np.roll(y, 1, 0))
+
+  def test_declarations(self):
+    if not LATER:
+      self.skipTest('there are none')
+    trace = lambda f: self.types(f, X, in_specs=P('x'), mesh=(1, 4))
+    self.assertEqual(trace(lambda x: call(times, declared('x', 'y'))(x, x)),
+                     [{'x', 'y'}])
+    # Of one that may have gathered what the devices have, it is believed.
+    self.assertEqual(trace(call(with_index, declared())), [set()])
+    with self.assertRaisesRegex(
+        ValueError, 'pallas_call: the operands vary.*result 0 must be'):
+      trace(lambda x: call(times, declared('y'))(x, x))
+
+  def test_declaration_runs(self):
+    if not LATER:
+      self.skipTest('there are none')
+    f = shard_map(
+        lambda x, w: call(times, declared('x'))(jnp.broadcast_to(w, x.shape),
+                                                x),
+        mesh=make_mesh(1), in_specs=(P('x'), P()), out_specs=P('x'))
+    self.assertAllClose(jax.jit(f)(X, W), X * W)
+
+  @parameterized.product(jit=[False, True])
+  def test_loops_and_branches(self, jit):
+    def f(start, x):
+      c = lax.fori_loop(0, 3, lambda i, c: call(times)(x, c), start)
+      d = lax.while_loop(lambda c: c.sum() < x.sum(),
+                         lambda c: call(times)(2. + 0. * c, c), start)
+      e = lax.cond(lax.axis_index('x') == 0,
+                   lambda: call(times)(x, start), lambda: start)
+      return c, d, e
+
+    start = np.ones((1, 4), F32)
+    f = shard_map(f, mesh=make_mesh(4), in_specs=(P(), P('x')),
+                  out_specs=P('x'))
+    c, d, e = maybe_jit(jit)(f)(start, X)
+    self.assertAllClose(c, X**3, rtol=1e-5)
+    self.assertAllClose(d[:, 0], np.array([2, 8, 16, 16], F32))
+    self.assertAllClose(e, np.where(np.arange(4)[:, None] == 0, X, 1.),
+                        check_dtypes=False)
+
+  @parameterized.parameters((False, '1d'), (True, '2d'))
+  def test_gradients(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    loss = lambda f: lambda x, w: jnp.sum(jnp.sin(f(x, w)))
+    want = jax.grad(loss(lambda x, w: x * w[None]), (0, 1))(X, W)
+    sharded = dict(mesh=mesh, in_specs=(P('x'), P()))
+    outside = jax.grad(loss(shard_map(product, out_specs=P('x'), **sharded)),
+                       (0, 1))
+    inside = shard_map(jax.grad(loss(product), (0, 1)),
+                       out_specs=(P('x'), P()), **sharded)
+    for grad in outside, inside:
+      self.assertAllClose(maybe_jit(jit)(grad)(X, W), want, rtol=1e-5)
+
+  def test_forward_derivative_and_vmap(self):
+    f = lambda x, w: call(times)(jnp.broadcast_to(w, x.shape), x)
+    f = shard_map(jax.vmap(f, (0, None)), mesh=make_mesh(2, 2),
+                  in_specs=(P('x'), P()), out_specs=P('x'))
+    y, t = jax.jit(lambda x, w: jax.jvp(f, (x, w), (x, w)))(X, W)
+    self.assertAllClose(y, X * W)
+    self.assertAllClose(t, 2 * X * W)
+
+  def test_interpreted_as_on_tpu(self):
+    if not hasattr(pltpu, 'InterpretParams'):
+      self.skipTest('another interpreter')
+    f = shard_map(
+        lambda x, w: call(times, interpret=pltpu.InterpretParams())(
+            jnp.broadcast_to(w, x.shape), x),
+        mesh=make_mesh(2), in_specs=(P('x'), P()), out_specs=P('x'))
+    self.assertAllClose(jax.jit(f)(X, W), X * W)
+
+  @parameterized.product(platform=['tpu', 'cuda'])
+  def test_lowered_for(self, platform):
+    mesh = make_mesh(2)
+    if platform == 'cuda' and LATER:  # asks what the device is
+      device = jax.sharding.AbstractDevice('NVIDIA H100 80GB HBM3', 132, 'cuda')
+      mesh = jax.sharding.AbstractMesh(
+          (2,), ('x',), (jax.sharding.AxisType.Auto,), abstract_device=device)
+
+    def lower(out_specs):
+      f = shard_map(
+          lambda x, w: call(times, interpret=False)(
+              jnp.broadcast_to(w, x.shape), x),
+          mesh=mesh, in_specs=(P('x'), P()), out_specs=out_specs)
+      with on_mesh(mesh):
+        traced = jax.jit(f).trace(np.ones((16, 128), F32), np.ones(128, F32))
+        return traced.lower(lowering_platforms=(platform,)).as_text()
+
+    self.assertIn('custom_call', lower(P('x')))
+    with self.assertRaisesRegex(ValueError, 'require replication'):
+      lower(P())
+
+
+class SplashAttentionTest(jtu.JaxTestCase):
+
+  def test_keys_that_all_devices_share(self):
+    mask = splash_mask.CausalMask((128, 128))
+    sizes = [f'block_{n}' for n in (
+        'q', 'kv', 'kv_compute', 'q_dkv', 'kv_dkv', 'kv_dkv_compute', 'q_dq',
+        'kv_dq')]
+    kernel = splash.make_splash_mha(
+        splash_mask.MultiHeadMask([mask]), head_shards=1, q_seq_shards=1,
+        block_sizes=splash.BlockSizes(**dict.fromkeys(sizes, 128)),
+        interpret=True)
+    f = shard_map(lambda q, k, v: kernel(q[0], k, v)[None], mesh=make_mesh(2),
+                  in_specs=(P('x'), P(), P()), out_specs=P('x'))
+
+    def plain(q, k, v):
+      s = jnp.einsum('bhqd,hkd->bhqk', q, k, precision='highest')
+      p = jax.nn.softmax(jnp.where(np.tri(128, dtype=bool), s, -jnp.inf))
+      return jnp.einsum('bhqk,hkd->bhqd', p, v, precision='highest')
+
+    rng = np.random.RandomState(0)
+    q = rng.normal(size=(2, 1, 128, 128)).astype(F32) / 16
+    k, v = rng.normal(size=(2, 1, 128, 128)).astype(F32)
+    grads = lambda f: jax.jit(jax.value_and_grad(
+        lambda *args: jnp.sum(f(*args)**2), (0, 1, 2)))
+    self.assertAllClose(grads(f)(q, k, v), grads(plain)(q, k, v), atol=1e-3,
+                        rtol=1e-3)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
