@@ -26,8 +26,8 @@ from jax._src.varying.rules import kernels
 # Those of tensor cores and of other memories of a device are by their prefix.
 COMPUTES = frozenset('''
     _copysign add_dependency all_reduce_ffs all_reduce_population_count
-    assume_for_verification async_load async_prefetch
-    async_store_smem async_store_tmem atomic_cas atomic_rmw barrier barrier_arrive
+    assume_for_verification async_load async_prefetch async_store_smem
+    async_store_tmem atomic_cas atomic_rmw barrier barrier_arrive
     barrier_arrive_and_wait barrier_test barrier_wait bitcast broadcasted_iota
     commit_group commit_smem commit_tmem conv core_map custom_fusion
     debug_barrier debug_print delay einshape einshape_lo

@@ -22,8 +22,7 @@ from jax._src import core
 from jax._src import test_util as jtu
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
-from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as splash_mask
+from jax.experimental.pallas.ops.tpu import splash_attention as splash
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -312,12 +311,12 @@ class KernelTypesTest(jtu.JaxTestCase):
 class SplashAttentionTest(jtu.JaxTestCase):
 
   def test_keys_that_all_devices_share(self):
-    mask = splash_mask.CausalMask((128, 128))
+    mask = splash.CausalMask((128, 128))
     sizes = [f'block_{n}' for n in (
         'q', 'kv', 'kv_compute', 'q_dkv', 'kv_dkv', 'kv_dkv_compute', 'q_dq',
         'kv_dq')]
     kernel = splash.make_splash_mha(
-        splash_mask.MultiHeadMask([mask]), head_shards=1, q_seq_shards=1,
+        splash.MultiHeadMask([mask]), head_shards=1, q_seq_shards=1,
         block_sizes=splash.BlockSizes(**dict.fromkeys(sizes, 128)),
         interpret=True)
     f = shard_map(lambda q, k, v: kernel(q[0], k, v)[None], mesh=make_mesh(2),

@@ -59,8 +59,7 @@ _unchecked = (config._check_vma if hasattr(config, '_check_vma') else
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-  for eqn in jaxpr.eqns:
-    yield eqn
+  yield from jaxpr.eqns
   for inner in core.subjaxprs(jaxpr):
     yield from _equations(inner)
 
