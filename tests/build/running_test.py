@@ -233,6 +233,26 @@ def test_only_some_tests_of_a_file(tmp_path):
   assert outcomes == {"T.test_b": Outcome("passed")}
 
 
+def test_releases_that_are_alike_share_the_tests_out(base):
+  every = bases.all_bases()
+  alike = every[2:-1]
+  assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
+  one = [jobs.Job(b, "mended", pathlib.Path("p"), "f", ()) for b in every]
+  found = [jobs.shared_out([job], every) for job in one]
+  assert [(j.share, dict(j.env)) for (j,) in found] == [
+      (False, {}), (False, {}), (True, {"MEND_SHARE": "0/2"}),
+      (True, {"MEND_SHARE": "1/2"}), (False, {})]
+  for chosen in (alike, alike[:1], every[:3]):
+    assert jobs.shared_out([one[2]], chosen) == [one[2]]
+
+
+def test_of_a_share_all_may_be_skipped():
+  skipped = {"T.a": Outcome(pytest_run.SKIPPED)}
+  assert judging.judge_mended("f", skipped, ()).failures
+  assert not judging.judge_mended("f", skipped, (), True).failures
+  assert judging.judge_mended("f", {}, (), True).failures
+
+
 def test_a_share_of_a_files_tests(tmp_path):
   body = "".join(f"  def test_{c}(self): self.assertNotEqual('{c}', 'c')\n"
                  for c in "dcbae")

@@ -122,6 +122,20 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
   return found
 
 
+def shared_out(found: Sequence[Job], chosen: Sequence[Base]) -> list[Job]:
+  """The jobs of a base of which each test runs on it or on its like.
+
+  The releases between the second and the newest are served by the same edits,
+  for the most part: a run of all bases has each test on one of them.
+  """
+  alike = [b for b in bases.all_bases()[2:-1] if b in chosen]
+  if len(alike) < 2 or len(alike) == len(chosen):
+    return list(found)
+  return [dataclasses.replace(job, share=True, env=(
+      ("MEND_SHARE", f"{alike.index(job.base)}/{len(alike)}"),))
+          if job.base in alike else job for job in found]
+
+
 def live_for_base(series: Sequence[patches.Patch], base: Base,
                   names: Sequence[str], python_version: str | None,
                   share: bool) -> list[Job]:

@@ -89,8 +89,13 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
   """What makes the jobs of each base.
 
   A run of everything has the newest base with jax-mend too, and there a
-  share of the regression tests, and a tenth of all on a newer Python.
+  share of the regression tests, and a tenth of all on a newer Python; and each
+  test on one of the releases that are alike.
   """
+  def made(base: Base) -> list[Job]:
+    found = jobs.for_base(series, base, names, python_version)
+    return jobs.shared_out(found, chosen) if whole else found
+
   def made_live(base: Base, share: bool) -> Callable[[], list[Job]]:
     return lambda: jobs.live_for_base(series, base, names, python_version,
                                       share)
@@ -98,8 +103,7 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
   if live:
     return [made_live(base, share=False) for base in chosen]
   newest = [base for base in chosen if base == bases.all_bases()[-1]]
-  return [*(functools.partial(jobs.for_base, series, base, names,
-                              python_version) for base in chosen),
+  return [*(functools.partial(made, base) for base in chosen),
           *(made_live(base, share=True) for base in newest if whole),
           *(functools.partial(jobs.on_a_newer_python, series, base)
             for base in newest if whole and not python_version)]
@@ -211,9 +215,11 @@ def _run_job(servers: forks.Sharing, job: Job,
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
       env={**JOB_ENVIRONMENT, **dict(job.env)}, options=_OPTIONS,
       server=servers.of(job.python, job.base) if forked else None)
-  judge = judging.judge_pristine if job.side == "pristine" else (
-      judging.judge_mended)
-  tally = judge(job.label, outcomes, _met(job, outcomes))
+  if job.side == "pristine":
+    tally = judging.judge_pristine(job.label, outcomes, _met(job, outcomes))
+  else:
+    tally = judging.judge_mended(job.label, outcomes, _met(job, outcomes),
+                                 job.share)
   return job, tally, time.monotonic() - began
 
 
