@@ -76,6 +76,11 @@ class ArrayApiDeviceArgumentTest(jtu.JaxTestCase):
     x = jnp.asarray(HOST)
     self.check_refused(lambda: x.to_device("cpu"), "jax.Array.to_device")
 
+  def test_no_device_to_import_to(self):
+    for bad in ("cpu", 0):
+      self.check_refused(lambda: jax.dlpack.from_dlpack(HOST, device=bad),
+                         "jax.dlpack.from_dlpack")
+
   @parameterized.parameters(*CALLS)
   def test_devices_stay_valid(self, name):
     mesh = js.Mesh(np.array(jax.devices()[:1]), ("x",))
