@@ -132,7 +132,7 @@ class FuzzTest(jtu.JaxTestCase):
       if 'lax.scan' in source_of(case.program):
         return Fault('refused', 'a scan')
     case = Case(0, True, True)
-    with mock.patch.object(fuzz_shrinking, 'fault_of', fault_if_scanned):
+    with mock.patch.object(fuzz_shrinking, 'refusal', fault_if_scanned):
       small, fault = shrunk(case, fault_if_scanned(case))
     self.assertLess(len(source_of(small.program)),
                     len(source_of(case.program)) // 3)

@@ -252,6 +252,17 @@ def drawn(seed, control_flow, wide=WIDE):
     case = case.again(control_flow, wide)
 
 
+def refusal(case):
+  """The error that tracing the program ends in, if it does."""
+  fun = sharded(case.program, case.sizes, case.want_axes, [], case.layout)
+  loss = lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args))
+  try:
+    jax.eval_shape(case.transform(loss), *case.args)
+  except Exception as e:  # pylint: disable=broad-except
+    return Fault('refused', f'{type(e).__name__}: {e}')
+  return None
+
+
 def compare(case, expected):
   """What is wrong, given what the emulation says."""
   want_axes, args, types = case.want_axes, case.args, []

@@ -16,8 +16,9 @@
 Candidates are smaller programs: with one result less, a statement less (what
 used it reads another name), a statement's body in its place, or an operation
 that is simpler. One that still shows the same kind of fault is gone on with.
-Each step runs the program, so that a limit of time ends it; what is left is
-the smallest that was seen, not the smallest that there is.
+Each step runs the program, or where it is refused while it is traced, traces
+it; a limit of time ends this, and what is left is the smallest that was seen,
+not the smallest that there is.
 """
 import copy
 import re
@@ -29,6 +30,7 @@ from varying.testing.fuzz_program import INPUTS
 from varying.testing.fuzz_program import Op
 from varying.testing.fuzz_program import blocks_of
 from varying.testing.fuzz_running import fault_of
+from varying.testing.fuzz_running import refusal
 from varying.testing.fuzz_running import source_of
 
 SIMPLE = '{0} * .5'
@@ -149,6 +151,9 @@ def shrunk(case, fault, seconds=60.):
   end = time.monotonic() + seconds
   pruned(case.program)
   seen = {source_of(case.program)}
+  look = fault_of
+  if fault.kind == 'refused' and same(refusal(case), fault):
+    look = refusal
   going_on = True
   while going_on:
     going_on = False
@@ -162,10 +167,10 @@ def shrunk(case, fault, seconds=60.):
       candidate.program = program
       try:
         candidate.solve()
-        found = fault_of(candidate)
+        found = look(candidate)
       except Exception:  # pylint: disable=broad-except
         continue  # no program: a name is read that nothing makes
-      if found and same(found, fault):
+      if same(found, fault):
         case, fault, going_on = candidate, found, True
         break
   return case, fault
@@ -174,7 +179,7 @@ def shrunk(case, fault, seconds=60.):
 def same(found, fault):
   """Whether two faults are of one kind; if refusals, of one wording."""
   words = lambda f: re.sub(r'[^A-Za-z ]', '', f.text)[:60]
-  return found.kind == fault.kind and (
+  return found is not None and found.kind == fault.kind and (
       fault.kind != 'refused' or words(found) == words(fault))
 
 

@@ -1,0 +1,257 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Warns of sums over devices of gradients that JAX has summed already.
+
+In ``shard_map`` with the check on, the gradient with respect to what does not
+vary along an axis is complete: the transpose of the cast at its first use is a
+sum over devices. Code from the days of ``pmap`` sums or averages it again. The
+``psum`` multiplies it by the number of devices, and the ``pmean`` leaves it the
+sum, where a mean was meant (netket#2228). Neither is an error: what does not
+vary may be summed, as a constant is.
+
+What tells them apart is where the operand comes from. The trace is walked back
+from it, through operations that scale, shape or add, and into calls, to a sum
+that differentiation has put there: a ``psum_invariant`` over the axis whose
+name stack has a ``transpose``. For ``pmean`` the walk goes on from that sum: if
+the loss itself was reduced over the axis, the backward pass begins with a cast
+along it, the gradient is the mean already, and another mean does no harm.
+
+Limits: a gradient that comes out of a loop or a branch is not recognised, nor
+one that met a nonlinear operation, nor any outside of ``jit``, where there is
+no trace; of several losses in one trace, one that was reduced excuses means of
+the others' gradients. Cost: a look at the type of
+each operand of ``psum``; the walk is for those that are traced and don't vary.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+import threading
+from typing import Any
+import warnings
+import weakref
+
+from jax._src import config
+from jax._src import core
+from jax._src import source_info_util
+from jax._src import tree_util
+from jax._src.interpreters import partial_eval as pe
+from jax._src.varying import types as vt
+
+option = config.enum_state(
+    name='jax_shard_map_summed_gradients',
+    enum_values=['warn', 'error', 'off'], default='warn',
+    help='What to do about a jax.lax.psum or jax.lax.pmean, inside shard_map, '
+    'of a gradient that JAX has already summed over the same mesh axis.')
+
+# What is linear in each operand by itself: scaled, shaped, or added.
+_LINEAR = frozenset([
+    'add', 'add_any', 'broadcast_in_dim', 'concatenate', 'convert_element_type',
+    'copy', 'copy_p', 'mul', 'neg', 'reshape', 'slice', 'squeeze', 'transpose'])
+_FIRST = frozenset(['div', 'reduce_precision'])  # in the first only
+_CALLED = frozenset(['jaxpr', 'call_jaxpr', 'fun_jaxpr'])
+_LOOPS = frozenset(['scan', 'while', 'cond'])
+_NEAR, _MOST = 64, 10_000  # equations to look at for a sum, for a cast
+
+Node = tuple[Any, Callable]  # a value, and what gives the equation behind it
+Made = tuple[Any, Sequence[Node], int]  # the equation, operands, which result
+
+
+class _Mean(threading.local):
+  running = False
+
+
+_mean = _Mean()
+_said: set[tuple[str, str]] = set()  # the function and the line
+# By trace, the axes over which a loss is known to be reduced: one walk will do.
+_averaged: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def look(x: Any, axis_name: Any) -> None:
+  """Warns if ``x``, about to be summed, has a gradient that is a sum already.
+
+  Args:
+    x: the operand of ``psum``, a tree.
+    axis_name: what it is summed over.
+  """
+  if option.value == 'off' or not vt.checking():
+    return
+  axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+  for leaf in tree_util.tree_leaves(x):
+    if isinstance(leaf, core.Tracer):
+      twice = frozenset(a for a in axes if isinstance(a, str)) - vt.varying(
+          leaf.aval)
+      if twice:
+        _look_at(leaf, twice)
+
+
+def of_mean(psum: Callable) -> Callable:
+  """``psum``, as ``pmean`` calls it."""
+  return functools.partial(_for_mean, psum)
+
+
+def _for_mean(psum: Callable, *args, **kwargs) -> Any:
+  before, _mean.running = _mean.running, True
+  try:
+    return psum(*args, **kwargs)
+  finally:
+    _mean.running = before
+
+
+def _look_at(x: core.Tracer, axes: vt.Axes) -> None:
+  node = _staged(x)
+  found = None if node is None else _sum_behind(node, axes)
+  if found is None:
+    return
+  eqn, (operand, *_), _ = found
+  over = axes & frozenset(eqn.params['axes'])
+  where = source_info_util.summarize(source_info_util.current())
+  name = 'jax.lax.pmean' if _mean.running else 'jax.lax.psum'
+  if option.value == 'warn' and (name, where) in _said:
+    return
+  if _mean.running:
+    averaged = _averaged.setdefault(x._trace, set())
+    if over <= averaged:
+      return
+    if _cast_behind(operand, over):
+      averaged |= over
+      return
+  _say(over, name, where, eqn.source_info)
+
+
+def _staged(x: Any) -> Node | None:
+  """The value in the innermost trace that records equations."""
+  while isinstance(x, core.Tracer):
+    if isinstance(x, pe.DynamicJaxprTracer):
+      if hasattr(x, 'parent'):
+        return x, _by_tracer
+      frame = x._trace.frame  # 0.6.0
+      return frame.tracer_to_var.get(id(x)), _by_variable(frame.eqns)
+    x = x.primal if hasattr(x, 'primal') else getattr(x, 'val', None)
+  return None
+
+
+def _by_tracer(x: Any) -> Made | None:
+  eqn = getattr(x, 'parent', None)
+  if eqn is None:
+    return None
+  n = eqn.outvars.index(x.val) if len(eqn.outvars) > 1 else 0
+  return eqn, [(y, _by_tracer) for y in eqn.in_tracers], n
+
+
+def _by_variable(eqns: Sequence[Any], inputs: Sequence[Any] = (),
+                 operands: Sequence[Node] = ()) -> Callable:
+  """What gives the equation behind a variable, in a jaxpr or beyond it."""
+  made_by = {v: eqn for eqn in eqns for v in eqn.outvars}
+  beyond = dict(zip(inputs, operands))
+
+  def made(v: Any) -> Made | None:
+    if type(v) is core.Literal or v is None:
+      return None
+    if v in beyond:
+      outer, made_outside = beyond[v]
+      return made_outside(outer)
+    eqn = made_by.get(v)
+    if eqn is None:
+      return None
+    return eqn, [(u, made) for u in eqn.invars], eqn.outvars.index(v)
+  return made
+
+
+def _inside(found: Made) -> Node | None:
+  """The result in the jaxpr of a call that the equation is, if it is one."""
+  eqn, operands, n = found
+  if eqn.primitive.name in _LOOPS:
+    return None
+  for sub in core.jaxprs_in_params(eqn.params):
+    inner = vt.open_jaxpr(sub)
+    if (len(inner.invars), len(inner.outvars)) == (
+        len(operands), len(eqn.outvars)):
+      return inner.outvars[n], _by_variable(inner.eqns, inner.invars, operands)
+  return None
+
+
+def _backward(eqn: Any) -> bool:
+  return any(type(part) is source_info_util.Transform
+             and part.name == 'transpose'
+             for part in eqn.source_info.name_stack.stack)
+
+
+def _over(eqn: Any, axes: vt.Axes) -> bool:
+  return bool(axes.intersection(eqn.params.get('axes', ())))
+
+
+def _sum_behind(node: Node, axes: vt.Axes) -> Made | None:
+  """The sum in a backward pass that a value is, but for its scale and shape."""
+  todo, seen = [node], set()
+  while todo and len(seen) < _NEAR:
+    value, made = todo.pop()
+    found = made(value)
+    if found is None or (id(found[0]), found[2]) in seen:
+      continue
+    eqn, operands, n = found
+    seen.add((id(eqn), n))
+    name = eqn.primitive.name
+    if name == 'psum_invariant' and _over(eqn, axes) and _backward(eqn):
+      return found
+    if name in _LINEAR:
+      todo += operands
+    elif name in _FIRST:
+      todo += operands[:1]
+    elif _CALLED.intersection(eqn.params) and (
+        inner := _inside(found)) is not None:
+      todo.append(inner)
+  return None
+
+
+def _cast_behind(node: Node, axes: vt.Axes) -> bool:
+  """Whether a backward pass casts along the axes on its way to a value."""
+  todo, seen = [node], set()
+  while todo and len(seen) < _MOST:
+    value, made = todo.pop()
+    found = made(value)
+    if found is None or (id(found[0]), found[2]) in seen:
+      continue
+    eqn, operands, n = found
+    seen.add((id(eqn), n))
+    if eqn.primitive is core.pvary_p and _over(eqn, axes) and _backward(eqn):
+      return True
+    inner = _inside(found) if _CALLED.intersection(eqn.params) else None
+    todo += operands if inner is None else [inner]
+  return False
+
+
+def _say(axes: vt.Axes, name: str, where: str, source: Any) -> None:
+  """Warns, once a source line, or refuses."""
+  over = ', '.join(map(repr, vt.ordered(axes)))
+  fix = ('To get the mean, divide by `jax.lax.psum(1, axis)`, or take the mean '
+         'of the loss over the devices before it is differentiated.'
+         if _mean.running else f'Leave {name} out.')
+  does = ('leaves it the sum' if _mean.running
+          else 'multiplies it by the number of devices')
+  cast = ("jax.lax.pcast(w, ..., to='varying')" if vt.LATER
+          else 'jax.lax.pvary(w, ...)')
+  text = (
+      f'{name} over {over} at {where} is of a gradient that JAX has already '
+      f'summed over {over}, in the backward pass of '
+      f'{source_info_util.summarize(source)}. Inside shard_map the gradient '
+      'with respect to a value that does not vary over an axis is complete on '
+      f'every device, and {name} {does}. {fix} For the gradient of each '
+      f"device's own part, differentiate with respect to {cast}. The option "
+      "jax_shard_map_summed_gradients ('warn', 'error', 'off') decides what "
+      'becomes of this.')
+  if option.value == 'error':
+    raise ValueError(text)
+  _said.add((name, where))
+  warnings.warn(text, stacklevel=2)
