@@ -3,15 +3,16 @@
 What a program is and what it is compared with, tests/varying/fuzz_test.py says.
 Here they are run by the hundred, in forked processes of a few dozen each, and
 what became of each is kept: a run that is stopped goes on where it was, as long
-as neither the wheel nor the programs change. A program that kills its process
-is run once more with the check of shard_map off: if it dies so too, it is a
-crash of jaxlib's alone.
+as neither the wheel nor the programs change. A program that kills its process,
+or doesn't end, is run once more by itself: eight devices on few cores that
+others use too can starve. If it dies again, it is run with the check of
+shard_map off: if it dies so too, it is a crash of jaxlib's alone.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 import concurrent.futures
 import dataclasses
 import json
@@ -161,10 +162,13 @@ def _chunk(run: Run, server: forks.Server, seeds: Sequence[int]) -> None:
 
 def _crash(run: Run, server: forks.Server, seed: int,
            why: str) -> dict[str, Any]:
-  """Whether the program dies with the check off, too."""
-  _, again = _attempt(run, server, [seed], MEND_FUZZ_UNCHECKED="1")
-  return {"seed": seed, "kind": JAXLIB if again else "crash", "text": why,
-          "features": [], "took": 0.}
+  """What becomes of the program by itself, and with the check off."""
+  events, again = _attempt(run, server, [seed])
+  if not again:
+    return {**next(e for e in events if "kind" in e), "died": why}
+  _, unchecked = _attempt(run, server, [seed], MEND_FUZZ_UNCHECKED="1")
+  return {"seed": seed, "kind": JAXLIB if unchecked else "crash",
+          "text": again, "features": [], "took": 0.}
 
 
 def fuzz(request: Request, chosen: Sequence[Base]) -> Verdict:
@@ -244,7 +248,7 @@ def _show_features(run: Run) -> None:
               [(f, str(n)) for f, n in sorted(drawn.items())])
 
 
-def _verdict(request: Request, runs: Iterable[Run]) -> Verdict:
+def _verdict(request: Request, runs: Sequence[Run]) -> Verdict:
   programs = faults = 0
   silent = []
   for run in runs:
@@ -259,6 +263,8 @@ def _verdict(request: Request, runs: Iterable[Run]) -> Verdict:
     if mute > _SILENT * len(mine) + 1:
       silent.append(f"{mute} of {len(mine)} on {run.base.version}")
   words = f"{programs} programs, {report.plural(faults, 'fault')}."
+  if twice := sum("died" in r for run in runs for r in run.mine()):
+    words += f" {twice} died among others, and not by themselves."
   if faults:
     return Verdict(words, f"run {request.folder}/BASE-SEED.py, then "
                    "make each a regression test")
