@@ -1,0 +1,429 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Reshards operands over Explicit axes where only one placement is possible.
+
+From release to release, programs over Explicit mesh axes are refused that ran
+before. With the option ``jax_explicit_reshard`` at 'warn' or 'allow', what an
+operation refuses is resharded if its other operands, or its parameters, leave
+one placement only; 'warn' says where, and the line to write.
+
+An operation that raises has its rule looked up here, by the primitive's name. A
+rule says which specs the operands must have; ``None`` if that is open. Then the
+operation is bound again. Where the refusal stands in a function and not in a
+primitive, the function asks first.
+
+Cost: a comparison for functions that ask, nothing for operations. What is
+resharded moves data between devices, as the line would that 'warn' names.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+import math
+import operator
+import sys
+from typing import Any
+import warnings
+
+from jax._src import config
+
+explicit_reshard = config.enum_state(
+    name='jax_explicit_reshard',
+    enum_values=['refuse', 'warn', 'allow'],
+    default='refuse',
+    help=('What to do with an operation on arrays over Explicit mesh axes that '
+          'refuses their shardings, if only one placement is possible: '
+          "'refuse' it, reshard them and 'warn', or 'allow' it."),
+    include_in_jit_key=True,
+    include_in_trace_context=True)
+
+Spec = tuple[Any, ...]
+
+
+def asked_for() -> bool:
+  return explicit_reshard.value != 'refuse'
+
+
+def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
+  """Binds a primitive that refused the shardings of its operands.
+
+  Args:
+    error: why it was refused.
+    prim: the primitive.
+    trace: the trace that it was bound in.
+    args: its operands.
+    params: its parameters.
+
+  Returns:
+    What the primitive returns of resharded operands.
+
+  Raises:
+    Exception: ``error``, if the option doesn't ask for it or more than one
+      placement is possible.
+  """
+  from jax._src import core
+  from jax._src.interpreters import partial_eval as pe
+  rule = RULES.get(prim.name)
+  if (rule is None or not asked_for()
+      or not isinstance(trace, pe.DynamicJaxprTrace)):
+    raise error
+  avals = [core.typeof(x) for x in args]
+  if any(_summed(a) for a in avals):
+    raise error
+  specs = rule(avals, params)
+  if specs is None:
+    raise error
+  try:
+    with core.set_current_trace(trace):
+      new = [_reshard(x, a, s, f'operand {n} of {prim.name}')
+             for n, (x, a, s) in enumerate(zip(args, avals, specs))]
+      if all(map(operator.is_, new, args)):
+        raise error
+      return prim.bind(*new, **params)
+  except (core.ShardingTypeError, ValueError):
+    raise error from None
+
+
+def _reshard(x, aval, spec: Spec | None, what: str):
+  """``x`` with this spec, and a warning if it hasn't had it."""
+  if spec is None or spec == spec_of(aval):
+    return x
+  from jax._src import pjit
+  mesh = aval.sharding.mesh
+  if len(set(_names(spec))) < len(_names(spec)) or any(
+      n % _size(mesh, s) for n, s in zip(aval.shape, spec)):
+    raise ValueError(f'{what} of shape {aval.shape} has no spec {spec}')
+  new = pjit.reshard(x, aval.sharding.update(spec=_pspec(spec)))
+  if explicit_reshard.value == 'warn':
+    warnings.warn(
+        f'jax_explicit_reshard: {_users_line()}: {what}, '
+        f'{aval.str_short(True)}, is resharded. To do so yourself, write '
+        f'jax.sharding.reshard(x, {_text(spec)}) for it there.', stacklevel=2)
+  return new
+
+
+def _users_line() -> str:
+  """Where the program is, also within functions of JAX that are jitted."""
+  from jax._src import source_info_util
+  frame = sys._getframe()
+  while frame and not source_info_util.is_user_filename(
+      frame.f_code.co_filename):
+    frame = frame.f_back
+  return f'{frame.f_code.co_filename}:{frame.f_lineno}' if frame else 'unknown'
+
+
+def _text(spec: Spec) -> str:
+  return f'jax.P({", ".join(map(repr, spec))})'
+
+
+def _pspec(spec: Spec):
+  from jax._src.partition_spec import PartitionSpec
+  return PartitionSpec(*spec)
+
+
+def _summed(aval) -> bool:
+  spec = getattr(getattr(aval, 'sharding', None), 'spec', None)
+  return bool(getattr(spec, 'unreduced', None) or
+              getattr(spec, 'reduced', None))
+
+
+def spec_of(aval) -> Spec:
+  """The spec of an array's type, with an entry for each dimension."""
+  spec = tuple(aval.sharding.spec)
+  return spec + (None,) * (len(aval.shape) - len(spec))
+
+
+def _placed(aval) -> bool:
+  """Whether the type says where the array is."""
+  return (hasattr(aval, 'sharding') and bool(aval.shape)
+          and not aval.sharding.mesh.empty)
+
+
+def _names(spec: Spec) -> list:
+  return [n for s in spec if s is not None
+          for n in (s if isinstance(s, tuple) else (s,))]
+
+
+def _size(mesh, entry) -> int:
+  return math.prod(mesh.shape[n] for n in _names((entry,)))
+
+
+def _without(spec: Spec, dims) -> Spec:
+  """The spec of an array that is whole along ``dims``."""
+  dims = {d % len(spec) for d in dims}
+  return tuple(None if n in dims else s for n, s in enumerate(spec))
+
+
+def _join(a: Spec, b: Spec) -> Spec | None:
+  """What both leave possible: one entry of each two is None, or both agree."""
+  if len(a) != len(b) or any(
+      None not in (x, y) and x != y for x, y in zip(a, b)):
+    return None
+  return tuple(y if x is None else x for x, y in zip(a, b))
+
+
+def _joined(avals) -> Spec | None:
+  specs = [spec_of(a) for a in avals if _placed(a)]
+  spec: Spec | None = specs[0] if specs else None
+  for s in specs[1:]:
+    spec = None if spec is None else _join(spec, s)
+  return spec
+
+
+def _alike(avals, params=None) -> list | None:
+  """All operands that have a place get the one that leaves none of them out."""
+  spec = _joined(avals)
+  return None if spec is None else [spec if _placed(a) else None for a in avals]
+
+
+def _dot_general(avals, params):
+  """Batch dimensions that one side is spread along, and the other isn't."""
+  lhs, rhs = (list(spec_of(a)) for a in avals)
+  _, batch = params['dimension_numbers']
+  for l, r in zip(*batch):
+    both = _join((lhs[l],), (rhs[r],))
+    if both is None:
+      return None
+    lhs[l], = rhs[r], = both
+  return [tuple(lhs), tuple(rhs)]
+
+
+def _update(avals, params):
+  operand, update, *indices = avals
+  return [None, spec_of(operand), *(None for _ in indices)]
+
+
+def _sort(avals, params):
+  specs = _alike(avals)
+  return specs and [s and _without(s, [params['dimension']]) for s in specs]
+
+
+def _whole_along(*names: str) -> Callable:
+  """The rule of an operation along dimensions that must be whole."""
+  def rule(avals, params):
+    dims = next(params[n] for n in names if n in params)
+    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
+    return [_without(spec_of(a), dims) if _placed(a) else None for a in avals]
+  return rule
+
+
+def _tile(avals, params):
+  x, = avals
+  return [_without(spec_of(x), [n for n, r in enumerate(params['reps'])
+                                if r != 1])]
+
+
+def _divisible(out_shape: Callable[[Any, dict], Sequence[Sequence[int]]]):
+  """The rule of an operation whose results must be divisible as well."""
+  def rule(avals, params):
+    x, *others = avals
+    spec, mesh = spec_of(x), x.sharding.mesh
+    dims = [n for shape in out_shape(x, params) for n, size in enumerate(shape)
+            if size % _size(mesh, spec[n])]
+    return [_without(spec, dims), *(None for _ in others)]
+  return rule
+
+
+def _sliced(x, params):
+  strides = params['strides'] or (1,) * len(x.shape)
+  return [[-(-(b - a) // s) for a, b, s in zip(
+      params['start_indices'], params['limit_indices'], strides)]]
+
+
+def _padded(x, params):
+  return [[lo + hi + n + max(n - 1, 0) * mid for n, (lo, hi, mid) in zip(
+      x.shape, params['padding_config'])]]
+
+
+def _split(x, params):
+  return [[size if n == params['axis'] else whole
+           for n, whole in enumerate(x.shape)] for size in params['sizes']]
+
+
+def _matrices(*ranks: int) -> Callable:
+  """The rule of an operation on batches of whole matrices or vectors."""
+  def rule(avals, params):
+    batches = [spec_of(a)[:len(a.shape) - r] for a, r in zip(avals, ranks)]
+    batch: Spec | None = batches[0]
+    for b in batches[1:]:
+      batch = None if batch is None else _join(batch, b)
+    return None if batch is None else [batch + (None,) * r for r in ranks]
+  return rule
+
+
+def _triangular_solve(avals, params):
+  a, b = map(spec_of, avals)
+  batch = _join(a[:-2], b[:-2])
+  if batch is None:
+    return None
+  left = params['left_side']
+  a = _without(a, [-2 + (left ^ params['transpose_a'])])
+  b = _without(b, [-2 + (not left)])
+  return [batch + a[-2:], batch + b[-2:]]
+
+
+RULES: dict[str, Callable[[Sequence[Any], dict[str, Any]], list | None]] = {
+    'dot_general': _dot_general,
+    'concatenate': _alike, 'stack': _alike, 'select_n': _alike, 'clamp': _alike,
+    'dynamic_update_slice': _update,
+    'sort': _sort,
+    **{f'cum{n}': _whole_along('axis')
+       for n in ('sum', 'prod', 'max', 'min', 'logsumexp')},
+    'top_k': _whole_along('axis'),
+    'approx_top_k': _whole_along('reduction_dimension'),
+    'unstack': _whole_along('axis'),
+    'tile': _tile,
+    'slice': _divisible(_sliced),
+    'dynamic_slice': _divisible(lambda x, p: [p['slice_sizes']]),
+    'pad': _divisible(_padded),
+    'split': _divisible(_split),
+    'cholesky': _matrices(2), 'eig': _matrices(2), 'eigh': _matrices(2),
+    'lu': _matrices(2), 'qr': _matrices(2), 'geqrf': _matrices(2),
+    'svd': _matrices(2), 'schur': _matrices(2), 'hessenberg': _matrices(2),
+    'householder_product': _matrices(2, 1),
+    'triangular_solve': _triangular_solve,
+}
+
+
+def _explicit(mesh, names) -> bool:
+  return all('Explicit' in str(mesh._name_to_type[n]) for n in names)
+
+
+def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
+  """The arguments of a shard_map over Explicit axes, at its in_specs.
+
+  Args:
+    args: the arguments.
+    specs: their in_specs.
+    mesh: the mesh, or what of it is known while tracing.
+    manual_axes: the axes that the ``shard_map`` is over.
+
+  Returns:
+    The arguments, each resharded along ``manual_axes`` to what its in_spec
+    says. Along others it stays as it is.
+  """
+  from jax._src import core
+  from jax._src.partition_spec import PartitionSpec
+  if not asked_for() or not _explicit(mesh, manual_axes):
+    return args
+  new = []
+  for n, (x, spec) in enumerate(zip(args, specs)):
+    aval = core.typeof(x)
+    if isinstance(spec, PartitionSpec) and _placed(aval) and not _summed(aval):
+      wanted = _along(manual_axes, spec_of(aval), tuple(spec))
+      x = _reshard(x, aval, wanted, f'argument {n} of shard_map')
+    new.append(x)
+  return new
+
+
+def _along(manual_axes, now: Spec, spec: Spec) -> Spec | None:
+  """``now``, with what ``spec`` says of ``manual_axes``; None if it's open."""
+  spec = spec + (None,) * (len(now) - len(spec))
+  new = []
+  for s, want in zip(now, spec):
+    rest = [n for n in _names((s,)) if n not in manual_axes]
+    if rest and len(rest) < len(_names((s,))) and _names((want,)):
+      new.append(s)  # of both kinds already: as it is, or refused
+    elif rest and want is not None:
+      return None  # which of the two comes first?
+    else:
+      new.append(want if not rest else rest[0] if len(rest) == 1
+                 else tuple(rest))
+  return tuple(new)
+
+
+def constrained(x, aval, sharding):
+  """What with_sharding_constraint asserts of a value over Explicit axes.
+
+  Returns:
+    The value at that sharding, and its type.
+  """
+  from jax._src import core
+  from jax._src.partition_spec import PartitionSpec
+  if not asked_for() or not _placed(aval) or _summed(aval):
+    return x, aval
+  spec = tuple(sharding.spec) + (None,) * (len(aval.shape) - len(sharding.spec))
+  spec = tuple(now if s is PartitionSpec.UNCONSTRAINED else s
+               for now, s in zip(spec_of(aval), spec))
+  x = _reshard(x, aval, spec, 'the operand of with_sharding_constraint')
+  return x, core.typeof(x)
+
+
+def whole(x, axis, what: str):
+  """``x``, whole along an axis, several, or all of them (None)."""
+  from jax._src import core
+  if not asked_for():
+    return x
+  aval = core.typeof(x)
+  if not _placed(aval) or _summed(aval):
+    return x
+  if axis is None:
+    axis = range(len(aval.shape))
+  dims = axis if isinstance(axis, (tuple, list, range)) else (axis,)
+  return _reshard(x, aval, _without(spec_of(aval), dims), what)
+
+
+def of_whole_matrix(f: Callable[..., Any]) -> Callable[..., Any]:
+  """A function of a matrix, or of a batch of them, given each as a whole."""
+  @functools.wraps(f)
+  def call(x, /, *args, **kwargs):
+    return f(whole(x, (-2, -1), 'the matrix'), *args, **kwargs)
+  return call
+
+
+def matmul(a, b) -> tuple[Any, Any] | None:
+  """Operands of jnp.matmul whose batch one is spread along, and one isn't.
+
+  Returns:
+    The operands, resharded; None if that is of no use.
+  """
+  from jax._src import core
+  avals = [core.typeof(a), core.typeof(b)]
+  if not asked_for() or not all(_placed(x) and not _summed(x) for x in avals):
+    return None
+  specs = [list(spec_of(x)) for x in avals]
+  for n in range(3, min(len(a.shape), len(b.shape)) + 1):
+    both = _join((specs[0][-n],), (specs[1][-n],))
+    if both is None or a.shape[-n] != b.shape[-n]:
+      return None
+    specs[0][-n], = specs[1][-n], = both
+  if all(tuple(s) == spec_of(t) for s, t in zip(specs, avals)):
+    return None
+  a, b = (_reshard(x, t, tuple(s), f'operand {n} of matmul')
+          for n, (x, t, s) in enumerate(zip((a, b), avals, specs)))
+  return a, b
+
+
+def mapped_alike(args: list, dims: Sequence[int | None]) -> list:
+  """Arguments that vmap maps over dimensions one of which is spread."""
+  from jax._src import core
+  if not asked_for():
+    return args
+  try:
+    avals = [core.typeof(x) for x in args]
+  except TypeError:  # such as sparse arrays
+    return args
+  held = {spec_of(a)[d] for a, d in zip(avals, dims)
+          if d is not None and _placed(a)} - {None}
+  if len(held) != 1:
+    return args
+  entry, = held
+  new = []
+  for n, (x, a, d) in enumerate(zip(args, avals, dims)):
+    if d is not None and _placed(a) and not _summed(a):
+      spec = list(spec_of(a))
+      spec[d] = entry
+      x = _reshard(x, a, tuple(spec), f'argument {n} of vmap')
+    new.append(x)
+  return new

@@ -1,0 +1,214 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""vmap(..., spmd_axis_name=) of a shard_map that closes over the batch.
+
+The oracle emulates the axis of the shard_map by a vmap on one device.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+CHECK = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
+RNG = np.random.RandomState(0)
+A = RNG.uniform(.5, 2., (8, 3)).astype(np.float32)
+B = RNG.uniform(.5, 2., (8, 4, 3)).astype(np.float32)
+
+
+def repeat(f, n, x):
+  return lax.scan(lambda c, t: (f(c) + t, None), x, jnp.arange(float(n)))[0]
+
+
+# Of one example: a vector that is captured, and a device's rows.
+FUNCTIONS = {
+    'product': lambda a, b: b * a,
+    'jit': lambda a, b: jax.jit(lambda b: b * a)(b),
+    'scan': lambda a, b: repeat(lambda c: c * a, 3, b),
+    'while': lambda a, b: lax.while_loop(
+        lambda c: lax.pmax(c.sum(), 'y') < 50., lambda c: c + a, b),
+    'cond': lambda a, b: lax.cond(a[0] > 1., lambda: b * a, lambda: b),
+    'vmap': lambda a, b: jax.vmap(
+        lambda row, one: row * a + one)(b, jnp.ones_like(b)),
+    'vmap_scan': lambda a, b: jax.vmap(
+        lambda row: repeat(lambda c: c * a, 2, row))(b),
+    'psum': lambda a, b: b - lax.psum(a * b.sum(), 'y'),
+    'ppermute': lambda a, b: b + lax.ppermute(a * b, 'y', [(0, 1), (1, 0)]),
+    'scatter': lambda a, b: jnp.zeros_like(b).at[0].set(a) + b,
+    'clamp': lambda a, b: lax.clamp(.6, b, 1.5) * a,
+    'grad': lambda a, b: jax.grad(lambda b: jnp.sum(jnp.sin(b) * a))(b),
+    'remat': lambda a, b: jax.grad(jax.checkpoint(
+        lambda b: jnp.sum(jnp.sin(b) * a)))(b),
+}
+
+
+def make_mesh(*sizes):
+  return Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes),
+              ('x', 'y', 'z')[:len(sizes)])
+
+
+def expected(f, a, b):
+  rows = jax.vmap(f, (None, 0), axis_name='y')
+  return jax.vmap(lambda a, b: rows(a, b.reshape(2, 2, 3)).reshape(4, 3))(a, b)
+
+
+def closure(f, mesh, **options):
+  def example(a, b):
+    return shard_map(lambda b: f(a, b), mesh=mesh, in_specs=P('y'),
+                     out_specs=P('y'), **options)(b)
+  return example
+
+
+@jtu.with_config(jax_numpy_rank_promotion='allow')
+class SpmdAxisTest(jtu.JaxTestCase):
+
+  @parameterized.product(name=[n for n in FUNCTIONS if n != 'clamp'])
+  def test_value(self, name):
+    g = jax.vmap(closure(FUNCTIONS[name], make_mesh(2, 2)), spmd_axis_name='x')
+    self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS[name], A, B),
+                        check_dtypes=False, rtol=1e-5)
+
+  def test_value_clamp(self):  # where nothing is captured, too
+    for f in (lambda a, b: lax.clamp(.6, b, 1.5), FUNCTIONS['clamp']):
+      g = jax.vmap(closure(f, make_mesh(2, 2)), spmd_axis_name='x')
+      self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
+
+  @parameterized.product(name=['product', 'scan'], check=[True, False])
+  def test_eager(self, name, check):
+    g = jax.vmap(closure(FUNCTIONS[name], make_mesh(2, 2), **{CHECK: check}),
+                 spmd_axis_name='x')
+    self.assertAllClose(g(A, B), expected(FUNCTIONS[name], A, B), rtol=1e-5)
+
+  @parameterized.product(jit=[True, False])
+  def test_without_arguments(self, jit):  # jax#17874
+    mesh = make_mesh(4)
+    def f(x):
+      return shard_map(lambda: 2 * x, mesh=mesh, in_specs=(), out_specs=P())()
+    g = maybe_jit(jit)(jax.vmap(f, spmd_axis_name='x'))
+    self.assertAllClose(g(np.arange(8.)), 2 * np.arange(8.),
+                        check_dtypes=False)
+
+  @parameterized.product(jit=[True, False])
+  def test_vmap_captures(self, jit):  # jax#23476
+    def f(offset, state):
+      inner = shard_map(jax.vmap(lambda part: offset + part),
+                        mesh=make_mesh(2, 4), in_specs=P('y'),
+                        out_specs=P('y'))
+      return inner(state)
+    offset, state = np.float32([0., 1.]), np.ones((2, 4), np.float32)
+    g = maybe_jit(jit)(jax.vmap(f, spmd_axis_name='x'))
+    self.assertAllClose(g(offset, state), offset[:, None] + state)
+
+  @parameterized.product(name=['product', 'scan', 'psum'])
+  def test_unchecked(self, name):
+    g = jax.vmap(closure(FUNCTIONS[name], make_mesh(2, 2), **{CHECK: False}),
+                 spmd_axis_name='x')
+    self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS[name], A, B),
+                        rtol=1e-5)
+
+  def test_partly_manual(self):
+    options = (dict(axis_names={'x', 'y'}) if CHECK == 'check_vma' else
+               dict(auto=frozenset('z')))
+    f = FUNCTIONS['scan']
+    g = jax.vmap(closure(f, make_mesh(2, 2, 2), **options), spmd_axis_name='x')
+    self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
+
+  def test_two_batches(self):
+    def f(a, b, c):
+      return shard_map(lambda b: b * a + c, mesh=make_mesh(2, 2, 2),
+                       in_specs=P('y'), out_specs=P('y'))(b)
+    g = jax.vmap(jax.vmap(f, (0, 0, None), spmd_axis_name='z'),
+                 spmd_axis_name='x')
+    a, b, c = A[:4].reshape(2, 2, 3), B[:4, :2].reshape(2, 2, 2, 3), A[:2, 0]
+    self.assertAllClose(jax.jit(g)(a, b, c),
+                        b * a[:, :, None] + c[:, None, None, None], rtol=1e-5)
+
+  @parameterized.product(jit=[True, False])
+  def test_gradient(self, jit):
+    mesh = make_mesh(2, 2)
+    def loss(batched):
+      return lambda a, b: jnp.sum(jnp.sin(batched(a, b)))
+    g = loss(jax.vmap(closure(FUNCTIONS['product'], mesh), spmd_axis_name='x'))
+    got = maybe_jit(jit)(jax.grad(g, (0, 1)))(A, B)
+    want = jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1))(A, B)
+    self.assertAllClose(got, want, rtol=1e-5, check_dtypes=False)
+
+  def test_gradient_of_two_captured(self):
+    # One is mapped, the other isn't: its gradient is summed over the batch.
+    w = A[0]
+    def g(a, b, w):
+      f = closure(lambda a, b: repeat(lambda c: c * a * w, 2, b),
+                  make_mesh(2, 2))
+      return jnp.sum(jnp.sin(jax.vmap(f, spmd_axis_name='x')(a, b)))
+    def unsharded(a, b, w):
+      f = lambda a, b: repeat(lambda c: c * a * w, 2, b)
+      return jnp.sum(jnp.sin(jax.vmap(f)(a, b)))
+    self.assertAllClose(jax.jit(jax.grad(g, (0, 1, 2)))(A, B, w),
+                        jax.grad(unsharded, (0, 1, 2))(A, B, w), rtol=1e-4)
+
+  @parameterized.product(f=[lambda b: 2 * b,
+                            lambda b: repeat(lambda c: c * 2, 3, b)])
+  def test_linear_transpose(self, f):
+    linear = lambda b: f(b) - f(jnp.zeros_like(b))
+    def example(b):
+      return shard_map(linear, mesh=make_mesh(2, 2), in_specs=P('y'),
+                       out_specs=P('y'))(b)
+    g = jax.vmap(example, spmd_axis_name='x')
+    got, = jax.linear_transpose(jax.jit(g), B)(B)
+    self.assertAllClose(got, linear(B), rtol=1e-5)
+
+  def test_a_device_is_given_its_part_only(self):
+    mesh = make_mesh(2, 2)
+    g = jax.jit(jax.vmap(closure(FUNCTIONS['product'], mesh),
+                         spmd_axis_name='x'))
+    a, b = (jax.device_put(v, NamedSharding(mesh, s))
+            for v, s in ((A, P('x')), (B, P('x', 'y'))))
+    self.assertNotIn('all-gather', g.lower(a, b).compile().as_text())
+
+  def test_traced_once_where_nothing_is_captured(self):
+    traces = []
+    def f(a, b):
+      traces.append(0)
+      return b * a
+    def example(a, b):
+      return shard_map(f, mesh=make_mesh(2, 2), in_specs=(P(), P('y')),
+                       out_specs=P('y'))(a, b)
+    g = jax.jit(jax.vmap(example, spmd_axis_name='x'))
+    self.assertAllClose(g(A, B), A[:, None] * B)
+    self.assertLen(traces, 1)
+
+  def test_effects_happen_once(self):
+    said = []
+    def f(a, b):
+      jax.debug.callback(lambda x: said.append(0), b.sum())
+      return b * a
+    g = jax.vmap(closure(f, make_mesh(1, 2)), spmd_axis_name='x')
+    for run in (g, jax.jit(g)):
+      said.clear()
+      self.assertAllClose(run(A[:1], B[:1]), A[:1, None] * B[:1])
+      jax.effects_barrier()
+      self.assertLen(said, 2)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
