@@ -1,0 +1,34 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A function whose result is in host memory, exported (jax#33649)."""
+
+import jax
+import numpy as np
+
+REPORT = "jax#33649"
+
+
+def exported():
+  """An exported function with a result in pinned_host"""
+  from jax import export
+  try:
+    place = jax.memory.Space.Host
+  except AttributeError:
+    from jax._src.sharding_impls import TransferToMemoryKind
+    place = TransferToMemoryKind("pinned_host")
+  f = jax.jit(lambda x: jax.device_put(x * 2, place))
+  read = export.deserialize(export.export(f, platforms=("tpu",))(
+      np.ones(4, np.float32)).serialize())
+  assert '"pinned_host"' in read.mlir_module()
+  return "it says pinned_host"

@@ -1,0 +1,80 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The memory of an exported function's results (jax#33649)."""
+
+import contextlib
+from unittest import mock
+
+from absl.testing import absltest
+import jax
+from jax import export
+from jax._src import config
+from jax._src import test_util as jtu
+from jax._src.interpreters import pxla
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import numpy as np
+
+config.parse_flags_with_absl()
+if hasattr(jtu, 'request_cpu_devices'):
+  jtu.request_cpu_devices(8)
+
+X = np.arange(8, dtype=np.float32)
+# Before 0.10 the CPU has one memory, and as the default it isn't written.
+HAS_MEMORIES = jax.__version_info__ >= (0, 10)
+KIND = 'pinned_host' if HAS_MEMORIES else 'unpinned_host'
+
+
+def read_back(f, x, **options):
+  return export.deserialize(export.export(f, **options)(x).serialize())
+
+
+class ExportedMemoriesTest(jtu.JaxTestCase):
+
+  def test_out_shardings(self):
+    rows = NamedSharding(Mesh(np.array(jax.devices()), ('x',)), P('x'))
+    f = jax.jit(lambda x: x * 2, in_shardings=rows,
+                out_shardings=rows.with_memory_kind(KIND))
+    x = jax.device_put(X, rows)
+    with contextlib.ExitStack() as stack:
+      if not HAS_MEMORIES:
+        stack.enter_context(mock.patch.object(
+            pxla, 'are_all_shardings_default_mem_kind', lambda *_: False))
+      read = read_back(f, x)
+    self.assertIn(f'_xla_buffer_placement = "{KIND}"', read.mlir_module())
+    if HAS_MEMORIES:
+      for call in (read.call, jax.jit(read.call)):
+        out = call(x)
+        self.assertAllClose(np.asarray(out), X * 2)
+        self.assertEqual(out.sharding, rows.with_memory_kind(KIND))
+
+  def test_device_put(self):
+    if HAS_MEMORIES:
+      place = jax.memory.Space.Host
+    else:
+      # pylint: disable-next=g-import-not-at-top
+      from jax._src.sharding_impls import TransferToMemoryKind
+      place = TransferToMemoryKind('pinned_host')
+    read = read_back(jax.jit(lambda x: jax.device_put(x * 2, place)), X,
+                     platforms=('tpu',))
+    self.assertIn('_xla_buffer_placement = "pinned_host"', read.mlir_module())
+
+  def test_unknown_calls_stay_refused(self):
+    call = jax.ffi.ffi_call('not_in_any_list',
+                            jax.ShapeDtypeStruct(X.shape, X.dtype))
+    with self.assertRaisesRegex(ValueError, 'no compatibility guarantees'):
+      read_back(jax.jit(call), X)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
