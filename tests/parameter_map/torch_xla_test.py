@@ -19,6 +19,7 @@ command is in docs/parameter_map.md.
 
 import subprocess
 import sys
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -30,6 +31,8 @@ from jax._src.lib import xla_client as xc
 from jax.experimental import io_callback
 import jax.numpy as jnp
 import numpy as np
+from parameter_map.testing import torch_stand_in
+from parameter_map.testing.torch_stand_in import Tensor
 
 try:
   from jax.experimental import torch_xla
@@ -44,10 +47,16 @@ Y = np.arange(4, dtype=np.float32) + 10
 
 def run(computation, tensors):
   """Runs the HLO that PyTorch/XLA is given, on jaxlib's own client."""
+  return run_module(computation.proto, [
+      np.asarray(0 if i is None else tensors[i], dtype)
+      for i, dtype in zip(computation.feeds, computation.feed_dtypes)])
+
+
+def run_module(proto, arrays):
   backend = xla_bridge.get_backend("cpu")
   options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
   code = xc._xla.mlir.xla_computation_to_mlir_module(
-      xc.XlaComputation(computation.proto))
+      xc.XlaComputation(proto))
   if hasattr(backend, "compile_and_load"):
     devices = getattr(xc, "DeviceList", None) or xc._xla.DeviceList
     executable = backend.compile_and_load(
@@ -55,8 +64,7 @@ def run(computation, tensors):
   else:
     executable = backend.compile(code, options)
   results = executable.execute_sharded(
-      [jax.device_put(np.asarray(0 if i is None else tensors[i], dtype))
-       for i, dtype in zip(computation.feeds, computation.feed_dtypes)])
+      [jax.device_put(a) for a in arrays])
   return [np.asarray(s) for s, in
           results.disassemble_into_single_device_arrays()]
 
@@ -121,6 +129,74 @@ class CallJaxTest(jtu.JaxTestCase):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     self.assertRegex(done.stdout, r"(?s)^imported\njax\.experimental\.torch_xla"
                      r"\.call_jax: expected PyTorch.*refused torch.*Install")
+
+
+class StandInTest(jtu.JaxTestCase):
+  """`call_jax` itself, on what stands in for PyTorch and PyTorch/XLA."""
+
+  def setUp(self):
+    super().setUp()
+    found, self.calls = torch_stand_in.modules(run_module)
+    self.enterContext(mock.patch.dict(sys.modules, found))
+    torch_xla._cache.clear()
+
+  def enterContext(self, context):  # Python 3.10 has none
+    value = context.__enter__()
+    self.addCleanup(context.__exit__, None, None, None)
+    return value
+
+  def call(self, f, *arrays, **kwargs):
+    return torch_xla.call_jax(f, tuple(map(Tensor, arrays)), **kwargs)
+
+  def test_only_what_is_used_is_passed(self):
+    out = self.call(lambda a, b, c: a + c ** 2, X, X, Y)
+    self.assertAllClose(out.array, X + Y ** 2)
+    passed, = self.calls
+    self.assertLen(passed, 2)
+    self.call(jax.grad(lambda a, b, c: jnp.sum(a + c ** 2), 2), X, X, Y)
+    self.assertAllClose(self.calls[-1], [Y])
+
+  def test_traced_once_for_each_shape_and_dtype(self):
+    traced = []
+    def f(a, b):
+      traced.append(a.shape)
+      return b * 2
+    for _ in range(2):
+      self.call(f, X, Y)
+    self.assertLen(traced, 1)
+    self.call(f, X, Y[:2])
+    self.call(f, X, Y.astype(np.int32))
+    self.assertLen(traced, 3)
+    torch_xla.call_jax(f, (), {'a': Tensor(X), 'b': Tensor(Y)})
+    self.assertLen(traced, 4)
+    self.assertLen(self.calls, 5)
+
+  def test_one_name_for_functions_made_anew(self):
+    for n in (1., 2.):
+      out = self.call(lambda a, n=n: a + n, X, override_hash='mine')
+      self.assertAllClose(out.array, X + 1.)
+
+  def test_a_tensor_elsewhere_is_refused(self):
+    with self.assertRaisesRegex(
+        ValueError, r"call_jax: expected tensors on an XLA device, got .*1.* "
+        r"on cpu:0\. Move it there"):
+      torch_xla.call_jax(jnp.add, (Tensor(X), Tensor(Y, 'cpu')))
+    self.assertEmpty(self.calls)
+
+  def test_what_cannot_be_hashed_is_refused(self):
+    with self.assertRaisesRegex(TypeError, "hashable values, got .* of type "
+                                "ndarray"):
+      torch_xla.call_jax(jnp.add, (Tensor(X), Y))
+
+  def test_64_bits_are_cast(self):
+    out = self.call(lambda a: a + 1, np.arange(3))
+    self.assertEqual(self.calls[-1][0].dtype, np.int32)
+    self.assertAllClose(out.array, np.arange(1, 4, dtype=np.int32))
+
+  def test_no_tensor(self):
+    self.assertAllClose(torch_xla.call_jax(lambda: jnp.ones(2), ()).array,
+                        np.ones(2, np.float32))
+    self.assertLen(self.calls[-1], 1)  # PyTorch/XLA wants one at least
 
 
 if __name__ == "__main__":
