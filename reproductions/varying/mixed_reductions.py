@@ -34,14 +34,6 @@ def _sharded(f, out_specs, in_specs=None, shape=(2,), names=("x",)):
                    out_specs=out_specs)
 
 
-def _refused(f, *args):
-  """The error that tracing f raises, or None."""
-  try:
-    jax.make_jaxpr(f)(*args)
-  except Exception as e:  # pylint: disable=broad-except
-    return e
-
-
 def psum():
   """psum over (x, y) takes a value that varies over x only"""
   f = lambda x: lax.psum(x, ("x", "y"))
