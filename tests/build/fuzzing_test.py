@@ -3,6 +3,7 @@
 import json
 import sys
 import textwrap
+import time
 import types
 
 from mend.ground.errors import MendError
@@ -88,6 +89,25 @@ def test_a_stopped_run_goes_on(fuzz, monkeypatch, capsys):
   kept, = folder.glob("*.jsonl")
   assert sorted(json.loads(line)["seed"]
                 for line in kept.read_text().splitlines()) == [*range(8)]
+
+
+def test_a_stopped_run_kills_what_runs_and_counts_no_crash(
+    fuzz, tmp_path, monkeypatch):
+  probe = tmp_path / "probe.py"
+  probe.write_text(probe.read_text().replace(
+      "write(begins=seed)", "write(begins=seed)\n  import time\n"
+      "  time.sleep(60 * (seed == 1))"))
+
+  def stop(line, end=""):
+    raise KeyboardInterrupt
+  monkeypatch.setattr(fuzzing, "_say", stop)
+  began = time.monotonic()
+  with pytest.raises(KeyboardInterrupt):
+    fuzz(3)
+  assert time.monotonic() - began < 30
+  kept = [line for f in (tmp_path / "kept").glob("*.jsonl")
+          for line in f.read_text().splitlines()]
+  assert not [line for line in kept if "crash" in line]
 
 
 def test_another_program_generator_starts_anew(fuzz, tmp_path):

@@ -86,6 +86,7 @@ class Run:
       record = json.loads(line)
       self.done[record["seed"]] = record
     self._lock = threading.Lock()
+    self.stopped = False
     self.began, self.before = time.monotonic(), len(self.mine())
 
   def mine(self) -> list[dict[str, Any]]:
@@ -149,7 +150,7 @@ def _chunk(run: Run, server: forks.Server, seeds: Sequence[int]) -> None:
       run.keep(record)
     left = [s for s in left if s not in found]
     died = [e["begins"] for e in events if "begins" in e]
-    if not why:
+    if not why or run.stopped:
       return
     if not died:
       raise MendError(f"no program can be run on {run.base.version}: {why}",
@@ -164,6 +165,8 @@ def _crash(run: Run, server: forks.Server, seed: int,
            why: str) -> dict[str, Any]:
   """What becomes of the program by itself, and with the check off."""
   events, again = _attempt(run, server, [seed])
+  if run.stopped:
+    raise KeyboardInterrupt
   if not again:
     return {**next(e for e in events if "kind" in e), "died": why}
   _, unchecked = _attempt(run, server, [seed], MEND_FUZZ_UNCHECKED="1")
@@ -202,7 +205,7 @@ def _all(run: Run, server: forks.Server, count: int) -> None:
     todo.put(chunk)
 
   def work() -> None:
-    while True:
+    while not run.stopped:
       try:
         chunk = todo.get_nowait()
       except queue.Empty:
@@ -210,13 +213,18 @@ def _all(run: Run, server: forks.Server, count: int) -> None:
       _chunk(run, server, chunk)
 
   with concurrent.futures.ThreadPoolExecutor(count) as pool:
-    working = [pool.submit(work) for _ in range(count)]
-    last = ""
-    while concurrent.futures.wait(working, _LINE).not_done:
-      if (line := run.progress()) != last:
-        _say(last := line)
-      for failed in (f for f in working if f.done()):
-        failed.result()
+    try:
+      working = [pool.submit(work) for _ in range(count)]
+      last = ""
+      while concurrent.futures.wait(working, _LINE).not_done:
+        if (line := run.progress()) != last:
+          _say(last := line)
+        for failed in (f for f in working if f.done()):
+          failed.result()
+    except BaseException:  # what runs is killed, and is no crash
+      run.stopped = True
+      server.close()
+      raise
   for future in working:
     future.result()
   _say(run.progress(), end="\n")
