@@ -11,7 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Programs over Explicit mesh axes, from release to release.
+"""Programs that move to a mesh, and over Explicit axes from release to release.
 
 Begin with ``explicit_reshard``, the option and the rules of what it reshards.
+``captured`` is about arrays over Explicit axes that a mapped function uses,
+``by_name`` about keyword arguments, ``own_layout`` about results that the mesh
+of the context can't express. Each of these three stands by itself.
 """

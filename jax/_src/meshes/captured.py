@@ -1,0 +1,154 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arrays over Explicit mesh axes that a ``shard_map`` captures.
+
+The function that is mapped may use an array of outside. It sees the array
+whole, as it does where the axes are Auto: what is captured has no spec that
+splits it. Its type must become one of inside, where the axes are Manual:
+
+* ahead of the shard_map the array is gathered along the axes that it makes
+  manual, by a ``reshard`` in the trace that the array belongs to (so the
+  gradient comes back as the array is laid out);
+* at the operation that uses it a second ``reshard`` changes the type alone.
+  Along axes that stay Explicit the array keeps its spec.
+
+Both happen where a primitive is bound, where ``jit`` looks at its arguments,
+and in the few functions that read an array's type beforehand. What calls a
+jaxpr keeps the array's type of outside, as the jaxpr has it, and the operations
+inside of the jaxpr change it. Limits: an array that is handed to a scan, a
+branch or a derivative as it came, as an operand, and is split over an axis that
+is now manual, is refused; so is a region within which the mesh has other axes.
+
+Cost: nothing where all arrays are of the current mesh; else two equations a
+use, which XLA merges.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import basearray
+from jax._src import core
+from jax._src import mesh as mesh_lib
+
+# What is typed by its arguments before these are bound, and sums of cotangents
+# that are still to be of the type of outside. (What ``bind`` leaves alone by
+# itself, such as a scan, isn't named.)
+_LEFT_ALONE = frozenset({'remat2', 'checkpoint', 'add_any'})
+
+
+def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
+  """An operand as it is inside of a ``shard_map``.
+
+  Args:
+    primitive: what is bound; None if it is no primitive.
+    x: the operand.
+    aval: its type.
+    mesh: the mesh inside.
+
+  Returns:
+    The operand and its type, changed if it is one over Explicit axes of the
+    mesh outside.
+
+  Raises:
+    NotImplementedError: if the operand was handed on as it came, and is split.
+  """
+  if not _is_inside_of(mesh, aval.sharding.mesh):
+    return x, aval
+  spec = core.modify_spec_for_auto_manual(aval.sharding.spec, mesh)
+  inside = aval.sharding.update(mesh=mesh, spec=spec)
+  if primitive is not None and primitive.name in _LEFT_ALONE:
+    return x, aval.update(sharding=inside)
+  if spec != aval.sharding.spec:
+    x = _gathered(x, aval, aval.sharding.update(spec=spec))
+  x = _reshard(x, inside)
+  return x, core.typeof(x)
+
+
+def arguments(values: Sequence[Any], avals: Sequence[Any], mesh) -> tuple:
+  """The arguments of ``jit``, and their types, as they are inside."""
+  for aval in avals:
+    if isinstance(aval, core.ShapedArray) and aval.sharding.mesh is not mesh:
+      break
+  else:
+    return values, avals
+  entered = [enter(None, x, a, mesh) if isinstance(a, core.ShapedArray)
+             and not a.sharding.mesh.empty else (x, a)
+             for x, a in zip(values, avals)]
+  return [x for x, _ in entered], tuple(a for _, a in entered)
+
+
+def array(x: Any) -> Any:
+  """An array as it is inside, for functions that read its type themselves."""
+  mesh = mesh_lib.get_abstract_mesh()
+  if mesh._any_axis_manual and isinstance(x, (core.Tracer, basearray.Array)):
+    (x,), _ = arguments([x], [core.typeof(x)], mesh)
+  return x
+
+
+def sharding_inside(sharding, mesh):
+  """A sharding that was made for outside, where it says the same inside."""
+  outside = sharding.mesh.abstract_mesh
+  if (not _is_inside_of(mesh, outside) or
+      sharding.spec != core.modify_spec_for_auto_manual(sharding.spec, mesh)):
+    return sharding
+  return sharding.update(mesh=mesh)
+
+
+def same(a, b) -> bool:
+  """Whether two shardings are one, of outside and of inside of a shard_map."""
+  return a.spec == b.spec and (_is_inside_of(a.mesh, b.mesh) or
+                               _is_inside_of(b.mesh, a.mesh))
+
+
+def _is_inside_of(inside, outside) -> bool:
+  """Whether a mesh is another one, with more axes Manual."""
+  return (outside.axis_names == inside.axis_names and
+          outside.axis_sizes == inside.axis_sizes and
+          outside._any_axis_explicit and
+          set(outside.manual_axes) < set(inside.manual_axes))
+
+
+def _gathered(x, aval, sharding):
+  """The array in the layout `sharding`, made where the array belongs to."""
+  trace = core.eval_trace
+  if isinstance(x, core.Tracer):
+    trace = x._trace
+    if not aval.sharding.mesh._any_axis_manual and _is_inside(trace):
+      raise NotImplementedError(
+          'jax.shard_map: an array over an Explicit mesh axis was captured and '
+          'handed to a transformation inside as an operand. Expected: an array '
+          f'that is not split over {aval.sharding.mesh.axis_names}, or one '
+          f'that an operation inside made. Got: {aval.str_short(True)}. '
+          'Capture it in the inner function instead, or pass it to shard_map '
+          'as an argument.')
+  with (core.set_current_trace(trace),
+        mesh_lib.use_abstract_mesh(aval.sharding.mesh)):
+    return _reshard(x, sharding)
+
+
+def _is_inside(trace) -> bool:
+  """Whether a trace is of what a shard_map maps."""
+  while trace is not None:
+    debug = getattr(getattr(trace, 'frame', None), 'debug_info', None)
+    if (type(trace).__name__ == 'ShardMapTrace' or
+        getattr(debug, 'traced_for', None) == 'shard_map'):
+      return True
+    trace = getattr(trace, 'parent_trace', None)
+  return False
+
+
+def _reshard(x, sharding):
+  from jax._src import pjit  # it imports core, which imports this
+  return pjit.reshard(x, sharding)

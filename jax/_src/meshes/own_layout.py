@@ -1,0 +1,77 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Results of ``jit`` that the mesh of the context can't express.
+
+A result that nobody asked a layout for has the one that XLA chose, mostly an
+argument's. Upstream writes it as a spec of the context's mesh, or of that of
+the first argument that has one. Where neither has axes of fitting sizes, that
+was an IndivisibleError after all had been compiled. Now it is written over the
+mesh of another argument, or of a constraint inside; or, if none of these fits,
+left as XLA's own sharding. The layout is the same in any case.
+
+Cost: nothing where the first mesh fits.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from jax._src import sharding_impls
+from jax._src.mesh import Mesh
+from jax._src.sharding import IndivisibleError
+
+
+def kept(convert: Callable) -> Callable:
+  """A function of a sharding and others, that leaves what it can't convert."""
+  def attempt(sharding, *others):
+    try:
+      return convert(sharding, *others)
+    except IndivisibleError:
+      return sharding
+  return attempt
+
+
+def over_any_mesh(recover: Callable) -> Callable:
+  """Wraps what makes named shardings of XLA's.
+
+  Args:
+    recover: a function of the shardings of arguments, and of results.
+
+  Returns:
+    A function that writes what `recover` has left over another argument's mesh,
+    or over that of a constraint inside.
+  """
+  @functools.wraps(recover)
+  def recovered(old_shardings, new_shardings, old_avals, new_avals,
+                intermediate_shardings=None, context_mesh=None):
+    made = recover(old_shardings, new_shardings, old_avals, new_avals,
+                   intermediate_shardings, context_mesh)
+    known = [*old_shardings, *(intermediate_shardings or ())]
+    return [_over_one_of(s, known) for s in made]
+  return recovered
+
+
+def _over_one_of(sharding: Any, known: list[Any]) -> Any:
+  if not isinstance(sharding, sharding_impls.GSPMDSharding):
+    return sharding
+  for other in known:
+    if (isinstance(other, sharding_impls.NamedSharding) and
+        isinstance(other.mesh, Mesh) and
+        other._internal_device_list == sharding._internal_device_list):
+      write = kept(sharding_impls._gspmd_to_named_sharding_via_mesh)
+      named = write(sharding, other.mesh)
+      if named is not sharding:
+        return named
+  return sharding

@@ -1,0 +1,45 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jax#29162, as its author would type it."""
+
+import numpy as np
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+REPORT = "jax#29162"
+
+
+def _weighted(spec):
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",),
+              axis_types=(AxisType.Explicit,))
+  x = jax.device_put(np.arange(8.), NamedSharding(mesh, P("x")))
+  w = jax.device_put(np.arange(8.), NamedSharding(mesh, spec))
+  f = jax.shard_map(lambda x: x * jnp.sum(w), mesh=mesh, in_specs=P("x"),
+                    out_specs=P("x"))
+  out = np.asarray(jax.jit(f)(x))
+  np.testing.assert_allclose(out, np.arange(8.) * 28)
+  return str(out)
+
+
+def captures_replicated():
+  """shard_map captures an array that is replicated over an Explicit axis"""
+  return _weighted(P())
+
+
+def captures_split():
+  """shard_map captures an array that is split over an Explicit axis"""
+  return _weighted(P("x"))

@@ -1,0 +1,173 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arrays over Explicit mesh axes that a shard_map captures."""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing import common
+from varying.testing.common import shard_map
+
+config.parse_flags_with_absl()
+
+X = np.arange(1., 9., dtype=np.float32).reshape(8, 1)
+W = np.linspace(1., 2., 8, dtype=np.float32)
+MESHES = {'1d': ((4,), AxisType.Explicit), '2d': ((2, 2), AxisType.Explicit),
+          'partly': ((2, 2), AxisType.Explicit),
+          'partly auto': ((2, 2), AxisType.Auto)}
+
+
+def plain(x, w):
+  return x * jnp.sum(w * w) + jnp.mean(w) * w.size
+
+
+def indexing(x, w):
+  return x * w[3] + w[-1] + jnp.sum(w[2:5]) + jnp.zeros_like(w).sum()
+
+
+def through_jit(x, w):
+  return jax.jit(lambda x: x * jnp.sum(w))(x)
+
+
+def scan(x, w):
+  return lax.scan(lambda c, _: (c * jnp.sum(w), None), x, None, length=2)[0]
+
+
+def cond(x, w):
+  return lax.cond(x.size > 0, lambda x: x * jnp.max(w), lambda x: x, x)
+
+
+def checkpoint(x, w):
+  return jax.checkpoint(lambda x: jnp.sin(x) * jnp.sum(w * w))(x)
+
+
+def custom_vjp(x, w):
+  f = jax.custom_vjp(lambda x: x * 2)
+  f.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct * jnp.sum(w),))
+  return x * jax.grad(lambda x: jnp.sum(f(x)))(x) + jax.vmap(
+      lambda row: row + w[0])(x)
+
+
+PROGRAMS = [plain, indexing, through_jit, scan, cond, checkpoint, custom_vjp]
+DIFFERENTIABLE = [plain, indexing, scan, checkpoint]
+
+
+def oracle(program, x, w):
+  if program is custom_vjp:
+    return x * jnp.sum(w) + x + w[0]
+  return program(jnp.asarray(x), jnp.asarray(w))
+
+
+def mesh_of(kind):
+  sizes, second = MESHES[kind]
+  names = ('x', 'y')[:len(sizes)]
+  devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
+  types = (AxisType.Explicit, second)[:len(sizes)]
+  return jax.sharding.Mesh(devices, names, axis_types=types)
+
+
+def mapped(program, kind, mesh):
+  """A function of x and w, whose shard_map gets x and captures w."""
+  manual = {'axis_names': {'x'}} if kind.startswith('partly') else {}
+  def f(x, w):
+    return shard_map(lambda x: program(x, w), mesh=mesh, in_specs=P('x'),
+                     out_specs=P('x'), **manual)(x)
+  return f
+
+
+def placed(mesh, spec):
+  put = lambda x, spec: jax.device_put(x, NamedSharding(mesh, spec))
+  return put(X, P('x')), put(W, spec)
+
+
+class CapturedTest(jtu.JaxTestCase):
+
+  def check(self, got, want):
+    self.assertAllClose(np.asarray(got), np.asarray(want), rtol=1e-4)
+
+  @jtu.sample_product(program=PROGRAMS)
+  def test_constant(self, program):
+    mesh = mesh_of('1d')
+    x, w = placed(mesh, P('x'))
+    f = mapped(program, '1d', mesh)
+    self.check(jax.jit(lambda x: f(x, w))(x), oracle(program, X, W))
+
+  @jtu.sample_product(program=PROGRAMS)
+  def test_traced(self, program):
+    mesh = mesh_of('partly')
+    with jax.set_mesh(mesh):
+      x, w = placed(mesh, P('x'))
+      got = jax.jit(mapped(program, 'partly', mesh))(x, w)
+    self.check(got, oracle(program, X, W))
+
+  @jtu.sample_product(kind=list(MESHES), spec=[P(), P('x'), P(('y', 'x'))])
+  def test_layouts(self, kind, spec):
+    mesh = mesh_of(kind)
+    if any(n not in mesh.explicit_axes for n in jax.tree.leaves(tuple(spec))):
+      spec = P('x')
+    x, w = placed(mesh, spec)
+    got = jax.jit(mapped(plain, kind, mesh))(x, w)
+    self.check(got, oracle(plain, X, W))
+
+  @jtu.sample_product(program=[plain, indexing], spec=[P(), P('x')])
+  def test_eager(self, program, spec):
+    mesh = mesh_of('1d')
+    x, w = placed(mesh, spec)
+    f = mapped(program, '1d', mesh)
+    for _ in range(2):  # what the first call traced isn't left over
+      self.check(f(x, w), oracle(program, X, W))
+
+  @jtu.sample_product(program=DIFFERENTIABLE, kind=['1d', 'partly'])
+  def test_gradient(self, program, kind):
+    mesh = mesh_of(kind)
+    with jax.set_mesh(mesh):
+      x, w = placed(mesh, P('x'))
+      f = mapped(program, kind, mesh)
+      got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
+    self.assertEqual(got.sharding.spec, P('x'))
+    self.check(got, jax.grad(lambda w: jnp.sum(program(X, w)))(jnp.asarray(W)))
+
+  def test_one_jit_in_two_shard_maps(self):
+    mesh = mesh_of('1d')
+    x, w = placed(mesh, P('x'))
+    @jax.jit
+    def f(x, w):
+      layer = jax.jit(lambda x: x * jnp.sum(w))
+      g = mapped(lambda x, _: layer(x), '1d', mesh)
+      return g(g(x, w), w)
+    self.check(f(x, w), X * np.sum(W) ** 2)
+
+  def test_split_operand_is_refused(self):
+    mesh = mesh_of('1d')
+    x, w = placed(mesh, P('x'))
+    f = mapped(lambda x, w: lax.cond(
+        x.size > 0, lambda w: x * jnp.sum(w), lambda w: x, w), '1d', mesh)
+    with self.assertRaisesRegex(NotImplementedError, 'as an operand'):
+      jax.jit(f)(x, w)
+
+  @jtu.sample_product(spec=[P(), P('x')])
+  def test_auto_stays(self, spec):
+    mesh = common.make_mesh(4)
+    x, w = placed(mesh, spec)
+    f = mapped(scan, '1d', mesh)
+    self.check(jax.jit(f)(x, w), oracle(scan, X, W))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())

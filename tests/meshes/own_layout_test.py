@@ -1,0 +1,96 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jit of arrays over differently shaped meshes of the same devices."""
+from absl.testing import absltest
+import jax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import shard_map
+
+config.parse_flags_with_absl()
+
+X = np.arange(24., dtype=np.float32).reshape(4, 6)
+Y = np.arange(8., dtype=np.float32)
+
+
+def meshes():
+  devices = np.array(jax.devices()[:8])
+  auto = lambda n: (AxisType.Auto,) * n
+  return (Mesh(devices, ('x',), axis_types=auto(1)),
+          Mesh(devices.reshape(4, 2), ('p', 'q'), axis_types=auto(2)))
+
+
+class OwnLayoutTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.flat, self.square = meshes()
+    self.x = jax.device_put(X, NamedSharding(self.square, P('p')))
+    self.y = jax.device_put(Y, NamedSharding(self.flat, P('x')))
+
+  def check(self, got, want, sharding=None):
+    self.assertAllClose(np.asarray(got), want)
+    if sharding is not None:
+      self.assertIsInstance(got.sharding, NamedSharding)
+      self.assertTrue(got.sharding.is_equivalent_to(sharding, got.ndim))
+
+  def test_operation(self):
+    with jax.set_mesh(self.flat):
+      self.check(self.x * 2, X * 2, self.x.sharding)
+
+  @jtu.sample_product(first=['x', 'y'])
+  def test_jit_of_two(self, first):
+    def f(a, b):
+      return a * 2, b * 2
+    args = (self.x, self.y) if first == 'x' else (self.y, self.x)
+    with jax.set_mesh(self.flat):
+      out = jax.jit(f)(*args)
+    out = out if first == 'x' else out[::-1]
+    self.check(out[0], X * 2, self.x.sharding)
+    self.check(out[1], Y * 2, self.y.sharding)
+
+  def test_jit_gradient(self):
+    x = jax.device_put(X, NamedSharding(self.square, P('p', 'q')))
+    with jax.set_mesh(self.flat):
+      out = jax.jit(jax.grad(lambda x, y: jnp.sum(x * x) * jnp.sum(y)))(
+          x, self.y)
+    self.check(out, 2 * X * Y.sum(), x.sharding)
+
+  def test_compiled(self):
+    with jax.set_mesh(self.flat):
+      out = jax.jit(lambda x: x * 2).lower(self.x).compile()(self.x)
+    self.check(out, X * 2, self.x.sharding)
+
+  def test_partly_manual_beside_another_mesh(self):
+    # One jit over both meshes, of arrays that aren't laid out yet.
+    def f(y, x):
+      y = shard_map(lambda y: y * 2, mesh=self.flat, in_specs=P('x'),
+                    out_specs=P('x'))(y)
+      return shard_map(lambda x: x * 2, mesh=self.square, in_specs=P('p'),
+                       out_specs=P('p'), axis_names={'p'})(x + jnp.sum(y))
+    self.check(jax.jit(f)(Y, X), 2 * (X + 2 * Y.sum()), self.x.sharding)
+
+  def test_fitting_mesh_stays(self):
+    with jax.set_mesh(self.square):
+      out = jax.jit(lambda x: x * 2)(self.x)
+    self.check(out, X * 2)
+    self.assertEqual(out.sharding, self.x.sharding)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
