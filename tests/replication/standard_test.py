@@ -97,5 +97,18 @@ class GuardTest(jtu.JaxTestCase):
     self.assertArraysEqual(jax.jit(f)(np.ones(2)), np.arange(3))
 
 
+class SpmdAxisTest(jtu.JaxTestCase):
+
+  def test_gradient_without_its_sum_is_refused(self):
+    # A value that vmap doesn't map would lack the sum over the batch's axis.
+    mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('i', 'j'))
+    def f(x, w):
+      return shard_map(lambda x, w: x * w, mesh=mesh,
+                       in_specs=(P('j'), P()), out_specs=P('j'))(x, w)
+    g = jax.jit(jax.vmap(f, (0, None), spmd_axis_name='i'))
+    with self.assertRaisesRegex(Exception, 'replication types'):
+      jax.grad(lambda w: g(np.ones((2, 4), np.float32), w).sum())(np.float32(2))
+
+
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())
