@@ -97,17 +97,45 @@ class GuardTest(jtu.JaxTestCase):
     self.assertArraysEqual(jax.jit(f)(np.ones(2)), np.arange(3))
 
 
+def product_rule():
+  f = jax.custom_vjp(lambda x, w: x * w)
+  f.defvjp(lambda x, w: (x * w, (x, w)),
+           lambda r, g: (g * r[1], jnp.sum(g * r[0])))
+  return f
+
+
+MEET = {
+    'primitive': lambda x, w: x * w,
+    'scan': lambda x, w: lax.scan(
+        lambda c, _: (c * w, None), x, None, length=2)[0],
+    'while': lambda x, w: lax.fori_loop(0, 2, lambda _, c: c * w, x),
+    'cond': lambda x, w: lax.cond(x[0] > 0., lambda: x, lambda: x + w),
+    'custom_vjp': lambda x, w: product_rule()(x, w),
+}
+
+
 class SpmdAxisTest(jtu.JaxTestCase):
 
-  def test_gradient_without_its_sum_is_refused(self):
+  def run_with(self, f, out_specs):
     # A value that vmap doesn't map would lack the sum over the batch's axis.
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('i', 'j'))
-    def f(x, w):
-      return shard_map(lambda x, w: x * w, mesh=mesh,
-                       in_specs=(P('j'), P()), out_specs=P('j'))(x, w)
-    g = jax.jit(jax.vmap(f, (0, None), spmd_axis_name='i'))
+    g = lambda x, w: shard_map(f, mesh=mesh, in_specs=(P('j'), P()),
+                               out_specs=out_specs)(x, w)
+    return jax.jit(jax.vmap(g, (0, None), spmd_axis_name='i'))
+
+  @parameterized.parameters(*MEET)
+  def test_gradient_without_its_sum_is_refused(self, name):
+    g = self.run_with(MEET[name], P('j'))
     with self.assertRaisesRegex(Exception, 'replication types'):
       jax.grad(lambda w: g(np.ones((2, 4), np.float32), w).sum())(np.float32(2))
+
+  def test_what_does_not_meet_is_right(self):
+    f = lambda x, w: (lax.cond(w > 1., jnp.sin, jnp.cos, x), w)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    loss = lambda run: lambda x, w: sum(jnp.sum(y * y) for y in run(x, w))
+    got = jax.grad(loss(self.run_with(f, (P('j'), P()))))(x, np.float32(2))
+    want = jax.grad(loss(jax.vmap(f, (0, None))))(x, np.float32(2))
+    self.assertAllClose(got, want)
 
 
 if __name__ == '__main__':

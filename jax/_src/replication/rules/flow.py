@@ -54,6 +54,7 @@ from jax._src import core
 from jax._src import util
 from jax._src.replication.rules import lookup
 from jax._src.replication.rules import reps
+from jax._src.replication.rules import unmapped
 from jax.experimental import shard_map as sm
 
 MADE = 1  # bit 0 of a mask: varies whatever the inputs do
@@ -250,10 +251,25 @@ def check_rule(prim):
     axes = mesh.axis_names
     outs = flow_rules[prim](axes, from_reps(mesh, in_rep), **params)
     one = isinstance(outs, Flow)
+    unmapped.refuse_within(prim, in_rep, params, lambda i: _reached(
+        mesh, prim, params, len(in_rep), i))
     found = [{a for a, m in zip(axes, halves(axes, f)[1]) if not m}
              for f in ([outs] if one else outs)]
     return found[0] if one else found
   return rule
+
+
+def _reached(mesh, prim, params, num_ins: int, i: int) -> list[int]:
+  """The outputs that vary where operand `i` does and no other one."""
+  axes = mesh.axis_names
+  whole = set(axes)
+  def outs(reps):
+    found = flow_rules[prim](axes, from_reps(mesh, reps), **params)
+    return [found] if isinstance(found, Flow) else found
+  plain = outs([whole] * num_ins)
+  asked = outs([set() if j == i else whole for j in range(num_ins)])
+  return [k for k, (a, b) in enumerate(zip(plain, asked))
+          if a.masks != b.masks]
 
 
 def promote(mesh, x, src, dst):

@@ -25,26 +25,9 @@ is a constant.
 """
 from __future__ import annotations
 
-from jax._src import core
+from jax._src.replication.rules import unmapped
 
-
-def refuse_unmapped(prim, in_rep) -> None:
-  """Raises where a value that vmap maps over a mesh axis meets one that isn't.
-
-  The rewrite came before ``vmap(..., spmd_axis_name=)`` and knows nothing of
-  that axis, so no sum over it would be in the gradient of the other value.
-
-  Raises:
-    ValueError: in ``vmap(..., spmd_axis_name=)``, if the operands differ so.
-  """
-  names = core.get_axis_env().spmd_axis_names
-  if names and len({frozenset(names.intersection(r)) for r in in_rep
-                    if r is not None}) > 1:
-    raise ValueError(
-        f'jax.vmap with spmd_axis_name {tuple(names)} of shard_map: expected '
-        f'operands of {prim} that are all mapped or all not, got '
-        f'replication types {in_rep}. Map the others, too, for instance with '
-        'jax.numpy.broadcast_to, or pass check_rep=False.')
+refuse_unmapped = unmapped.refuse
 
 
 def per_output(out_rep, num_outs: int) -> list:

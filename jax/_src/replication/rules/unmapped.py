@@ -1,0 +1,89 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What ``vmap(..., spmd_axis_name=)`` of a shard_map has no gradient for.
+
+Such a ``vmap`` lays its batch out over a mesh axis, after the rewrite, which
+knows nothing of that axis: where a value that is mapped meets one that isn't,
+no sum over the axis would be in the gradient of the other one. They meet in a
+primitive whose operands' types differ, or in a loop or branch of which an
+output depends on both; integers have no gradient, so a count, an index or a
+predicate may be of any type.
+"""
+from __future__ import annotations
+
+from jax._src import core
+from jax._src import dtypes
+
+
+def refuse(prim, in_rep) -> None:
+  """Raises where a value that vmap maps over a mesh axis meets one that isn't.
+
+  Args:
+    prim: a primitive in which all operands meet.
+    in_rep: their replication types; None for a literal.
+
+  Raises:
+    ValueError: in ``vmap(..., spmd_axis_name=)``, if the operands differ so.
+  """
+  names = core.get_axis_env().spmd_axis_names
+  if names and len({frozenset(names.intersection(r)) for r in in_rep
+                    if r is not None}) > 1:
+    raise ValueError(
+        f'jax.vmap with spmd_axis_name {tuple(names)} of shard_map: expected '
+        f'operands of {prim} that are all mapped or all not, got '
+        f'replication types {in_rep}. Map the others, too, for instance with '
+        'jax.numpy.broadcast_to, or pass check_rep=False.')
+
+
+def refuse_within(prim, in_rep, params, reached) -> None:
+  """The same of a primitive with a body.
+
+  Args:
+    prim: the primitive.
+    in_rep: as for ``refuse``.
+    params: the primitive's parameters.
+    reached: a function of an operand's index: the outputs that depend on it.
+
+  Raises:
+    ValueError: as ``refuse``, if an output depends on two that differ.
+  """
+  names = core.get_axis_env().spmd_axis_names
+  if not names or len({frozenset(names.intersection(r)) for r in in_rep
+                       if r is not None}) < 2:
+    return
+  avals = _operands(prim, params)
+  if avals is None or len(avals) != len(in_rep):
+    return refuse(prim, in_rep)
+  seen: dict[int, list] = {}
+  for i, (r, aval) in enumerate(zip(in_rep, avals)):
+    if r is not None and dtypes.issubdtype(
+        getattr(aval, 'dtype', bool), dtypes.np.inexact):
+      for out in reached(i):
+        seen.setdefault(out, []).append(r)
+  for types in seen.values():
+    refuse(prim, types)
+
+
+def _operands(prim, params):
+  """The types of the operands, or None where that isn't known."""
+  if prim.name == 'cond':
+    index = core.ShapedArray((), dtypes.np.dtype('int32'))
+    return [index, *params['branches'][0].in_avals]
+  if prim.name == 'while':
+    tests = params['cond_jaxpr'].in_avals[:params['cond_nconsts']]
+    return [*tests, *params['body_jaxpr'].in_avals]
+  for body in params.values():
+    if isinstance(body, core.ClosedJaxpr):
+      return body.in_avals
+  return None
