@@ -687,6 +687,7 @@ class MultiDeviceTest(jtu.JaxTestCase):
       np.testing.assert_allclose(shard, expected[index], rtol=1e-6)
 
 
+@jtu.with_config(jax_legacy_prng_key="allow")
 class ExportTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(
