@@ -79,12 +79,14 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
 def arguments(values: Sequence[Any], avals: Sequence[Any], mesh) -> tuple:
   """The arguments of ``jit``, and their types, as they are inside."""
   for aval in avals:
-    if isinstance(aval, core.ShapedArray) and aval.sharding.mesh is not mesh:
+    if (isinstance(aval, core.ShapedArray) and
+        aval.sharding.mesh._any_axis_explicit and  # no call, nor the next
+        aval.sharding.mesh.manual_axes != mesh.manual_axes):
       break
   else:
     return values, avals
   entered = [enter(None, x, a, mesh) if isinstance(a, core.ShapedArray)
-             and not a.sharding.mesh.empty else (x, a)
+             else (x, a)
              for x, a in zip(values, avals)]
   return [x for x, _ in entered], tuple(a for _, a in entered)
 
