@@ -38,7 +38,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax._src import basearray
 from jax._src import core
 from jax._src import mesh as mesh_lib
 
@@ -76,26 +75,22 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
   return x, core.typeof(x)
 
 
-def arguments(values: Sequence[Any], avals: Sequence[Any], mesh) -> tuple:
+def arguments(values: Sequence[Any], avals: Sequence[Any]) -> tuple:
   """The arguments of ``jit``, and their types, as they are inside."""
-  for aval in avals:
-    if (isinstance(aval, core.ShapedArray) and
-        aval.sharding.mesh._any_axis_explicit and  # no call, nor the next
-        aval.sharding.mesh.manual_axes != mesh.manual_axes):
-      break
-  else:
+  mesh = mesh_lib.get_abstract_mesh()
+  if not mesh._any_axis_manual:
     return values, avals
   entered = [enter(None, x, a, mesh) if isinstance(a, core.ShapedArray)
-             else (x, a)
-             for x, a in zip(values, avals)]
+             else (x, a) for x, a in zip(values, avals)]
   return [x for x, _ in entered], tuple(a for _, a in entered)
 
 
 def array(x: Any) -> Any:
   """An array as it is inside, for functions that read its type themselves."""
-  mesh = mesh_lib.get_abstract_mesh()
-  if mesh._any_axis_manual and isinstance(x, (core.Tracer, basearray.Array)):
-    (x,), _ = arguments([x], [core.typeof(x)], mesh)
+  aval = getattr(x, 'aval', None)
+  if (isinstance(aval, core.ShapedArray) and
+      aval.sharding.mesh._any_axis_explicit):
+    (x,), _ = arguments([x], [aval])
   return x
 
 
