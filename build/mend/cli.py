@@ -133,7 +133,6 @@ COMMANDS = (
         flag("--dry_run", "write nothing", action="store_true"), PATCHES),
             USERS),
     *trying.COMMANDS,
-    *random_programs.COMMANDS,
     Command("check", _check, "checks every edit on every base, and originality",
             "check --base=0.6.0", (
         EVERY, flag("--record", "you have reviewed the definitions: keep "
@@ -149,6 +148,7 @@ COMMANDS = (
              action="store_true"))),
     Command("docs", _docs, "rewrites the generated parts of the "
             "pages; minutes where a proof isn't remembered", "docs"),
+    *random_programs.COMMANDS,
     *maintain.COMMANDS,
     *bazel.COMMANDS,
 )

@@ -77,6 +77,7 @@ def primitives():
       importlib.import_module(name)
     except ImportError:  # a part of JAX for hardware that is not here
       pass
+  gc.unfreeze()  # what a test is forked with is frozen
   return {o for o in gc.get_objects() if isinstance(o, core.Primitive)}
 
 

@@ -197,7 +197,7 @@ REASONS = {
         custom_fusion custom_jvp_call custom_jvp_call_jaxpr custom_lin
         custom_linear_solve custom_partitioning custom_transpose_call
         custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call eval_jaxpr for
-        fused_call fusible jaxpr_call jit linear_call mpmd_map pallas_call pjit
+        fused_call fusible jaxpr_call jit linear_call mpmd_map pjit
         program_order remat2 remat_opt run_state scan shard_map while
         xla_metadata_call xla_pmap''',
     'one result per operand, of the operand\'s type': '''
@@ -274,6 +274,7 @@ def registered():
             importlib.import_module(module.name)
           except (ImportError, ValueError, AttributeError):
             pass  # needs what isn't installed: registers nothing
+  gc.unfreeze()  # what a test is forked with is frozen
   prims = [p for p in gc.get_objects() if isinstance(p, core.Primitive)]
   modules = collections.defaultdict(set)
   for name, module in list(sys.modules.items()):
