@@ -101,7 +101,7 @@ def of_mean(psum: Callable) -> Callable:
   return functools.partial(_for_mean, psum)
 
 
-def _for_mean(psum: Callable, *args, **kwargs) -> Any:
+def _for_mean(psum: Callable, /, *args, **kwargs) -> Any:
   before, _mean.running = _mean.running, True
   try:
     return psum(*args, **kwargs)

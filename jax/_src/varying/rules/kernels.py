@@ -197,7 +197,7 @@ def lowered_unchecked(lower):
     A rule that finds no varying axes in any type.
   """
   @functools.wraps(lower)
-  def wrapper(ctx, *nodes, **params):
+  def wrapper(ctx, /, *nodes, **params):
     inner = ctx.replace(avals_in=without_axes(ctx.avals_in),
                         avals_out=without_axes(ctx.avals_out))
     with _unchecked(False):

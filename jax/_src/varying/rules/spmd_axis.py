@@ -114,7 +114,7 @@ def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:
     arguments.
   """
   @functools.wraps(process)
-  def process_shard_map(trace, prim, fun, args, *rest, **params):
+  def process_shard_map(trace, prim, fun, args, /, *rest, **params):
     if trace.axis_data.spmd_name is None:
       return process(trace, prim, fun, args, *rest, **params)
     found: list = []
