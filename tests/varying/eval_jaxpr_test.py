@@ -50,8 +50,8 @@ def branch(x, w):
   return lax.cond(jnp.sum(x) > 3.5, lambda: x * w, lambda: w - x)
 
 
-# 0.6.0's internal checks refuse values of other types than the jaxpr's.
-@jtu.with_config(jax_enable_checks=jax.__version_info__ >= (0, 7))
+# The internal checks refuse values of other types than the jaxpr's.
+@jtu.with_config(jax_enable_checks=False)
 class EvalJaxprTest(jtu.JaxTestCase):
 
   @parameterized.product(f=[product, loop, branch], where=WHERE)
@@ -103,11 +103,8 @@ class EvalJaxprTest(jtu.JaxTestCase):
       seen.extend(axes_of(y) for y in both(w, w))
       return ()
 
-    # It is given values of other types than it was traced at, to which the
-    # internal checks object.
-    with jax.enable_checks(False):
-      jax.make_jaxpr(shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
-                               out_specs=()))(X, W)
+    jax.make_jaxpr(shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
+                             out_specs=()))(X, W)
     self.assertEqual(seen, [set(), {'x'}, set(), set()])
 
 
