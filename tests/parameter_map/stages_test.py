@@ -109,7 +109,15 @@ def reloaded(compiled):
   return load(*serialize_executable.serialize(compiled), **options)
 
 
-def raw_execute(executable, values, with_tokens=False, put=jax.device_put):
+def put_copy(value):
+  # Older jaxlibs share a NumPy array's memory where it happens to be aligned,
+  # and the raw client writes a result into what is donated.
+  if isinstance(value, np.ndarray):
+    value = value.copy()
+  return jax.device_put(value)
+
+
+def raw_execute(executable, values, with_tokens=False, put=put_copy):
   """Executes with `values` as buffers; returns the buffers of each result."""
   buffers = [put(v) for v in values]
   results = executable.execute_sharded(buffers, with_tokens=with_tokens)
