@@ -115,6 +115,7 @@ class Runner:
   def _first_failure(self, overlay: Overlay, file: str) -> str:
     outcomes = pytest_run.run_file(
         self._python, bases.ROOT / file, limit=_LIMIT, first=True,
+        options=testing.OPTIONS,
         env={**testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
             map(str, (overlay.folder, _PROBES, _TESTS)))})
     failed = [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]

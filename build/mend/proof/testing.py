@@ -30,7 +30,7 @@ TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # pytest makes of `assert`, which these tests don't use.
 JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-_OPTIONS = ("--assert=plain", "-p", "compiled_once")
+OPTIONS = ("--assert=plain", "-p", "compiled_once")
 # What the test files import before they start a backend.
 # Not jax._src.test_util: it keeps the standard output of its import.
 _PRELOAD = ("jax", "absl.testing.absltest",
@@ -213,7 +213,7 @@ def _run_job(servers: forks.Sharing, job: Job,
   forked = all(name.startswith("MEND_") for name, _ in job.env)
   outcomes = pytest_run.run_file(
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
-      env={**JOB_ENVIRONMENT, **dict(job.env)}, options=_OPTIONS,
+      env={**JOB_ENVIRONMENT, **dict(job.env)}, options=OPTIONS,
       server=servers.of(job.python, job.base) if forked else None)
   if job.side == "pristine":
     tally = judging.judge_pristine(job.label, outcomes, _met(job, outcomes))
