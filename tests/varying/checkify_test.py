@@ -127,7 +127,7 @@ def per_device(f, *args, number=4):
       for g in fs:
         block = g(block, w)
       return block
-    message, out = checked(one, False, jnp.asarray(block), jnp.asarray(w))
+    message, out = checked(one, True, jnp.asarray(block), jnp.asarray(w))
     outs.append(out)
     if message:
       lines.append(f'at mapped index {n}: {message}')
@@ -158,9 +158,12 @@ class MessagesTest(jtu.JaxTestCase):
   def test_straight_line(self, f):
     self.check_messages(f, '1d', True)
 
-  @jtu.sample_product(f=INDEXED, jit=[False, True])
-  def test_index(self, f, jit):
-    self.check_messages(f, '2d', jit)
+  @jtu.sample_product(f=INDEXED)
+  def test_index(self, f):
+    self.check_messages(f, '2d', True)
+
+  def test_index_eager(self):
+    self.check_messages(index, '2d', False)
 
   @jtu.sample_product(f=FLOW)
   def test_loops_and_branches(self, f):
@@ -170,13 +173,15 @@ class MessagesTest(jtu.JaxTestCase):
   def test_loops_and_branches_eager(self, f):
     self.check_messages(f, '1d', False)
 
-  @jtu.sample_product(f=[small, division], jit=[False, True])
-  def test_two_shard_maps(self, f, jit):
+  @jtu.sample_product(
+      [dict(f=small, sizes=(4,), jit=True),
+       dict(f=small, sizes=(2, 2), jit=False),
+       dict(f=division, sizes=(2, 2), jit=True)])
+  def test_two_shard_maps(self, f, sizes, jit):
     first = in_shard_map(small, (4,))
-    for sizes in (4,), (2, 2):
-      second = in_shard_map(f, sizes)
-      got = checked(lambda x, w: second(first(x, w), w), jit, X, W)
-      self.compare(got, per_device([small, f], X, W))
+    second = in_shard_map(f, sizes)
+    got = checked(lambda x, w: second(first(x, w), w), jit, X, W)
+    self.compare(got, per_device([small, f], X, W))
 
   def test_over_another_number_of_devices(self):
     first = in_shard_map(small, (2, 2), ('x',), **ALONG_X)
@@ -185,8 +190,9 @@ class MessagesTest(jtu.JaxTestCase):
     self.assertEqual(got[0], '\n'.join(
         f'at mapped index {n}: x is 4.0 (`check` failed)' for n in range(4)))
 
-  @jtu.sample_product(fails=['before', 'in', 'after', 'none'],
-                      jit=[False, True])
+  @jtu.sample_product(
+      [dict(fails=f, jit=True) for f in ('before', 'in', 'after', 'none')]
+      + [dict(fails='after', jit=False)])
   def test_before_and_after(self, fails, jit):
     inside = in_shard_map(small, (4,))
     def f(x, w):
