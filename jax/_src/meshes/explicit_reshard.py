@@ -313,10 +313,10 @@ def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
     The arguments, each resharded along ``manual_axes`` to what its in_spec
     says. Along others it stays as it is.
   """
-  from jax._src import core
-  from jax._src.partition_spec import PartitionSpec
   if not asked_for() or not _explicit(mesh, manual_axes):
     return args
+  from jax._src import core
+  from jax._src.partition_spec import PartitionSpec
   new = []
   for n, (x, spec) in enumerate(zip(args, specs)):
     aval = core.typeof(x)

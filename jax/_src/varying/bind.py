@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from jax._src import config
 from jax._src import core
 from jax._src import source_info_util
 from jax._src.varying import flow
@@ -61,8 +62,10 @@ def settle_where_bound(
     prim.def_bind_with_trace(bound_by_value)
     return
 
+  check = config._check_vma  # what vt.checking() asks, in the fewest steps
+
   def bound(trace, args, avals, params):
-    if vt.checking() and not settled(params, avals):
+    if check.value and not settled(params, avals):
       with core.set_current_trace(trace):
         new, params = settle(args, params, avals)
       avals = [a if x is y else vt.typeof(y)
@@ -145,8 +148,9 @@ def here(ref):
 
 def all_here(args, avals) -> tuple[list, list]:
   """Operands and types, with refs as the current trace holds them."""
-  args = [here(x) if vt.is_ref(a) else x for x, a in zip(args, avals)]
-  return args, list(map(vt.typeof, args))
+  held = [here(x) if vt.is_ref(a) else x for x, a in zip(args, avals)]
+  return held, [a if x is y else vt.typeof(y)
+                for a, x, y in zip(avals, args, held)]
 
 
 def agree(site: Site, args, avals) -> list:

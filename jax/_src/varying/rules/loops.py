@@ -143,10 +143,11 @@ def while_binders(params) -> list[core.Var]:
 def scan_solved(params, avals, refs: bool = False) -> bool:
   """Whether no carry grows."""
   body = vt.open_jaxpr(params['jaxpr'])
-  invars, (nc, nk) = body.invars, vt.scan_counts(params)
-  if (not refs and vt.has_refs(body)
-      or not binding.same_axes(invars, avals)):
+  if not refs and vt.has_refs(body):
     return False
+  if not binding.same_axes(invars := body.invars, avals):
+    return False
+  nc, nk = vt.scan_counts(params)
   for v, out in zip(invars[nc:nc + nk], body.outvars):
     if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
       return False

@@ -226,11 +226,13 @@ def _settling_access(prim: core.Primitive, bind, operands: int):
       return bind(*args, **params)
     if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
       args = (here(args[0]), *args[1:])
-    ref, *others = [vt.varying(vt.typeof(x)) for x in args]
-    if (all(axes == ref for axes in others[:operands])
+    avals = list(map(vt.typeof, args))
+    ref, *others = map(vt.varying, avals)
+    if others.count(ref) == len(others) or (
+        others[:operands].count(ref) == operands
         and all(axes <= ref for axes in others[operands:])):
       return bind(*args, **params)
-    args, params = _settle(prim, args, params, list(map(vt.typeof, args)))
+    args, params = _settle(prim, args, params, avals)
     return bind(*args, **params)
   return bind_access
 
