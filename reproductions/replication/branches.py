@@ -59,5 +59,6 @@ def divergent_collective():
   try:
     jax.make_jaxpr(f)(jnp.arange(4.))
   except ValueError as e:
+    assert "psum" in str(e), f"ValueError: {e}"
     return str(e)[:60] + "..."
   raise AssertionError("psum in a branch that one of two devices takes")

@@ -63,6 +63,7 @@ def random_number_of_each_device():
   f = _shard_map(lambda: lax.rng_uniform(0., 1., (2,)), (), P())
   try:
     f()
-  except ValueError:
+  except ValueError as e:
+    assert "out_specs" in str(e), f"ValueError: {e}"
     return "out_specs=P() refused"
   raise AssertionError("out_specs=P() accepted for lax.rng_uniform")

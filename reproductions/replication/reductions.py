@@ -39,6 +39,7 @@ def pmax_over_groups_varies():
       lambda x: lax.pmax(x[0], 'i', axis_index_groups=[[0], [1]]), P('i'), P())
   try:
     out = f(jnp.arange(2.))
-  except ValueError:
+  except ValueError as e:
+    assert "out_specs" in str(e), f"ValueError: {e}"
     return "out_specs=P() refused"
   raise AssertionError(f"out_specs=P() accepted, {out} for [0, 1]")

@@ -38,7 +38,9 @@ def _refused(f, *args):
   """The error that tracing f raises, or None."""
   try:
     jax.make_jaxpr(f)(*args)
-  except (TypeError, ValueError) as e:  # upstream's of the types is one, too
+  except TypeError as e:  # upstream's, of the branches' types
+    raise AssertionError(f"refused for other reasons: {e}") from e
+  except ValueError as e:
     return e
 
 

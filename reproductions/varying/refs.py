@@ -59,7 +59,8 @@ def write_in_a_branch():
   run = _sharded(f, P())
   try:
     run(jnp.array([1., 2., 3., 4.]))
-  except ValueError:
+  except ValueError as e:
+    assert "out_specs" in str(e), f"ValueError: {e}"
     return "out_specs=P() is refused"
   raise AssertionError(
       "out_specs=P() is accepted though devices return 0 and 1")

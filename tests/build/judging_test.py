@@ -1,11 +1,11 @@
 """How the outcomes of a test file are judged on each side."""
 
-from mend.editing import patches
+from mend.editing import reds
 from mend.proof import judging
 from mend.proof.pytest_run import Outcome
 import pytest
 
-RED = patches.Red(("T.test_red*",), "AssertionError.*rude")
+RED = reds.Red(("T.test_red*",), "AssertionError.*rude")
 RUDE = Outcome("failed", "AssertionError: a rude greeting")
 
 
@@ -29,6 +29,17 @@ def test_red_that_is_not(outcome, words):
   assert words in failure
 
 
+def test_a_reason_that_no_test_has_to_meet():
+  other = reds.Red(("T.test_red_2",), "another")
+  outcomes = {"T.test_red_2": RUDE}
+  (failure,) = pristine(outcomes, RED, other).failures
+  assert "no test has to meet /another/" in failure
+  # A share of a file's tests may lack it.
+  assert not judging.judge_pristine("toy", outcomes, (RED, other),
+                                    share=True).failures
+  assert len(pristine({}, RED).failures) == 1
+
+
 def test_a_failure_that_nobody_declared():
   (failure,) = pristine({"T.test_new": RUDE}, RED).failures
   assert "no [[red]]" in failure
@@ -36,13 +47,13 @@ def test_a_failure_that_nobody_declared():
 
 def test_a_missing_name_of_ours_does_not_count():
   text = "ModuleNotFoundError: No module named 'jax._src.polite'"
-  red = patches.Red(("*",), "polite")
+  red = reds.Red(("*",), "polite")
   (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
   assert "our own names" in failure
-  red = patches.Red(("*",), "polite", api_missing=True)
+  red = reds.Red(("*",), "polite", api_missing=True)
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
   text = "AttributeError: 'function' object has no attribute 'lower'"
-  red = patches.Red(("*",), "AttributeError: 'function'.*'lower'")
+  red = reds.Red(("*",), "AttributeError: 'function'.*'lower'")
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
 
 

@@ -1,16 +1,20 @@
 """What is refused as a patch, and by which words."""
 
+import dataclasses
+
 from conftest import PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
 import pytest
+
+REASON = 'reason = "^AssertionError: .*a rude greeting"'
 
 
 def test_a_good_patch_is_read(project, base):
   (patch,) = patches.load(project)
   assert patch.id == "greet/greeting"
   assert [e.op for e in patch.edits_for(base)] == ["add_import", "replace_body"]
-  assert patch.red[0].reason == "rude"
+  assert patch.red[0].reason == "^AssertionError: .*a rude greeting"
 
 
 @pytest.mark.parametrize("old, new, words", [
@@ -23,7 +27,25 @@ def test_a_good_patch_is_read(project, base):
     ('takes = ["self", "name"]', "", "replace_body needs takes"),
     ('bases = ">=1.0"', 'bases = "newest"', "no version specifier"),
     ('"not-sent"', '"maybe"', "upstream.status is 'maybe'"),
-    ('reason = "rude"', 'reason = "("', "no regular expression"),
+    (REASON, 'reason = "("', "no regular expression"),
+    (REASON, 'reason = "AssertionError: a rude greeting"',
+     "does not begin with the exception"),
+    (REASON, 'reason = "^AssertionError: "', "other failures say, too"),
+    (REASON, 'reason = "^AssertionError: .*"', "other failures say, too"),
+    (REASON, 'reason = "^TypeError: varying"', "other failures say, too"),
+    (REASON, 'reason = "^AssertionError: True is not false"',
+     "other failures say, too"),
+    (REASON, 'reason = "^AssertionError: False != True"',
+     "other failures say, too"),
+    (REASON, 'reason = "^AssertionError: a rude greeting|^KeyError: .*polite"',
+     "has alternatives"),
+    (REASON, 'reason = "^AssertionError: a (rude|bad) greeting"',
+     "has alternatives"),
+    (REASON, 'reason = { ">=1" = "^KeyError: " }', "other failures say, too"),
+    (REASON, 'reason = { "newest" = "^E: a b" }', "no version specifier"),
+    (REASON, 'reason = {}', "empty table"),
+    (REASON, 'reason = { ">=0.6" = "^KeyError: a b", "<0.7" = "^E: a b" }',
+     "two reasons are for 0.6.0"),
     ('"jax/_src/polite.py"', '"jax/_src/gone.py"', "gone.py, which does not"),
     ('"tests/greet/greeting_test.py"', '"tests/greet/gone.py"',
      "gone.py, which does not"),
@@ -59,12 +81,26 @@ def test_a_bad_patch_is_refused(project, old, new, words):
      "edit 1: code: wanted text, found a whole number"),
     ('takes = ["self", "name"]', 'takes = ["self", 1]',
      "edit 2: takes 2: wanted text, found a whole number"),
-    ('reason = "rude"', 'reason = "rude"\napi_missing = "yes"',
+    (REASON, REASON + '\napi_missing = "yes"',
      "red 1: api_missing: wanted true or false, found text"),
     ('upstream = { status = "not-sent", pr = "", landed_in = "" }',
      'upstream = "none"', "upstream: wanted a table, found text")])
 def test_a_value_of_the_wrong_type_is_named(project, old, new, words):
   test_a_bad_patch_is_refused(project, old, new, words)
+
+
+def test_a_reason_for_each_release(project, base):
+  write(project / "patches" / "greet" / "greeting.toml", PATCH.replace(
+      REASON, """[red.reason]
+"<2" = "^AssertionError: .*a rude greeting"
+">=2" = "^KeyError: 'a.b' != '[|]'"
+"""))
+  (patch,) = patches.load(project)
+  (red,) = [r for r in patch.red if base.within(r.bases)]
+  assert red.reason.startswith("^AssertionError")
+  newer = dataclasses.replace(base, version="2.0")
+  (red,) = [r for r in patch.red if newer.within(r.bases)]
+  assert red.reason.startswith("^KeyError")
 
 
 @pytest.mark.parametrize("extra, words", [

@@ -169,7 +169,7 @@ def test_upstream_tests_that_are_changed_on_purpose(base, project, capsys):
 [[supersedes]]
 tests = ["x_test.py T.b*"]
 why = "it asks for rudeness"
-reason = "AssertionError: a rude"
+reason = "^AssertionError: a rude"
 bases = "<2"
 """
   write(project / "patches" / "greet" / "greeting.toml", text)
@@ -202,10 +202,31 @@ Traceback (most recent call last):
 jax.errors.ShapeError: rude
   and long
 """
-  assert reasons.final(text) == "ShapeError: rude\n  and long"
-  assert reasons.states("^ShapeError: rude.*long$", text)
+  assert reasons.final(text) == (
+      "ShapeError: rude\n  and long, raised by polite.<module>")
+  assert reasons.states("^ShapeError: rude.*long", text)
   assert not reasons.states("polite|varying|KeyError", text)
   assert reasons.states("died", "the process died (exit -6)")
+
+
+@pytest.mark.parametrize("raised, final", [
+    ("KeyError: 'polite'", "KeyError: 'polite', raised by greet.part"),
+    ("AssertionError", "AssertionError: raised by greet.part"),
+    ("AssertionError: (1, 0)", "AssertionError: (1, 0), raised by greet.part"),
+    ("greet.Rude: no words", "Rude: no words, raised by greet.part")])
+def test_a_reason_is_told_by_what_raised_it_too(raised, final):
+  text = f"""\
+Traceback (most recent call last):
+  File "polite_test.py", line 1, in test
+    part()
+  File "/there/greet.py", line 2, in part
+    assert False
+           ^^^^^
+{raised}
+"""
+  assert reasons.final(text) == final
+  assert reasons.final(text.replace("/greet.py", "/case.py")) == (
+      final.partition(", raised")[0].partition(": raised")[0])
 
 
 def test_upstream_needs_a_checkout(tmp_path):

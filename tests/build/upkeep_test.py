@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from conftest import PATCH, write
-from mend.editing import patches
+from mend.editing import patches, reds
 from mend.ground.errors import MendError
 from mend.proof import pytest_run
 from mend.releases import bases
@@ -136,7 +136,7 @@ def test_what_is_said_to_have_landed_is_tried(monkeypatch, capsys, outcomes):
   monkeypatch.setattr(outlook, "_run", lambda python, files: {
       "t": {k: pytest_run.Outcome(v) for k, v in outcomes.items()}})
   patch = dataclasses.replace(patches.load()[0], tests=("t",), red=(
-      patches.Red(("T.*",), "reason"),))
+      reds.Red(("T.*",), "reason"),))
   if "passed" in outcomes.values():
     outlook.require_landed(patch, "2.0")
     assert "1 regression of the patch pass" in capsys.readouterr().out

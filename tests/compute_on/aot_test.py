@@ -413,7 +413,8 @@ class ComputeOnCachesTest(jtu.JaxTestCase):
           for fun, name in steps if host_first else reversed(steps):
             fun(self.x)
             text = fun.lower(self.x).as_text()
-            self.assertEqual('_xla_compute_type' in text, name is not None)
+            self.assertEqual('_xla_compute_type' in text, name is not None,
+                             'whether the text has a compute type')
             if name is not None:
               self.assertIn(f'_xla_compute_type = "{name}"', text)
 
@@ -440,7 +441,8 @@ class ComputeOnCachesTest(jtu.JaxTestCase):
             fun = form(jitted) if i % 2 else jitted
             self.assertAllClose(fun(self.x), np.cos(self.x) * 2)
             text = fun.lower(self.x).as_text()
-            self.assertEqual(MARK in text, bool(i % 2))
+            self.assertEqual(MARK in text, bool(i % 2),
+                             'whether the text has a compute type')
         except BaseException as e:  # pylint: disable=broad-except
           failures.append(e)
       threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]

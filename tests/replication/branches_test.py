@@ -114,7 +114,8 @@ class GradientTest(jtu.JaxTestCase):
         lambda x, w, rows: f(x, w, rows[0]))
     grad = jax.grad(lambda x, w: jnp.sum(jnp.sin(g(x, w, rows))), (0, 1))
     # Were one left inside, running the program might hang.
-    self.assertFalse(sums_in_branches(jax.make_jaxpr(grad)(x, w).jaxpr, 'i'))
+    self.assertFalse(sums_in_branches(jax.make_jaxpr(grad)(x, w).jaxpr, 'i'),
+                     'a sum is in a branch')
     want = jax.grad(lambda x, w: jnp.sum(jnp.sin(single_device(
         f, x, w, 4))), (0, 1))(jnp.array(x), w)
     self.assertAllClose(jax.jit(grad)(x, w), want, rtol=1e-4,
@@ -126,7 +127,8 @@ class GradientTest(jtu.JaxTestCase):
     g = smap(mesh_1d(2), (P('i'), P()), P('i'))(
         lambda x, w: f(x, w, lax.axis_index('i')))
     grad = jax.grad(lambda w: jnp.sum(jnp.sin(g(x, w))))
-    self.assertFalse(sums_in_branches(jax.make_jaxpr(grad)(w).jaxpr, 'i'))
+    self.assertFalse(sums_in_branches(jax.make_jaxpr(grad)(w).jaxpr, 'i'),
+                     'a sum is in a branch')
     want = jax.grad(lambda w: jnp.sum(jnp.sin(single_device(
         f, jnp.array(x), w, 2))))(w)
     self.assertAllClose(grad(w), want, rtol=1e-4, check_dtypes=False)
@@ -140,7 +142,8 @@ class GradientTest(jtu.JaxTestCase):
     x = x.reshape(2, 2)
     grad = jax.grad(lambda w: g(x, rows, w).sum())
     self.assertFalse(
-        sums_in_branches(jax.make_jaxpr(grad)(np.float32(2)).jaxpr, 'i'))
+        sums_in_branches(jax.make_jaxpr(grad)(np.float32(2)).jaxpr, 'i'),
+        'a sum is in a branch')
     want = (np.cos(x[1] * 2) * x[1]).sum()
     self.assertAllClose(jax.jit(grad)(np.float32(2)), want, rtol=1e-5,
                         check_dtypes=False)

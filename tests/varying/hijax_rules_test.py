@@ -102,7 +102,7 @@ class HijaxRulesTest(jtu.JaxTestCase):
     def run(x, w):
       return run_rows(f, ('2d', jit), x, shared=w, **kwargs)
     jaxpr = jax.make_jaxpr(run)(X, W).jaxpr
-    self.assertFalse(communicates_in_branch(jaxpr))
+    self.assertFalse(communicates_in_branch(jaxpr), 'a sum is in a branch')
     return run(X, W)
 
   @parameterized.named_parameters(

@@ -21,7 +21,7 @@ class _Upstream(TypedDict, total=False):
 
 class _Red(TypedDict, total=False):
   tests: _Names
-  reason: str
+  reason: str | dict[str, str]
   bases: str
   api_missing: bool
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
-import fnmatch
 import pathlib
 import re
 import textwrap
 
-from mend.editing import families, keys, syntax
+from mend.editing import families, keys, reds, syntax
 from mend.editing.edit import MAX_LINES, NEEDS, Edit
 from mend.ground import report
 from mend.ground.arguments import did_you_mean
@@ -32,30 +31,6 @@ _EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
 
 
 @dataclasses.dataclass(frozen=True)
-class Red:
-  """Tests that fail on a pristine base, and what their failure must say."""
-  tests: tuple[str, ...]
-  reason: str
-  bases: str = ""
-  api_missing: bool = False
-  file: str = ""  # of the patch's tests; all of them if none is named
-
-  def names(self, file: str, test: str) -> bool:
-    """Whether it says that a test of a file, "Class.test", fails."""
-    return self.file in ("", file) and any(
-        fnmatch.fnmatchcase(test, pattern) for pattern in self.tests)
-
-
-@dataclasses.dataclass(frozen=True)
-class Supersedes:
-  """Tests of upstream ("file.py Class.test") that a patch fails on purpose."""
-  tests: tuple[str, ...]
-  why: str
-  reason: str  # what their failure on the mended wheel says
-  bases: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Patch:
   """One fix: its metadata, the files that it adds and its edits."""
   id: str
@@ -72,9 +47,9 @@ class Patch:
   test_helpers: tuple[str, ...] = ()
   reproductions: tuple[str, ...] = ()
   upstream_tests: tuple[str, ...] = ()
-  red: tuple[Red, ...] = ()
+  red: tuple[reds.Red, ...] = ()
   edits: tuple[Edit, ...] = ()
-  supersedes: tuple[Supersedes, ...] = ()
+  supersedes: tuple[reds.Supersedes, ...] = ()
   upstream_names: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def edits_for(self, base: Base) -> tuple[Edit, ...]:
@@ -137,7 +112,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   data["modules"] = [*families.packages(root, named), *named]
   for file in data.get("upstream_tests", []):
     _check_specifier(file.partition(" ")[2], refuse)
-  red = tuple(_red(r, refuse) for r in data.get("red", []))
+  red = tuple(r for d in data.get("red", []) for r in _red(d, refuse))
   found = tuple(_edit(name, i + 1, e, refuse)
                 for i, e in enumerate(data.get("edit", [])))
   return Patch(
@@ -185,29 +160,22 @@ def _check_specifier(text: str, refuse: Refuse) -> None:
         f"bases = {text!r} is no version specifier such as >=0.6") from e
 
 
-def _red(data: dict, refuse: Refuse) -> Red:
+def _red(data: dict, refuse: Refuse) -> list[reds.Red]:
   _check_keys(data, ("tests", "reason"), _RED_KEYS, "red: ", refuse)
   _check_specifier(data.get("bases", ""), refuse)
-  _check_reason(data["reason"], "red: ", refuse)
-  return Red(tuple(data["tests"]), data["reason"], data.get("bases", ""),
-             data.get("api_missing", False), data.get("file", ""))
+  if isinstance(data["reason"], dict):
+    for releases in data["reason"]:
+      _check_specifier(releases, refuse)
+  return reds.read(data, refuse)
 
 
-def _check_reason(reason: str, where: str, refuse: Refuse) -> None:
-  try:
-    re.compile(reason)
-  except re.error as e:
-    raise refuse(f"{where}reason {reason!r} is no regular expression: "
-                 f"{e}") from e
-
-
-def _supersedes(data: dict, refuse: Refuse) -> Supersedes:
+def _supersedes(data: dict, refuse: Refuse) -> reds.Supersedes:
   _check_keys(data, ("tests", "why", "reason"), _SUPERSEDES_KEYS,
               "supersedes: ", refuse)
   _check_specifier(data.get("bases", ""), refuse)
-  _check_reason(data["reason"], "supersedes: ", refuse)
-  return Supersedes(tuple(data["tests"]), data["why"], data["reason"],
-                    data.get("bases", ""))
+  reds.check_reason(data["reason"], "supersedes: ", refuse)
+  return reds.Supersedes(tuple(data["tests"]), data["why"], data["reason"],
+                         data.get("bases", ""))
 
 
 def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:

@@ -17,6 +17,7 @@ import pathlib
 from typing import TypeVar
 
 from mend.editing import patches
+from mend.editing.reds import Red
 from mend.proof import live, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
@@ -36,7 +37,7 @@ class Job:
   side: str  # "mended", "pristine", "live"
   python: pathlib.Path
   file: str
-  reds: tuple[patches.Red, ...]
+  reds: tuple[Red, ...]
   alone: str = ""  # the patch that is tried with only what it depends on
   newer: str = ""  # the version of a Python that runs a share of the tests
   env: tuple[tuple[str, str], ...] = ()
@@ -165,7 +166,7 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
 
 
 def _reds(mine: Iterable[patches.Patch], base: Base,
-          file: str) -> tuple[patches.Red, ...]:
+          file: str) -> tuple[Red, ...]:
   return tuple(r for p in mine if file in p.tests for r in p.red
                if r.file in ("", file)
                and (not r.bases or base.within(r.bases)))

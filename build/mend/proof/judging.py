@@ -11,7 +11,7 @@ import dataclasses
 import fnmatch
 import re
 
-from mend.editing import patches
+from mend.editing.reds import Red, unmet
 from mend.proof import pytest_run, reasons
 
 
@@ -40,7 +40,7 @@ def tail(text: str, lines: int = 30) -> str:
   return "\n".join("    " + line for line in text.splitlines()[-lines:])
 
 
-def _red_for(test: str, reds: Sequence[patches.Red]) -> patches.Red | None:
+def _red_for(test: str, reds: Sequence[Red]) -> Red | None:
   for red in reds:
     if any(fnmatch.fnmatchcase(test, pattern) for pattern in red.tests):
       return red
@@ -48,7 +48,7 @@ def _red_for(test: str, reds: Sequence[patches.Red]) -> patches.Red | None:
 
 
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
-                 reds: Sequence[patches.Red], share: bool = False) -> Tally:
+                 reds: Sequence[Red], share: bool = False) -> Tally:
   """Every test passes; a regression test must not be skipped.
 
   Of a share of a file's tests all may be skipped, of a whole file not.
@@ -73,8 +73,11 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
 
 
 def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
-                   reds: Sequence[patches.Red]) -> Tally:
-  """Regression tests fail for the stated reason, all others pass."""
+                   reds: Sequence[Red], share: bool = False) -> Tally:
+  """Regression tests fail for the stated reason, all others pass.
+
+  Each reason is met by a test; of a share of a file's tests, it need not be.
+  """
   tally = Tally()
   for test, outcome in outcomes.items():
     red = _red_for(test, reds)
@@ -87,10 +90,14 @@ def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
       tally.red += 1
     else:
       tally.passed += 1
+  for red in () if share else unmet(reds, outcomes):
+    tally.failures.append(
+        f"{label}: no test has to meet /{red.reason}/: none of "
+        f"{', '.join(red.tests)} is left by what stands before it")
   return tally
 
 
-def _problem(outcome: pytest_run.Outcome, red: patches.Red | None) -> str:
+def _problem(outcome: pytest_run.Outcome, red: Red | None) -> str:
   if red is None:
     if outcome.status == pytest_run.FAILED:
       return "fails on pristine and no [[red]] of its patch says so"

@@ -13,6 +13,7 @@ import sys
 import time
 
 from mend.editing import patches
+from mend.editing.reds import Red
 from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
@@ -216,7 +217,8 @@ def _run_job(servers: forks.Sharing, job: Job,
       env={**JOB_ENVIRONMENT, **dict(job.env)}, options=OPTIONS,
       server=servers.of(job.python, job.base) if forked else None)
   if job.side == "pristine":
-    tally = judging.judge_pristine(job.label, outcomes, _met(job, outcomes))
+    tally = judging.judge_pristine(job.label, outcomes, _met(job, outcomes),
+                                      job.share)
   else:
     tally = judging.judge_mended(job.label, outcomes, _met(job, outcomes),
                                  job.share)
@@ -224,7 +226,7 @@ def _run_job(servers: forks.Sharing, job: Job,
 
 
 def _met(job: Job,
-         outcomes: dict[str, pytest_run.Outcome]) -> tuple[patches.Red, ...]:
+         outcomes: dict[str, pytest_run.Outcome]) -> tuple[Red, ...]:
   """What is declared red of the tests that the job runs."""
   if not job.share:
     return job.reds

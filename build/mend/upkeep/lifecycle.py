@@ -33,7 +33,7 @@ changelog = "Bug fixes: say what works now."
 
 [[red]]
 tests = ["{camel}Test.test_regression"]
-reason = "say what the failure on pristine must hold"
+reason = "^AssertionError: write the regression test"
 """
 _MODULE = '"""States the algorithm, its limits and its cost."""\n'
 _TEST = '''\
