@@ -7,7 +7,7 @@ alternatives: where releases fail in other words, it is a table by release.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import fnmatch
 import re
@@ -106,10 +106,12 @@ def _problem(reason: str) -> str:
   return ""
 
 
-def unmet(reds: Iterable[Red], tests: Iterable[str]) -> list[Red]:
+def unmet(reds: Sequence[Red], tests: Iterable[str]) -> list[Red]:
   """Those that no test has to meet, because others come before them."""
-  reds = list(reds)
-  met = {next((r for r in reds if any(
-      fnmatch.fnmatchcase(test, p) for p in r.tests)), None)
-         for test in tests}
-  return [r for r in reds if r not in met]
+  named, met = [], []
+  for test in tests:
+    found = [r for r in reds if any(
+        fnmatch.fnmatchcase(test, p) for p in r.tests)]
+    met += found[:1]
+    named += found
+  return [r for r in reds if r in named and r not in met]
