@@ -37,7 +37,7 @@ def rank():
   try:
     jnp.zeros((), device=_split())
   except ValueError as e:
-    assert "rank" in str(e), f"ValueError: {e}"
+    assert "of shape ()" in str(e), f"ValueError: {e}"
     return str(e)[:60]
   except IndexError as e:
     raise AssertionError(f"IndexError: {e}") from e
@@ -49,7 +49,7 @@ def linspace():
   try:
     y = jnp.linspace(0, 1, len(jax.devices()) + 1, device=_split())
   except ValueError as e:
-    assert "divisible" in str(e), f"ValueError: {e}"
+    assert "divi" in str(e), f"ValueError: {e}"
     return str(e)[:60]
   raise AssertionError(f"replicated silently: {y.sharding}")
 
