@@ -2,8 +2,8 @@
 
 A traceback quotes paths, source lines and earlier exceptions, in which almost
 any word can be found. What was raised at the end is the type and the message,
-and the function that raised it: an assertion of JAX's own and a missing key have
-no more to say.
+and the function that raised it: an assertion of JAX's own and a missing key
+have no more to say.
 """
 
 from __future__ import annotations
