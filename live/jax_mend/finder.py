@@ -77,6 +77,7 @@ class Finder:
     self._served = {_module_name(file): file
                     for file in (*table.files, *table.modules)}
     self._hooks = {"jax._src.source_info_util": self._hide,
+                   "jax._src.traceback_util": self._hide_alike,
                    "multiprocessing.spawn": children.hand_over}
 
   def install(self) -> None:
@@ -133,6 +134,19 @@ class Finder:
     """Frames of jax are no user's, whichever folder their file is in."""
     for folder in (self.store.text_path("jax"), self.jax.folder):
       module.register_exclusion(folder + os.sep)
+
+  def _hide_alike(self, module: types.ModuleType) -> None:
+    """What JAX leaves out of tracebacks by folder is left out of both."""
+    register = module.register_exclusion
+    mine, theirs = self.store.text_path("jax"), self.jax.folder
+
+    def register_exclusion(path: str) -> None:
+      register(path)
+      for here, there in ((mine, theirs), (theirs, mine)):
+        if path.startswith(here + os.sep):
+          register(there + path[len(here):])
+
+    module.register_exclusion = register_exclusion  # type: ignore
 
 
 @functools.cache

@@ -57,12 +57,25 @@ def _applied(facts: dict[str, Any]) -> list[str]:
   lines = [f"{facts['files']} files to edit, each the release's own; "
            f"{facts['modules']} modules to add.", _how(facts)]
   kept = os.path.join(facts["cache"], facts["key"])
-  has = "has" if os.path.isdir(kept) else "will have"
-  lines.append(f"{kept} {has} the byte code and the text that runs.\n")
-  lines += [f"  {p['title']} ({', '.join(p['issues'])})"
+  lines.append(f"{kept} {_has(kept)}\n")
+  lines += [" ".join(["  " + p["title"], *(
+      [f"({', '.join(p['issues'])})"] if p["issues"] else [])])
             for p in facts["patches"]]
   lines.append(f"\n{len(facts['patches'])} patches.")
   return lines
+
+
+def _has(kept: str) -> str:
+  """What the folder of a table does for imports."""
+  if os.path.isdir(kept):
+    return "has the byte code and the text that runs."
+  folder = kept
+  while not os.path.exists(folder):
+    folder = os.path.dirname(folder)
+  if os.path.isdir(folder) and os.access(folder, os.W_OK):
+    return "will have the byte code and the text that runs."
+  return ("can't be written: each import of jax compiles anew. Name another "
+          "folder by JAX_MEND_CACHE.")
 
 
 def _how(facts: dict[str, Any]) -> str:

@@ -22,6 +22,13 @@ _hidden = []
 def register_exclusion(path):
   _hidden.append(path)
 """
+SHORTENING = """
+_paths = []
+
+
+def register_exclusion(path):
+  _paths.append(path)
+"""
 
 
 class Site:
@@ -58,6 +65,7 @@ class Site:
 @pytest.fixture
 def site(project, upstream, base, tmp_path):
   write(upstream / "jax" / "_src" / "source_info_util.py", HIDING)
+  write(upstream / "jax" / "_src" / "traceback_util.py", SHORTENING)
   table = live_table.make(patches.load(project), {base: upstream}, project)
   folder = tmp_path / "site"
   shutil.copytree(upstream / "jax", folder / "jax")
@@ -167,6 +175,21 @@ def test_what_is_shown_is_what_runs(site, kept):
   exists, name = out.splitlines()[-1].split(" ", 1)
   assert exists == str(kept)
   assert "1.0+mend." in name and "mended" in name and str(site.cache) in name
+
+
+def test_what_tracebacks_leave_out_by_folder_is_left_out(site):
+  out = site.says("-c", (
+      "import jax_mend, os\nfrom jax._src import greet, traceback_util, "
+      "source_info_util\n"
+      "installed = os.path.dirname(traceback_util.__file__)\n"
+      "traceback_util.register_exclusion(installed)\n"
+      "traceback_util.register_exclusion(os.path.dirname(greet.__file__))\n"
+      "traceback_util.register_exclusion('/elsewhere')\n"
+      "served = os.path.dirname(greet.__file__)\n"
+      "assert served != installed\n"
+      "print(traceback_util._paths == [installed, served, served, installed,"
+      " '/elsewhere'])"))
+  assert out == "True"
 
 
 def test_a_folder_without_upstreams_byte_code_is_not_needed(site):
@@ -303,6 +326,9 @@ def test_status(site):
   assert "Active where" in out and "1 patches." in out
   facts = json.loads(site.says("-m", "jax_mend", "status", "--json"))
   assert facts["state"] == "mended" and facts["files"] == 1
+  assert "will have the byte code" in out
+  nowhere = site.says("-m", "jax_mend", "status", JAX_MEND_CACHE=os.devnull)
+  assert "can't be written: each import" in nowhere
   off = site.run("-m", "jax_mend", "status", JAX_MEND="0")
   assert off.returncode == 1 and "Off: JAX_MEND=0" in off.stdout
   site.greet.write_text("")

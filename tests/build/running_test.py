@@ -7,13 +7,14 @@ import pathlib
 import sys
 import threading
 import time
+import types
 
 from conftest import PATCH, REPRODUCTION, write
 from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.proof import (clients, forks, jobs, judging, pytest_run, reasons,
-                        reproduce, sides, upstream, verdicts)
+                        reproduce, sides, testing, upstream, verdicts)
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
 import pytest
@@ -119,18 +120,33 @@ def test_the_longest_files_on_mended_begin(base):
       ("pristine", small)]
 
 
-def test_a_tenth_on_a_newer_python(base, monkeypatch):
-  job = lambda side: jobs.Job(base, side, sys.executable, "x.py", (RUDE,))
-  monkeypatch.setattr(jobs, "for_base", lambda *a: [
-      job("mended"), job("pristine"), job("mended")])
-  monkeypatch.setattr(jobs.interpreters, "newer", lambda b: ("3.13.1", "p"))
-  made = jobs.on_a_newer_python((), base)
-  assert [(j.side, j.share, j.newer, dict(j.env)) for j in made] == [
-      ("mended", True, "3.13", {"MEND_SHARE": "0/10"}),
-      ("mended", True, "3.13", {"MEND_SHARE": "1/10"})]
-  assert made[0].label == "x.py on mended 1.0, Python 3.13"
-  monkeypatch.setattr(jobs.interpreters, "newer", lambda b: None)
-  assert jobs.on_a_newer_python((), base) == []
+@pytest.mark.parametrize("newer,given,wanted", [
+    (("3.13.1", "p"), None, "3.13"), (None, None, None),
+    (("3.13.1", "p"), "3.12", "3.12")])
+def test_every_regression_test_runs_live_on_a_newer_python(
+    project, base, monkeypatch, newer, given, wanted):
+  asked = []
+  monkeypatch.setattr(jobs.interpreters, "newer", lambda b: newer)
+  monkeypatch.setattr(jobs.interpreters, "for_base",
+                      lambda b, version, lowest: asked.append(version) or "p")
+  monkeypatch.setattr(jobs.live, "environment",
+                      lambda *a, **k: pathlib.Path("env/bin/python"))
+  (job,) = jobs.reds_live(patches.load(project), base, given)
+  assert (job.side, job.share, asked) == ("live", False, [wanted])
+  assert job.newer == ("3.13" if wanted == "3.13" else "")
+  assert dict(job.env)["MEND_MATCHING"] == "GreetingTest.test_polite"
+  assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
+
+
+def test_what_jax_reads_as_it_is_imported_is_its_servers(monkeypatch, base):
+  seen = []
+  monkeypatch.setattr(testing.pytest_run, "run_file",
+                      lambda *a, server, **k: seen.append(server) or {})
+  servers = types.SimpleNamespace(of=lambda *a: a)
+  progress = types.SimpleNamespace(begin=lambda label: None)
+  testing._run_job(servers, jobs.Job(base, "live", "p", "x.py", (), env=(
+      ("JAX_MEND_CACHE", "c"), ("MEND_MATCHING", "*"))), progress)
+  assert seen == [("p", base, {"JAX_MEND_CACHE": "c"})]
 
 
 def test_environments_are_made_while_checks_run():

@@ -179,22 +179,28 @@ class Servers:
     for server in self._made.values():
       server.close()
 
-  def of(self, python: str | pathlib.Path) -> Server | None:
+  def of(self, python: str | pathlib.Path,
+         env: Mapping[str, str] | None = None) -> Server | None:
     """The Python's server; None where a process of one's own is safer.
 
     Forking a process whose libraries have threads is safe on Linux, as they
     are used here; and nowhere else is it tried.
+
+    Args:
+      python: the interpreter.
+      env: what its environment has beside that of all servers.
     """
     if sys.platform != "linux":
       return None
-    name = str(python)
+    more = dict(env or {})
+    name = json.dumps([str(python), more], sort_keys=True)
     with self._lock:
       lock = self._locks.setdefault(name, threading.Lock())
     with lock:
       if name not in self._made:
         if len(self._made) >= _MOST:
           return None
-        self._made[name] = Server(name, self._preload, self._env)
+        self._made[name] = Server(python, self._preload, {**self._env, **more})
     return self._made[name] if self._made[name].usable else None
 
 
@@ -230,7 +236,8 @@ class Sharing:
   def __exit__(self, *error: object) -> None:
     self._stack.close()
 
-  def of(self, python: str | pathlib.Path, base: Base) -> Server | None:
+  def of(self, python: str | pathlib.Path, base: Base,
+         env: Mapping[str, str] | None = None) -> Server | None:
     """The server of that Python, which has the jax of `base`."""
     safe = base.within(">=0.10")
-    return (self._sharing if safe else self._alone).of(python)
+    return (self._sharing if safe else self._alone).of(python, env)

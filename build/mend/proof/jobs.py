@@ -22,10 +22,6 @@ from mend.proof import live, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
-# A run of everything has so much with jax-mend: one in two files (each costs an
-# import of jax), and one in eight of its regression tests.
-LIVE_FILES, LIVE_TESTS = 2, 8
-
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -39,7 +35,7 @@ class Job:
   file: str
   reds: tuple[Red, ...]
   alone: str = ""  # the patch that is tried with only what it depends on
-  newer: str = ""  # the version of a Python that runs a share of the tests
+  newer: str = ""  # the version of a Python that isn't the base's oldest
   env: tuple[tuple[str, str], ...] = ()
   share: bool = False  # not all tests of the file
 
@@ -86,22 +82,25 @@ def submit_in_turn(
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
-  """The big files of the mended side begin, so that no core waits long."""
+  """The big files of the mended side begin, so that no core waits long.
+
+  What they compile, the other sides find compiled.
+  """
   size = lambda job: (bases.ROOT / job.file).stat().st_size
-  return sorted(jobs, key=lambda job: (job.side == "pristine", -size(job)))
+  return sorted(jobs, key=lambda job: (job.side != "mended", -size(job)))
 
 
-def on_a_newer_python(series: Sequence[patches.Patch], base: Base) -> list[Job]:
-  """A tenth of the base's tests, mended, on the newest Python that fits."""
-  python = interpreters.newer(base)
-  if python is None:
-    return []
-  version = ".".join(python[0].split(".")[:2])
-  made = [job for job in for_base(series, base, (), version)
-          if job.side == "mended"]
-  return [dataclasses.replace(job, newer=version, share=True,
-                              env=(("MEND_SHARE", f"{i % 10}/10"),))
-          for i, job in enumerate(made)]
+def reds_live(series: Sequence[patches.Patch], base: Base,
+              python_version: str | None) -> list[Job]:
+  """The base's regression tests with jax-mend, on the newest Python that fits.
+
+  So one run tells both, whether jax-mend mends and whether a Python other than
+  the oldest, which the wheel's tests run on, does as well.
+  """
+  newest = None if python_version else interpreters.newer(base)
+  version = ".".join(newest[0].split(".")[:2]) if newest else ""
+  return [dataclasses.replace(job, newer=version) for job in live_for_base(
+      series, base, (), version or python_version, reds_only=True)]
 
 
 def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
@@ -139,14 +138,14 @@ def shared_out(found: Sequence[Job], chosen: Sequence[Base]) -> list[Job]:
 
 def live_for_base(series: Sequence[patches.Patch], base: Base,
                   names: Sequence[str], python_version: str | None,
-                  share: bool) -> list[Job]:
+                  reds_only: bool = False) -> list[Job]:
   """Every test file of the base's patches, where jax-mend mends a stock jax.
 
-  With `share`, a part of the regression tests.
+  With `reds_only`, the regression tests, whose verdicts tell whether it does.
   """
   mine = patches.for_base(series, base)
   tests = _files(mine, names, "tests")
-  if not share:
+  if not reds_only:
     tests += _files(mine, names, "unit_tests")
   if not tests:
     return []
@@ -156,13 +155,12 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
   for file in tests:
     reds = _reds(mine, base, file)
     env = live.settings(python)
-    if share:
+    if reds_only:
       env["MEND_MATCHING"] = "\n".join(t for r in reds for t in r.tests)
-      env["MEND_SHARE"] = f"0/{LIVE_TESTS}"
-    if reds or not share:
+    if reds or not reds_only:
       found.append(Job(base, "live", python, file, reds,
-                       env=tuple(env.items()), share=share))
-  return sorted(found, key=lambda j: j.file)[::LIVE_FILES] if share else found
+                       env=tuple(env.items())))
+  return found
 
 
 def _reds(mine: Iterable[patches.Patch], base: Base,

@@ -195,8 +195,7 @@ def remembered(items: Sequence[Reproduction], python: pathlib.Path,
   kept = cache.folder("proofs") / f"{key}.json"
   if kept.is_file():
     return [Outcome(*o) for o in json.loads(kept.read_text(encoding="utf-8"))]
-  # What jax itself reads must be there before it is imported.
-  server = None if settings else servers.of(python, base)
+  server = servers.of(python, base, settings)
   outcomes = run_all(items, python, label, settings, server)
   if not any(o.seen.startswith((_NO_END, _DIED)) for o in outcomes):
     with cache.whole(kept) as made:

@@ -89,25 +89,20 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
                   whole: bool) -> list[Callable[[], list[Job]]]:
   """What makes the jobs of each base.
 
-  A run of everything has the newest base with jax-mend too, and there a
-  share of the regression tests, and a tenth of all on a newer Python; and each
-  test on one of the releases that are alike.
+  A run of everything has the regression tests of the newest base with jax-mend
+  too, and each test on one of the releases that are alike.
   """
   def made(base: Base) -> list[Job]:
     found = jobs.for_base(series, base, names, python_version)
     return jobs.shared_out(found, chosen) if whole else found
 
-  def made_live(base: Base, share: bool) -> Callable[[], list[Job]]:
-    return lambda: jobs.live_for_base(series, base, names, python_version,
-                                      share)
-
   if live:
-    return [made_live(base, share=False) for base in chosen]
+    return [functools.partial(jobs.live_for_base, series, base, names,
+                              python_version) for base in chosen]
   newest = [base for base in chosen if base == bases.all_bases()[-1]]
   return [*(functools.partial(made, base) for base in chosen),
-          *(made_live(base, share=True) for base in newest if whole),
-          *(functools.partial(jobs.on_a_newer_python, series, base)
-            for base in newest if whole and not python_version)]
+          *(functools.partial(jobs.reds_live, series, base, python_version)
+            for base in newest if whole)]
 
 
 def run_each(chosen: Sequence[Base], names: Sequence[str],
@@ -210,12 +205,12 @@ def _run_job(servers: forks.Sharing, job: Job,
              progress: report.Progress) -> tuple[Job, Tally, float]:
   began = time.monotonic()
   progress.begin(job.label)
-  # What jax itself reads must be there before it is imported.
-  forked = all(name.startswith("MEND_") for name, _ in job.env)
+  # What jax reads as it is imported, and not what is this job's alone.
+  before = {k: v for k, v in job.env if not k.startswith("MEND_")}
   outcomes = pytest_run.run_file(
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
       env={**JOB_ENVIRONMENT, **dict(job.env)}, options=OPTIONS,
-      server=servers.of(job.python, job.base) if forked else None)
+      server=servers.of(job.python, job.base, before))
   if job.side == "pristine":
     tally = judging.judge_pristine(job.label, outcomes, _met(job, outcomes),
                                       job.share)
