@@ -86,6 +86,40 @@ def test_the_picture_is_as_it_is_drawn():
   assert (ROOT / "docs" / "types.svg").read_text(encoding="utf-8") == drawn
 
 
+def headings(page):
+  text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"),
+                flags=re.DOTALL | re.MULTILINE)
+  return re.findall(r"^## (.*)$", text, re.MULTILINE)
+
+
+FAMILY_PAGES = sorted({p for f in families.load().values() for p in f.pages})
+
+
+@pytest.mark.parametrize("page", [*FAMILY_PAGES, "docs/live.md"])
+def test_pages_read_in_one_order(page):
+  assert headings(ROOT / page) == [
+      "What goes wrong", "What to expect", "Limits", "How it works"]
+
+
+@pytest.mark.parametrize("page", FAMILY_PAGES)
+def test_each_page_has_a_program_that_is_run(page):
+  named = f"page = '{page.removeprefix('docs/')}'"
+  (test,) = [str(t.relative_to(ROOT))
+             for t in (ROOT / "tests").glob("*/*doc_test.py")
+             if named in t.read_text(encoding="utf-8")]
+  assert [p.id for p in patches.load() if test in p.unit_tests]
+  before, _, _ = (ROOT / page).read_text("utf-8").partition("## What to expect")
+  assert "```python\n>>> " in before
+
+
+def test_the_readme_is_in_its_order():
+  assert headings(ROOT / "README.md") == [
+      "Which jax have you?", "Do I need it?", "Two commands", "What is mended",
+      "Where things are", "For maintainers"]
+  first, _, _ = (ROOT / "README.md").read_text("utf-8").partition("\n| ")
+  assert first.count("\n") < 40  # before the first table
+
+
 def test_links_between_pages_lead_somewhere():
   count = 0
   for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -382,6 +383,14 @@ def test_enable_and_disable(site):
       "import sys; exec('try:\\n  import nothing_here\\nexcept "
       "ModuleNotFoundError:\\n  pass')\n")
   assert says("-c", "pass").stderr == ""
+
+
+def test_the_program_of_its_page(site):
+  page = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
+  (program,) = re.findall(r"^```python\n(.*?)^```$", page,
+                          re.DOTALL | re.MULTILINE)
+  assert site.says("-c", program + GREETING) == POLITE
+  assert "jax_mend" in page.partition("## What to expect")[0]
 
 
 def test_where_no_startup_file_is_read_it_is_refused(site):

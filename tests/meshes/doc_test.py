@@ -13,36 +13,20 @@
 # limitations under the License.
 """Runs docs/upgrading.md."""
 import doctest
-import pathlib
-import re
 
 from absl.testing import absltest
+from fork.testing import pages
 import jax
 from jax._src import test_util as jtu
 
 jax.config.parse_flags_with_absl()
 jtu.request_cpu_devices(8)
 
-PAGE = pathlib.Path(__file__).parents[2] / 'docs' / 'upgrading.md'
 
-
-class UpgradingDocTest(jtu.JaxTestCase):
-
-  def test_page(self):
-    blocks = re.findall(r'^```python\n(.*?)^```$', PAGE.read_text(),
-                        re.DOTALL | re.MULTILINE)
-    self.assertLen(blocks, 1)
-    test = doctest.DocTestParser().get_doctest(
-        '\n'.join(blocks), {}, PAGE.name, str(PAGE), 0)
-    self.assertGreater(len(test.examples), 7)
-    said = []
-    before = jax.sharding.get_abstract_mesh()
-    result = doctest.DocTestRunner(
-        verbose=False, optionflags=doctest.ELLIPSIS
-        | doctest.IGNORE_EXCEPTION_DETAIL).run(test, out=said.append)
-    self.assertEqual(jax.sharding.get_abstract_mesh(), before)
-    self.assertEqual(result.failed, 0, ''.join(said))
-    self.assertEqual(result.attempted, len(test.examples))
+class UpgradingDocTest(pages.PageTest):
+  page = 'upgrading.md'
+  least = 8
+  options = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 
 
 if __name__ == '__main__':
