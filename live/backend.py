@@ -6,6 +6,7 @@ distribution has the table in it, and needs neither.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import pathlib
 import shutil
 import sys
@@ -18,15 +19,20 @@ _TABLE = HERE / "jax_mend" / "table" / "index.json"
 Settings = dict[str, Any] | None
 
 
-def _live() -> Any:
+def _made(make: Callable[[Any], pathlib.Path]) -> pathlib.Path:
+  """What the project's tool makes, given its module `live`."""
   if not (_TOOL / "mend").is_dir():
     raise SystemExit(
         "jax-mend: this folder has no table, and the project that makes it is "
         "not around it.\nNext: pip install ./live in a whole checkout, or pip "
         "install 'git+URL#subdirectory=live'")
   sys.path.insert(0, str(_TOOL))
+  from mend.ground.errors import MendError
   from mend.proof import live
-  return live
+  try:
+    return make(live)
+  except MendError as e:  # pip would show a traceback, and this at its end
+    raise SystemExit(f"FAILED: jax-mend: {e.what}\nNext: {e.next_step}") from e
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None,
@@ -34,7 +40,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None,
   if _TABLE.is_file():
     from setuptools import build_meta
     return build_meta.build_wheel(wheel_directory, config_settings)
-  made = _live().wheel()
+  made = _made(lambda live: live.wheel())
   shutil.copyfile(made, pathlib.Path(wheel_directory) / made.name)
   return made.name
 
@@ -43,4 +49,5 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
   if _TABLE.is_file():
     from setuptools import build_meta
     return build_meta.build_sdist(sdist_directory, config_settings)
-  return _live().sdist(pathlib.Path(sdist_directory)).name
+  target = pathlib.Path(sdist_directory)
+  return _made(lambda live: live.sdist(target)).name

@@ -40,7 +40,7 @@ class Site:
     self.greet = folder / "jax" / "_src" / "greet.py"
     self.cache = folder.parent / "live-cache"
     self.work = folder.parent / "work"
-    self.work.mkdir()
+    self.work.mkdir(parents=True)
 
   def run(self, *args, python=sys.executable, **env):
     settings = {k: v for k, v in os.environ.items() if k != "JAX_MEND"}
@@ -401,6 +401,47 @@ def test_the_builds_need_the_same_tools():
   lists = [(ROOT / f / "pyproject.toml").read_text("utf-8").split("]")[1]
            for f in (".", "live")]
   assert lists[0].split("[")[1] == lists[1].split("[")[1]
+
+
+def build(folder, kind, target, **env):
+  """What pip does with a source folder of jax-mend."""
+  target.mkdir(exist_ok=True)
+  return subprocess.run(
+      [sys.executable, "-c", f"import backend; backend.build_{kind}("
+       f"{str(target)!r})"], cwd=folder, env={**os.environ, **env}, text=True,
+      capture_output=True, check=False, timeout=120)
+
+
+def test_a_source_distribution_needs_neither_project_nor_network(
+    site, tmp_path):
+  folder = shutil.copytree(ROOT / "live", tmp_path / "alone" / "live")
+  done = build(folder, "wheel", tmp_path / "none")
+  assert done.returncode and "has no table, and the project" in done.stderr
+  assert "Traceback" not in done.stderr
+  shutil.copytree(site.folder / "jax_mend" / "table",
+                  folder / "jax_mend" / "table")
+  off = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+  done = build(folder, "sdist", tmp_path / "sdist", **off)
+  (packed,) = (tmp_path / "sdist").iterdir()
+  shutil.unpack_archive(packed, tmp_path / "unpacked")
+  (unpacked,) = (tmp_path / "unpacked").iterdir()
+  done = build(unpacked, "wheel", tmp_path / "wheel", **off)
+  assert done.returncode == 0, done.stderr
+  (wheel,) = (tmp_path / "wheel").iterdir()
+  fresh = Site(tmp_path / "fresh" / "site")
+  shutil.copytree(site.folder / "jax", fresh.folder / "jax")
+  shutil.unpack_archive(wheel, fresh.folder, "zip")
+  assert fresh.says("-m", "jax_mend", "run", "-c", GREETING) == POLITE
+
+
+def test_a_build_that_fails_says_why_and_what_next(tmp_path):
+  done = build(ROOT / "live", "wheel", tmp_path / "wheel",
+               MEND_CACHE=str(tmp_path / "cache"), PIP_RETRIES="0",
+               PIP_CONFIG_FILE=os.devnull,
+               PIP_INDEX_URL="http://127.0.0.1:9/simple")
+  assert done.returncode and "Traceback" not in done.stderr
+  assert "FAILED: jax-mend: Downloading jax" in done.stderr
+  assert "\nNext: check the network" in done.stderr
 
 
 def test_the_table_has_our_own_text_only(project, upstream, base):
