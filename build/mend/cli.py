@@ -106,8 +106,8 @@ def _reproduce(args: argparse.Namespace) -> Verdict:
            f"environment; {away} rows are n/a.")
   if not failed:
     return Verdict(words)
-  return Verdict(words, f"{COMMAND} build --wheels=jax-mend, or --wheels=jax "
-                 "--base=V; then install the wheel")
+  return Verdict(words, f"{python} -m pip install ./live, and import jax_mend "
+                 "before jax; or a wheel in its place: README.md")
 
 
 COMMANDS = (
