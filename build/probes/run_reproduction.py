@@ -18,6 +18,21 @@ def _innermost(error):
   return text.splitlines()[0] if text else repr(error)
 
 
+def _missing(error):
+  """The package that an import lacks, which is not jax, or "".
+
+  jax says "Please install" in an error of its own, from the one of the import.
+  """
+  if not isinstance(error, ImportError):
+    return ""
+  while not isinstance(error, ModuleNotFoundError):
+    error = error.__cause__ or error.__context__
+    if error is None:
+      return ""
+  name = str(error.name).partition(".")[0]
+  return "" if name in ("jax", "jaxlib") else name
+
+
 def main():
   task = json.load(sys.stdin)
   module = types.ModuleType("reproduction")
@@ -27,13 +42,13 @@ def main():
     outcome = ("PASS", str(seen or ""))
   except unittest.SkipTest as e:
     outcome = ("n/a", str(e))
-  except ModuleNotFoundError as e:
-    needed = str(e.name).partition(".")[0]
-    outcome = (("FAIL", _innermost(e)) if needed in ("jax", "jaxlib")
-               else ("n/a", "can't run here: there is no " + needed))
   except BaseException as e:  # a defect may be any exception
-    traceback.print_exc()
-    outcome = ("FAIL", _innermost(e))
+    needed = _missing(e)
+    if needed:
+      outcome = ("n/a", "can't run here: there is no " + needed)
+    else:
+      traceback.print_exc()
+      outcome = ("FAIL", _innermost(e))
   print("\nMEND-RESULT " + json.dumps(outcome), flush=True)
 
 

@@ -448,11 +448,18 @@ def test_a_reproduction_that_never_ends(tmp_path, monkeypatch):
   assert outcome.status == "FAIL" and "no end within 1 s" in outcome.seen
 
 
-def test_a_row_that_cannot_run_is_no_defect(tmp_path):
-  outcome = reproduction("import no_such_package", tmp_path)
-  assert outcome == reproduce.Outcome(
-      "n/a", "can't run here: there is no no_such_package")
-  assert reproduction("import jax.nothing", tmp_path).status == "FAIL"
+@pytest.mark.parametrize("lines,status", [
+    ("import no_such_package", "n/a"),
+    ("try: import no_such_package\n  except ImportError as e:\n    "
+     "raise ImportError('Please install it') from e", "n/a"),
+    ("import jax.nothing", "FAIL"), ("from os import nothing", "FAIL"),
+    ("try: import no_such_package\n  except ImportError:\n    "
+     "raise ValueError('a defect')", "FAIL")])
+def test_a_row_that_cannot_run_is_no_defect(tmp_path, lines, status):
+  outcome = reproduction(lines, tmp_path)
+  assert outcome.status == status
+  assert ("can't run here: there is no no_such_package" == outcome.seen) == (
+      status == "n/a")
 
 
 def test_settings_of_the_caller_stay_outside(tmp_path, monkeypatch):
