@@ -178,7 +178,7 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
 
   @parameterized.parameters(
       "zeros", "ones", "empty", "full", "zeros_like", "full_like", "linspace",
-      "arange", "asarray")
+      "arange", "asarray", "empty_like")
   def test_shapes_that_do_not_fit(self, name):
     split = js.NamedSharding(mesh(), P("x"))
     calls = {"zeros": lambda s: jnp.zeros(s, device=split),
@@ -189,7 +189,8 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
              "full_like": lambda s: jnp.full_like(np.ones(s), 1, device=split),
              "linspace": lambda s: jnp.linspace(0, 1, 9, device=split),
              "arange": lambda s: jnp.arange(9, device=split),
-             "asarray": lambda s: jnp.asarray(np.ones(s), device=split)}
+             "asarray": lambda s: jnp.asarray(np.ones(s), device=split),
+             "empty_like": lambda s: jnp.empty_like(np.ones(s), device=split)}
     for shape in ((), (9,)):
       try:
         calls[name](shape)

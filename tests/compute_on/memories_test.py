@@ -109,8 +109,10 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
   @parameterized.named_parameters((f'_{f.__name__}', f) for f in (
       moved_before, result_on_device))
   def test_gradients_under_transformations(self, f):
-    gradients = jax.grad(jax.checkpoint(loss(f)), argnums=(0, 1))
-    self.assertGradients(jax.jit(gradients)(self.state, self.gradient))
+    for policy in (None, jax.checkpoint_policies.everything_saveable):
+      gradients = jax.grad(jax.checkpoint(loss(f), policy=policy),
+                           argnums=(0, 1))
+      self.assertGradients(jax.jit(gradients)(self.state, self.gradient))
     _, linear = jax.linearize(loss(f), self.state, self.gradient)
     self.assertGradients(jax.jit(jax.linear_transpose(
         linear, self.state, self.gradient))(jnp.float32(1)))
