@@ -7,7 +7,7 @@ import textwrap
 import time
 import types
 
-from mend.proof import forks
+from mend.proof import forks, pytest_run
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -147,3 +147,26 @@ def test_a_second_thread_is_a_reason_not_to_fork(tmp_path, monkeypatch):
   env = {"PYTHONPATH": str(tmp_path)}
   with forks.Servers(["starts_a_thread"], env) as servers:
     assert servers.of(sys.executable) is None
+
+
+# Three seconds, a fraction of one of processor time.
+BUSY = """
+    import time
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+      sum(range(150_000))
+      time.sleep(.05)
+"""
+
+
+@pytest.mark.parametrize("source, patient, hangs", [
+    ("import time; time.sleep(30)", True, True), (BUSY, False, True),
+    (BUSY, True, False), ("while True: pass", True, True)])
+def test_what_gets_processor_time_is_waited_for(
+    servers, tmp_path, monkeypatch, source, patient, hangs):
+  monkeypatch.setattr(pytest_run, "_LOOK", .5)
+  monkeypatch.setattr(pytest_run, "_IDLE", .005)
+  (tmp_path / "events").write_text("begun")
+  child = start(servers.of(sys.executable), tmp_path, source)
+  said = pytest_run.watch(child, tmp_path / "events", 1., patient)
+  assert ("no end" in said) == hangs

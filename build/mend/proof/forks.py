@@ -52,6 +52,17 @@ def kill(child: Process) -> None:
   child.wait()
 
 
+def processor_time(pid: int) -> float:
+  """Seconds that the process has run on any core; 0. where nobody says."""
+  try:
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+  except OSError:
+    return 0.
+  # The name, in parentheses, may hold anything.
+  user, system = fields.rpartition(")")[2].split()[11:13]
+  return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 class Child:
   """A process that a server has forked."""
 

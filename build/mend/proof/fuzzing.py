@@ -36,7 +36,9 @@ _PRELOAD = ("jax", "numpy", "jax.numpy")
 # Programs of one process: what they compile stays in its memory, and its first
 # twenty take 7 s longer than the next, which find the small ones compiled.
 _CHUNK = 100
-_LIMIT = 400.0  # seconds for one program, made smaller included
+# Seconds for one program, made smaller included; of processor time, if it gets
+# any: on cores that others use, eight devices wait long.
+_LIMIT = 400.0
 _SHRINK = 90.0  # seconds to make one smaller
 _SILENT = .05  # more programs without a verdict, and the run fails
 _LINE = 15.0  # seconds between lines of progress
@@ -130,7 +132,7 @@ def _attempt(run: Run, server: forks.Server, seeds: Sequence[int],
         input=json.dumps({"seeds": list(seeds), "events": str(events),
                           "shrink": _SHRINK}),
         output=output, cwd=folder, env=more)
-    hung = pytest_run.watch(child, events, _LIMIT)
+    hung = pytest_run.watch(child, events, _LIMIT, patient=True)
     lines = (events.read_text(encoding="utf-8").splitlines()
              if events.exists() else [])
     said = output.read_text(encoding="utf-8", errors="replace")

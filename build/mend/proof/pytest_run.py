@@ -23,6 +23,9 @@ _PROBES = bases.ROOT / "build" / "probes"
 _TESTS = bases.ROOT / "tests"
 _START_LIMIT = 300.0  # seconds to import and collect
 _POLL = 0.1
+# What gets less processor time between two looks at it, in seconds, waits for
+# something else than a core.
+_LOOK, _IDLE = 60., .5
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 COLLECTING = "(collecting)"
 
@@ -140,16 +143,32 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   return f"the process died (exit {child.returncode}):\n{tail}"
 
 
-def watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
-  """Waits for the process; kills it, and says so, if a test takes too long."""
-  size, since = -1, time.monotonic()
+def watch(child: forks.Process, events: pathlib.Path, limit: float,
+          patient: bool = False) -> str:
+  """Waits for the process; kills it, and says so, if a test takes too long.
+
+  Args:
+    child: the process.
+    events: what grows where a test begins or ends.
+    limit: seconds.
+    patient: of processor time, as long as it gets some: what waits for a core
+      that others use is no deadlock.
+  """
+  size, since, more = -1, time.monotonic(), 0.
   while child.poll() is None:
     time.sleep(_POLL)
     now = events.stat().st_size if events.exists() else 0
     if now != size:
-      size, since = now, time.monotonic()
+      size, since, more = now, time.monotonic(), 0.
+      began = seen = forks.processor_time(child.pid)
     allowed = limit if size else max(limit, _START_LIMIT)
-    if time.monotonic() - since > allowed:
-      forks.kill(child)
-      return f"no end within {allowed:.0f} s (a deadlock?)"
+    if time.monotonic() - since <= allowed + more:
+      continue
+    spent = forks.processor_time(child.pid)
+    if patient and (spent < seen or  # it is just ending
+                    spent - seen > _IDLE and spent - began < allowed):
+      seen, more = spent, more + _LOOK
+      continue
+    forks.kill(child)
+    return f"no end within {allowed:.0f} s (a deadlock?)"
   return ""
