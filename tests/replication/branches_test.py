@@ -218,16 +218,6 @@ class TypeTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, "over mesh axis 'i'"):
       jax.make_jaxpr(f)(np.arange(4.))
 
-  def test_permutation_waits_for_the_whole_mesh(self):
-    # Each device along j has its partner; XLA still waits for the others.
-    f = smap(mesh_2d(), (P('i', 'j'), P('i')), P('i', 'j'))(
-        lambda x, rows: lax.cond(
-            rows[0] > 0, lambda: lax.ppermute(x, 'j', [(0, 1), (1, 0)]),
-            lambda: x))
-    with self.assertRaisesRegex(
-        ValueError, "ppermute over mesh axis 'j'.*varies over 'i'"):
-      jax.make_jaxpr(f)(np.ones((2, 2)), np.arange(2))
-
   def test_option_admits_collectives(self):
     f = smap(mesh_1d(), P('i'), P('i'))(lambda x: lax.cond(
         lax.axis_index('i') < 4, lambda: lax.psum(x, 'i') + x, lambda: x))

@@ -27,6 +27,7 @@ The modules here complete both tables:
 * ``loops``: ``while_loop`` and ``scan``;
 * ``branches``: ``cond`` and ``switch``;
 * ``divergence``: collectives that devices would not reach together;
+* ``permute``: a ppermute that all devices along its axis reach, others not;
 * ``custom``: ``custom_jvp``, ``custom_vjp``;
 * ``linear``: ``custom_linear_solve``, ``linear_call`` and their like;
 * ``lookup``: a primitive's rules, also when its module was imported later;

@@ -17,8 +17,8 @@ A collective waits for all the devices along its axes. In a ``while_loop``
 whose predicate varies along such an axis, or in a branch that an index varying
 along it chooses, some devices arrive and others do not: the program hangs, or
 mixes the values of different iterations. ``shard_map`` refuses it while it
-traces. Collectives along other axes are fine, except ``ppermute``: XLA's
-permutation has no groups, and waits for all the devices of the mesh.
+traces. Collectives along other axes are fine. (A ``ppermute`` is marked there,
+as XLA's own waits for all the devices of the mesh on CPU: see ``permute``.)
 
 ``jax_allow_divergent_collectives`` admits them, for a user who knows that a
 predicate typed as varying is in fact the same on the devices concerned.
@@ -41,6 +41,7 @@ from jax._src import linear_util as lu
 from jax._src import source_info_util
 from jax._src.lax import parallel
 from jax._src.replication.rules import collectives
+from jax._src.replication.rules import permute
 from jax.experimental import shard_map as sm
 
 
@@ -109,24 +110,27 @@ def refuse(prim, names):
   if allow.value:
     return
   for r in _state.regions:
-    everyone = prim is parallel.ppermute_p
     shared = [n for n in names if n in r.axes]
-    if everyone and not shared:
-      shared = sorted(r.axes, key=str)
     if shared:
       over, axes = [', '.join(map(repr, a)) for a in (names, shared)]
       where = source_info_util.summarize(source_info_util.current())
-      waits = ('all devices of the mesh' if everyone else
-               'all devices along the axis')
       raise ValueError(
           f"shard_map: the collective {prim} over mesh axis {over}, at {where},"
           f" is inside a {r.what}, at {r.where}, whose predicate varies over "
-          f"{axes}. Expected {waits} to reach the collective together; got "
-          "devices that decide for themselves, so that it would hang or mix "
-          "their values. Make the predicate the same on all of them, for "
+          f"{axes}. Expected all devices along the axis to reach the "
+          "collective together; got devices that decide for themselves, so "
+          "that it would hang or mix their values. Make the predicate the "
+          "same on all of them, for "
           f"instance with jax.lax.pmax(predicate, {shared[0]!r}) or "
           f"jax.lax.psum, or move the collective out of the {r.what}. If the "
           "predicate is known to agree, set jax_allow_divergent_collectives.")
+
+
+def together(params):
+  """Parameters of what runs jaxprs as they are, permutations marked there."""
+  if not _state.regions:
+    return params
+  return {name: permute.together(x) for name, x in params.items()}
 
 
 def refuse_within(prim, jaxprs):
@@ -153,6 +157,9 @@ def guard(prim, param):
   def guarded(mesh, in_rep, /, *args, **params):
     if _state.regions:
       refuse(prim, collectives.names(params[param]))
+      if prim is parallel.ppermute_p:
+        names = permute.Together(collectives.names(params[param]))
+        params = {**params, param: names}
     return rule(mesh, in_rep, *args, **params)
   sm._rewrite_rules[prim] = guarded
 

@@ -118,6 +118,7 @@ def register_uniform(prim, functions, outputs=None):
   flow.flow_rules[prim] = rule
 
   def rewrite(mesh, in_rep, /, *args, **params):
+    params = divergence.together(params)
     divergence.refuse_within(prim, functions(params))
     flows = rule(mesh.axis_names, flow.from_reps(mesh, in_rep), **params)
     out_rep = [flow.to_rep(mesh, f) for f in flows]

@@ -1,0 +1,47 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""ppermute over one axis where devices part ways along another."""
+
+import numpy as np
+
+import jax
+from jax import lax
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+
+REPORT = "jax#40823"
+
+
+def permute_in_a_branch():
+  """ppermute over y in a branch that some devices along x take"""
+  shard_map = getattr(jax, "shard_map", None)
+  if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+  swap = [(0, 1), (1, 0)]
+
+  def f(x):
+    return lax.cond(lax.axis_index("x") == 0,
+                    lambda x: lax.ppermute(x, "y", swap),
+                    lambda x: 0. * x - 1., x)
+
+  x = np.array([[1., 2.], [3., 4.]], np.float32)
+  f = jax.jit(shard_map(f, mesh=mesh, in_specs=P("x", "y"),
+                        out_specs=P("x", "y")))
+  text = f.lower(x).as_text()
+  # Run, it would wait for devices that never come.
+  assert "collective_permute" not in text, "waits for all devices of the mesh"
+  out = np.asarray(f(x))
+  np.testing.assert_allclose(out, [[2, 1], [-1, -1]])
+  return str(out)

@@ -1,0 +1,174 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""ppermute over one axis where devices part ways along another (0.5.3)."""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+import numpy as np
+from varying.testing import common
+from varying.testing.common import P, shard_map
+
+config.parse_flags_with_absl()
+
+X = np.arange(1., 9., dtype=np.float32).reshape(2, 4)
+RING = [(0, 1), (1, 2), (2, 3), (3, 0)]
+HALF = [(0, 2), (3, 1)]
+
+
+def permuted(x, perm):
+  """The oracle: a row whose elements have moved, zeros where none came."""
+  out = jnp.zeros_like(x)
+  for source, target in perm:
+    out = out.at[target].set(x[source])
+  return out
+
+
+def shift(perm):
+  return lambda x: lax.ppermute(x, 'y', perm)
+
+
+def branch(move, x, p):
+  return lax.cond(p, lambda x: move(2. * x) + x, lambda x: x * x, x)
+
+
+def loop(move, x, p):
+  return lax.while_loop(lambda c: c[0] < jnp.where(p, 3, 1),
+                        lambda c: (c[0] + 1, move(c[1]) * 1.5), (0, x))[1]
+
+
+def nested(move, x, p):
+  def yes(x):
+    return lax.scan(lambda c, _: (jax.jit(move)(c) + 1., None), x, None,
+                    length=2)[0]
+  return lax.cond(p, yes, lambda x: 3. * x, x)
+
+
+def remat(move, x, p):
+  return lax.cond(p, jax.checkpoint(lambda x: jnp.sin(move(x))), jnp.cos, x)
+
+
+FIRST = np.array([1, 0])  # along 'x', where devices part ways
+
+
+def program(f, perm):
+  """The permutation is over 'y'."""
+  def body(x, first):
+    return f(shift(perm), x, first[0] > 0)
+  return shard_map(body, mesh=common.make_mesh(2, 4),
+                   in_specs=(P('x', 'y'), P('x')), out_specs=P('x', 'y'))
+
+
+def oracle(f, perm, x=X):
+  return jnp.stack([f(lambda row: permuted(row, perm), row, i == 0)
+                    for i, row in enumerate(x)])
+
+
+class ApartTest(jtu.JaxTestCase):
+
+  def run_program(self, f, perm, jit, x=X):
+    g = program(f, perm)
+    # Run, it would wait forever.
+    text = jax.jit(g).lower(x, FIRST).as_text()
+    self.assertNotIn('collective_permute', text)
+    return common.maybe_jit(jit)(g)(x, FIRST)
+
+  def check_value(self, f, perm, jit):
+    self.assertAllClose(np.asarray(self.run_program(f, perm, jit)),
+                        np.asarray(oracle(f, perm)))
+
+  @jtu.sample_product(f=[branch, nested, remat])
+  def test_value(self, f):
+    self.check_value(f, HALF, True)
+
+  @jtu.sample_product(jit=[False, True])
+  def test_loop(self, jit):
+    self.check_value(loop, RING, jit)
+
+  def test_eager(self):
+    self.check_value(branch, RING, False)
+
+  @jtu.sample_product(f=[branch, nested, remat], perm=[HALF])
+  def test_gradient(self, f, perm):
+    w = jnp.arange(8.).reshape(2, 4)
+    got = jax.grad(
+        lambda x: jnp.sum(w * self.run_program(f, perm, True, x)))(X)
+    want = jax.grad(lambda x: jnp.sum(w * oracle(f, perm, x)))(X)
+    self.assertAllClose(got, want, rtol=1e-5)
+
+  def test_loop_vmap(self):
+    x = np.stack([X, X + 1])
+    got = jax.vmap(lambda x: self.run_program(loop, RING, True, x))(x)
+    self.assertAllClose(np.asarray(got),
+                        np.stack([oracle(loop, RING, y) for y in x]))
+
+  def test_solve_and_linear_call(self):
+    # The second runs functions as they were traced.
+    back = [(target, source) for source, target in RING]
+    def f(move, x, p):
+      solve = lambda x: lax.custom_linear_solve(
+          lambda y: 2. * y, x, lambda _, b: move(b) / 2.)
+      moved = lambda x: jax.custom_derivatives.linear_call(
+          lambda _, x: move(x), lambda _, x: shift(back)(x), (), x)
+      return lax.cond(p, lambda x: solve(moved(x)), lambda x: x, x)
+    # The oracle has no solve, whose vector is distributed here.
+    want = np.stack([permuted(permuted(X[0], RING), RING) / 2., X[1]])
+    self.assertAllClose(np.asarray(self.run_program(f, RING, True)), want)
+
+  def test_two_names(self):
+    def body(x):
+      move = lambda x: lax.ppermute(x, ('y', 'z'), RING)
+      return branch(move, x, lax.axis_index('x') == 0)
+    g = shard_map(body, mesh=common.make_mesh(2, 2, 2),
+                  in_specs=P('x', ('y', 'z')), out_specs=P('x', ('y', 'z')))
+    g = jax.jit(g)
+    self.assertNotIn('collective_permute', g.lower(X).as_text())
+    self.assertAllClose(np.asarray(g(X)), np.asarray(oracle(branch, RING)))
+
+  def test_same_axis_is_refused(self):
+    def body(x):
+      return branch(shift(RING), x, lax.axis_index('y') == 0)
+    g = shard_map(body, mesh=common.make_mesh(2, 4), in_specs=P('x', 'y'),
+                  out_specs=P('x', 'y'))
+    with self.assertRaisesRegex(ValueError, 'ppermute over mesh axis .y., at'):
+      jax.jit(g).trace(X)
+
+  def lowered(self, f, platform):
+    def body(x):
+      return f(shift(RING), x, lax.axis_index('x') == 0)
+    g = shard_map(body, mesh=common.make_mesh(2, 4), in_specs=P('x', 'y'),
+                  out_specs=P('x', 'y'))
+    return jax.jit(g).trace(X).lower(lowering_platforms=(platform,)).as_text()
+
+  def test_other_platforms_have_their_own(self):
+    for platform in ('tpu', 'cuda'):
+      text = self.lowered(branch, platform)
+      self.assertIn('collective_permute', text)
+      self.assertNotIn('all_gather', text)
+    self.assertNotIn('collective_permute', self.lowered(branch, 'cpu'))
+
+  def test_outside_of_branches_it_stays(self):
+    text = self.lowered(lambda move, x, p: move(x), 'cpu')
+    self.assertIn('collective_permute', text)
+    # A predicate that is the same everywhere parts nobody.
+    text = self.lowered(
+        lambda move, x, p: branch(move, x, lax.psum(x[0, 0], ('x', 'y')) > 0),
+        'cpu')
+    self.assertIn('collective_permute', text)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
