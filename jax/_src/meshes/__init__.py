@@ -16,5 +16,7 @@
 Begin with ``explicit_reshard``, the option and the rules of what it reshards.
 ``captured`` is about arrays over Explicit axes that a mapped function uses,
 ``by_name`` about keyword arguments, ``own_layout`` about results that the mesh
-of the context can't express. Each of these three stands by itself.
+of the context can't express, ``constraints`` about shardings of outside that
+are used inside, ``partitioning`` about functions that say how they are
+partitioned. Each of these five stands by itself.
 """

@@ -1,0 +1,142 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Shardings over the mesh of outside, in a partly manual region.
+
+``with_sharding_constraint`` and ``reshard`` inside of a ``shard_map`` may be
+given a sharding that was made outside, over the mesh as it is there. Inside
+some axes of that mesh are Manual. Such a sharding means the same inside, as
+long as it names none of these: a constraint leaves the value's type alone, and
+what is resharded gets its spec over the current mesh.
+
+A spec that names a manual axis is refused: along that axis the value is each
+device's own part already. A sharding over another mesh is left to JAX's rules,
+and so is, from 0.10 on, a value that varies over no axis where all axes are
+Auto: it was taken before, and has the program that it had.
+
+Up to 0.6.0 the constraint's own check can't read a mesh with manual axes; the
+lowering adds these itself. So there the mesh of outside is what is handed on.
+
+Cost: nothing outside of manual regions.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import mesh as mesh_lib
+from jax._src.named_sharding import NamedSharding
+
+_Auto, _Manual = mesh_lib.AxisType.Auto, mesh_lib.AxisType.Manual
+
+
+def of_outside(aval: Any, sharding: Any) -> bool:
+  """Whether a value varies in a region that a sharding was made outside of.
+
+  Args:
+    aval: the value's type.
+    sharding: what it is constrained by.
+  """
+  return bool(_varying(aval)) and _is_of_outside(sharding, aval.sharding.mesh)
+
+
+def check(api: str, sharding: Any) -> None:
+  """Refuses a sharding of outside that names an axis that is manual here.
+
+  Args:
+    api: the public function that it was given to.
+    sharding: what the user gave, as a sharding.
+
+  Raises:
+    ValueError: if its spec names such an axis.
+  """
+  mesh = mesh_lib.get_abstract_mesh()
+  if not mesh._any_axis_manual or not _is_of_outside(sharding, mesh):
+    return
+  manual = _manual_axes(mesh)
+  for part in sharding.spec:
+    for name in part if isinstance(part, tuple) else (part,):
+      if name in manual:
+        rest = tuple(n for n in mesh.axis_names if n not in manual)
+        raise ValueError(
+            f'{api} inside of shard_map: expected a spec over the mesh axes '
+            f'that are not manual there, {rest}; got {sharding.spec}, which '
+            f'names {name!r}. Along {name!r} the value is each device\'s own '
+            'part already: leave that axis out, or place the value outside of '
+            'shard_map.')
+
+
+def inside(api: str, sharding: Any, aval: Any = None) -> Any:
+  """A sharding as it is where it is used.
+
+  Args:
+    api: the public function that it was given to.
+    sharding: what the user gave: a spec, a sharding or anything else.
+    aval: the type of what is placed; None if that doesn't matter.
+
+  Returns:
+    The sharding over the current mesh, if it is over that mesh with fewer
+    manual axes; else what was given.
+
+  Raises:
+    ValueError: if its spec names an axis that is manual here.
+  """
+  mesh = mesh_lib.get_abstract_mesh()
+  if not mesh._any_axis_manual or not _is_of_outside(sharding, mesh):
+    return sharding
+  check(api, sharding)
+  types = set(sharding.mesh.abstract_mesh._name_to_type.values())
+  if aval is not None and types == {_Auto} and not _varying(aval):
+    return sharding
+  return NamedSharding(mesh, sharding.spec)
+
+
+def outside(api: str, sharding: Any) -> Any:
+  """The reverse, for a constraint of 0.6.0 and before.
+
+  Args:
+    api: the public function that it was given to.
+    sharding: what the user gave, as a sharding.
+
+  Returns:
+    The sharding over the current mesh as it is where no axis is manual, if it
+    is over the current mesh; else what was given.
+
+  Raises:
+    ValueError: if its spec names an axis that is manual here.
+  """
+  mesh = mesh_lib.get_abstract_mesh()
+  if isinstance(sharding, NamedSharding) and mesh._any_axis_manual:
+    if sharding.mesh == mesh:
+      auto = mesh.update_axis_types({n: _Auto for n in _manual_axes(mesh)})
+      sharding = NamedSharding(auto, sharding.spec,
+                               memory_kind=sharding.memory_kind)
+    check(api, sharding)
+  return sharding
+
+
+def _varying(aval) -> frozenset:
+  mat = getattr(aval, 'mat', None)
+  return getattr(aval, 'vma', frozenset()) if mat is None else mat.varying
+
+
+def _manual_axes(mesh) -> set:
+  return {name for name, t in mesh._name_to_type.items() if t == _Manual}
+
+
+def _is_of_outside(sharding, mesh) -> bool:
+  """Whether a sharding is over a mesh as it is with fewer axes Manual."""
+  if not isinstance(sharding, NamedSharding):
+    return False
+  other = sharding.mesh.abstract_mesh
+  return (mesh.shape_tuple == other.shape_tuple and
+          _manual_axes(other) < _manual_axes(mesh))

@@ -1,0 +1,43 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a device computes of a function that says how it is partitioned.
+
+The function that ``custom_partitioning`` is handed back by its callback is for
+one device, with that device's part of each operand, and is traced while XLA
+compiles. Under ``jax.set_mesh`` with Explicit axes its operations would be
+typed, and placed, as those of whole arrays. So it is traced and lowered as it
+is without a mesh around.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+
+from jax._src import mesh as mesh_lib
+
+
+def local(fun: Callable) -> Callable:
+  """A function that runs without the context's mesh if that has Explicit axes.
+
+  Args:
+    fun: what traces or lowers the function of one device.
+  """
+  @functools.wraps(fun)
+  def run(*args, **kwargs):
+    types = mesh_lib.get_abstract_mesh()._name_to_type.values()
+    if mesh_lib.AxisType.Explicit not in types:
+      return fun(*args, **kwargs)
+    with mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
+      return fun(*args, **kwargs)
+  return run

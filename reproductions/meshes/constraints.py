@@ -1,0 +1,52 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A sharding over the mesh of outside, used in a partly manual shard_map."""
+
+import numpy as np
+
+import jax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+REPORT = "partly manual constraints"
+
+
+def _placed(place, types, by_spec):
+  shard_map, partly = getattr(jax, "shard_map", None), {"axis_names": {"x"}}
+  if shard_map is None:
+    from jax.experimental.shard_map import shard_map
+    partly = {"auto": frozenset({"y"}), "check_rep": False}
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"),
+              axis_types=(types,) * 2)
+  where = P(None, "y") if by_spec else NamedSharding(mesh, P(None, "y"))
+  f = shard_map(lambda x: place(x * 2, where), mesh=mesh, in_specs=P("x"),
+                out_specs=P("x"), **partly)
+  with (getattr(jax, "set_mesh", None) or jax.sharding.use_mesh)(mesh):
+    x = jax.device_put(np.arange(8.).reshape(2, 4), NamedSharding(mesh, P("x")))
+    out = np.asarray(jax.jit(f)(x))
+  np.testing.assert_allclose(out, np.arange(8.).reshape(2, 4) * 2)
+  return str(out.tolist())
+
+
+def constraint_inside():
+  """with_sharding_constraint in a partly manual shard_map"""
+  constrain = jax.lax.with_sharding_constraint
+  _placed(constrain, AxisType.Auto, by_spec=True)
+  return _placed(constrain, AxisType.Auto, by_spec=False)
+
+
+def reshard_inside():
+  """reshard in a partly manual shard_map, by a sharding made outside"""
+  from jax._src import pjit  # its public place changed
+  return _placed(pjit.reshard, AxisType.Explicit, by_spec=False)

@@ -1,0 +1,44 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jax#34811, as its author would type it."""
+
+import numpy as np
+
+import jax
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+REPORT = "jax#34811"
+
+
+def axis_types():
+  """custom_partitioning's callbacks see that the mesh's axes are Explicit"""
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",),
+              axis_types=(AxisType.Explicit,))
+  seen = []
+  double = custom_partitioning(lambda x: x * 2)
+
+  def partition(mesh, args, result):
+    seen.append(mesh.axis_types)
+    return mesh, lambda x: x * 2, result.sharding, (result.sharding,)
+
+  double.def_partition(
+      infer_sharding_from_operands=lambda m, a, r: a[0].sharding,
+      partition=partition, sharding_rule="i -> i")
+  with (getattr(jax, "set_mesh", None) or jax.sharding.use_mesh)(mesh):
+    x = jax.device_put(np.arange(4.), NamedSharding(mesh, P("x")))
+    np.testing.assert_allclose(np.asarray(jax.jit(double)(x)), [0, 2, 4, 6])
+  assert seen == [mesh.axis_types], seen
+  return str(seen[0])

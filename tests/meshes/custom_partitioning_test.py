@@ -1,0 +1,144 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""custom_partitioning over Explicit axes, and in partly manual regions."""
+import subprocess
+import sys
+
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+from jax.experimental.custom_partitioning import custom_partitioning
+import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+config.parse_flags_with_absl()
+
+X = np.arange(32., dtype=np.float32).reshape(4, 8) / 10
+use_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
+TYPES = {'explicit': (AxisType.Explicit,) * 2, 'auto': (AxisType.Auto,) * 2,
+         'mixed': (AxisType.Explicit, AxisType.Auto)}
+
+
+def mesh_of(types):
+  return jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
+                           ('x', 'y'), axis_types=TYPES[types])
+
+
+def transposing(seen):
+  """A transposition that says itself how it is partitioned."""
+  def turned(mesh, sharding):
+    return NamedSharding(mesh, P(*reversed(tuple(sharding.spec))))
+
+  def partition(mesh, args, result):
+    seen.append((mesh, args[0].sharding))
+    return (mesh, jnp.transpose, result.sharding,
+            (turned(mesh, result.sharding),))
+
+  f = custom_partitioning(lambda x: x.T)
+  f.def_partition(
+      infer_sharding_from_operands=lambda m, a, r: turned(m, a[0].sharding),
+      partition=partition, sharding_rule='i j -> j i')
+  return f
+
+
+def normalizing():
+  """A division by the sum of all devices' parts."""
+  def part(x):
+    return x * 2 / lax.psum(jnp.sum(x), ('x', 'y')) + jnp.ones_like(x)
+  f = custom_partitioning(lambda x: x * 2 / jnp.sum(x) + jnp.ones_like(x))
+  f.def_partition(
+      infer_sharding_from_operands=lambda m, a, r: a[0].sharding,
+      partition=lambda m, a, r: (m, part, r.sharding, (r.sharding,)),
+      sharding_rule='i j -> i j')
+  return f
+
+
+PARTLY_MANUAL = """
+import contextlib
+import jax
+import jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+import numpy as np
+
+mesh = jax.make_mesh((2, 2), ('x', 'y'), axis_types=(AxisType.Auto,) * 2)
+x = np.arange(32., dtype=np.float32).reshape(4, 8)
+sine = custom_partitioning(jnp.sin)
+sine.def_partition(
+    infer_sharding_from_operands=lambda m, a, r: a[0].sharding,
+    partition=lambda m, a, r: (m, jnp.sin, a[0].sharding, (a[0].sharding,)),
+    sharding_rule='i j -> i j')
+for name, context in [('none', contextlib.nullcontext()), ('mesh', mesh)]:
+  with context:
+    f = jax.jit(jax.shard_map(sine, mesh=mesh, in_specs=P('x'),
+                              out_specs=P('x'), axis_names={'x'}))
+    out = f(jax.device_put(x, NamedSharding(mesh, P('x', 'y'))))
+  np.testing.assert_allclose(out, np.sin(x), rtol=1e-5)
+  print(name)
+"""
+
+
+class CustomPartitioningTest(jtu.JaxTestCase):
+
+  def check_axis_types(self, types):
+    mesh, seen = mesh_of(types), []
+    f = transposing(seen)
+    with use_mesh(mesh):
+      spec = P('x') if types == 'mixed' else P('x', 'y')
+      x = jax.device_put(X, NamedSharding(mesh, spec))
+      out = jax.jit(lambda x: jnp.sin(f(x)))(x)
+    self.assertAllClose(np.asarray(out), np.sin(X.T))
+    for given, sharding in seen:
+      self.assertEqual(given, mesh)
+      self.assertEqual(sharding.mesh, mesh)
+    self.assertNotEmpty(seen)
+
+  def test_axis_types(self):
+    self.check_axis_types('explicit')
+
+  def test_mixed_axis_types(self):
+    self.check_axis_types('mixed')
+
+  def test_automatic_axes_stay(self):
+    self.check_axis_types('auto')
+
+  def check_operations(self, types):
+    mesh, f = mesh_of(types), normalizing()
+    with use_mesh(mesh):
+      x = jax.device_put(X, NamedSharding(mesh, P('x', 'y')))
+      out = jax.jit(lambda x: jnp.sin(f(x)))(x)
+    self.assertAllClose(np.asarray(out), np.sin(2 * X / X.sum() + 1))
+
+  def test_operations_of_one_device(self):
+    self.check_operations('explicit')
+
+  def test_operations_over_automatic_axes_stay(self):
+    self.check_operations('auto')
+
+  def test_partly_manual(self):
+    # A process of its own, as what went wrong aborted it.
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('aborts the process there with or without a context')
+    done = subprocess.run([sys.executable, '-c', PARTLY_MANUAL],
+                          capture_output=True, text=True)
+    self.assertEqual(done.returncode, 0, done.stderr[-300:])
+    self.assertEqual(done.stdout.split(), ['none', 'mesh'])
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
