@@ -15,6 +15,8 @@
 
 The oracle emulates the axis of the shard_map by a vmap on one device.
 """
+import hashlib
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -59,6 +61,20 @@ FUNCTIONS = {
     'grad': lambda a, b: jax.grad(lambda b: jnp.sum(jnp.sin(b) * a))(b),
     'remat': lambda a, b: jax.grad(jax.checkpoint(
         lambda b: jnp.sum(jnp.sin(b) * a)))(b),
+}
+
+
+# Programs that JAX takes by itself, and of each release the start of the MD5 of
+# their lowered texts, their gradients' included.
+ACCEPTED = {
+    'product': lambda a, b: b * jnp.sin(a)[None] + A[0],
+    'psum': lambda a, b: b - lax.psum(a.sum() * b, 'y'),
+}
+TEXTS = {
+    '0.6.0': {'product': '580d4100', 'psum': 'a0964086'},
+    '0.10.2': {'product': 'b6893306', 'psum': '3cf083f4'},
+    '0.11.2': {'product': 'ec99477f', 'psum': '0bcb7565'},
+    '0.12.0.1': {'product': 'ec99477f', 'psum': 'ff1d5705'},
 }
 
 
@@ -196,6 +212,18 @@ class SpmdAxisTest(jtu.JaxTestCase):
     g = jax.jit(jax.vmap(example, spmd_axis_name='x'))
     self.assertAllClose(g(A, B), A[:, None] * B)
     self.assertLen(traces, 1)
+
+  @parameterized.product(name=list(ACCEPTED))
+  def test_accepted_programs_keep_their_texts(self, name):
+    def example(a, b):
+      return shard_map(ACCEPTED[name], mesh=make_mesh(2, 2),
+                       in_specs=(P(), P('y')), out_specs=P('y'))(a, b)
+    g = jax.vmap(example, spmd_axis_name='x')
+    gradient = jax.grad(lambda a, b: jnp.sum(g(a, b) * B), (0, 1))
+    texts = [jax.jit(f).lower(A, B).as_text() for f in (g, gradient)]
+    digest = hashlib.md5(''.join(texts).encode()).hexdigest()[:8]
+    # A new release's are those that the pristine one gives.
+    self.assertEqual(digest, TEXTS.get(jax.__version__, {}).get(name))
 
   def test_effects_happen_once(self):
     said = []
