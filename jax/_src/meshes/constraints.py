@@ -49,18 +49,22 @@ def of_outside(aval: Any, sharding: Any) -> bool:
   return bool(_varying(aval)) and _is_of_outside(sharding, aval.sharding.mesh)
 
 
-def check(api: str, sharding: Any) -> None:
+def check(api: str, sharding: Any, aval: Any = None) -> None:
   """Refuses a sharding of outside that names an axis that is manual here.
 
   Args:
     api: the public function that it was given to.
     sharding: what the user gave, as a sharding.
+    aval: the type of what is placed; one that doesn't vary is left to the
+      lowering, which has its own error. None if that doesn't matter.
 
   Raises:
     ValueError: if its spec names such an axis.
   """
   mesh = mesh_lib.get_abstract_mesh()
   if not mesh._any_axis_manual or not _is_of_outside(sharding, mesh):
+    return
+  if aval is not None and not _varying(aval):
     return
   manual = _manual_axes(mesh)
   for part in sharding.spec:
