@@ -101,6 +101,23 @@ class TransposesTest(jtu.JaxTestCase):
     want = sum(jax.grad(f, 1)(x, W) for x in X)
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
 
+  @parameterized.product(where=WHERE)
+  def test_operand_that_no_branch_reads(self, where):
+    # Found by random programs: 510020.
+    def f(x, w):
+      return lax.switch(
+          (x[0] * 3).astype(int) % 3,
+          [lambda a, b: b, lambda a, b: w, lambda a, b: jnp.zeros(6)],
+          jnp.sin(w), x)
+    def grads(x, w):
+      pulled = jax.vjp(f, x, w)
+      return pulled[1](pulled[0] * 0. + 1.)
+    got = run_rows(lambda x, w: grads(x, w)[0], where, X, shared=W)
+    want = [jax.jit(grads)(x, W) for x in X]
+    np.testing.assert_allclose(got, np.stack([g[0] for g in want]))
+    got = run_rows(lambda x, w: grads(x, w)[1], where, X, shared=W, out=P())
+    np.testing.assert_allclose(got, sum(g[1] for g in want))
+
   @parameterized.product(where=WHERE, how=['jvp', 'linearize'])
   def test_integers_in_a_sum_of_a_tree(self, where, how):
     # Integers, and what does not move, have no tangent that could be summed.

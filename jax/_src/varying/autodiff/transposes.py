@@ -17,7 +17,9 @@ A transpose makes arrays, and traces functions, from shapes alone; in a
 ``shard_map`` with the check on these must vary along what the cotangent varies
 along. And the casts and sums that carry several values at once meet cotangents
 that are symbolically zero, which no primitive takes, and tangents of integers,
-which hold nothing. Later releases have none of these defects. Nothing is added
+which hold nothing. A branch's operand that no branch reads has a cotangent of
+zeros, which varies along what the index does, and the operand need not. Later
+releases have none of these defects. Nothing is added
 at run time but what was there: a cast is nothing, and the array that stands for
 a type is never read.
 """
@@ -71,6 +73,45 @@ def _skipping_zeros(rule):
         out[i] = ct
     return out
   return transpose
+
+
+def skip_unread(prim: core.Primitive) -> None:
+  """Lets the transpose of a branch leave out what no branch reads.
+
+  Args:
+    prim: has an index and operands, and jaxprs as ``branches``.
+  """
+  ad.primitive_transposes[prim] = _skipping_unread(
+      ad.primitive_transposes[prim])
+
+
+def _skipping_unread(rule):
+  def transpose(cts, index, /, *ops, **params):
+    axes, branches = vt.varying(vt.typeof(index)), params['branches']
+    kept = [i for i, x in enumerate(ops)
+            if not ad.is_undefined_primal(x) or axes <= vt.varying(x.aval)
+            or any(_reads(b.jaxpr, i) for b in branches)]
+    if len(kept) == len(ops):
+      return rule(cts, index, *ops, **params)
+    found = rule(cts, index, *(ops[i] for i in kept), **{
+        **params, 'branches': tuple(_taking(b, kept) for b in branches)})
+    out = [Zero(x.aval) if ad.is_undefined_primal(x) else None for x in ops]
+    for i, ct in zip(kept, found[1:]):
+      out[i] = ct
+    return [None, *out]
+  return transpose
+
+
+def _reads(jaxpr: core.Jaxpr, i: int) -> bool:
+  var = jaxpr.invars[i]
+  return any(x is var for x in jaxpr.outvars) or any(
+      x is var for eqn in jaxpr.eqns for x in eqn.invars)
+
+
+def _taking(branch: core.ClosedJaxpr, kept: list[int]) -> core.ClosedJaxpr:
+  jaxpr = branch.jaxpr
+  return branch.replace(
+      jaxpr=jaxpr.replace(invars=[jaxpr.invars[i] for i in kept]))
 
 
 def skip_integers(*prims: core.Primitive) -> None:
