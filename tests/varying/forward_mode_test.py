@@ -255,6 +255,19 @@ class DerivativeInLoopTest(BlockwiseTestCase):
           1].reshape(x.shape)
     self.check(f, ('2d', True), block_values())
 
+  def test_one_value_in_two_carries(self):
+    # What each must vary over is its own. Found by random programs (530029).
+    def f(b, c, w):
+      def step(_, carry):
+        loss = lambda u: jnp.sum(lax.psum(u * w * b[0], 'x'))
+        return c[0, 0], jax.grad(loss)(carry[1])
+      return lax.fori_loop(jnp.argmax(b) * 0, 2, step, (w, w))[1][None]
+    b, w = np.arange(6., dtype='f').reshape(2, 3), np.float32([1, 2, 3])
+    g = shard_map(f, mesh=make_mesh(2, 2), in_specs=(P('y'), P('x', 'y'), P()),
+                  out_specs=P('y'))
+    got = jax.jit(g)(b, np.ones((2, 2, 3), 'f'), w)
+    np.testing.assert_allclose(got, 2 * w * b)
+
 
 class TypesTest(BlockwiseTestCase):
   """Which outputs may be declared to be the same on all devices."""

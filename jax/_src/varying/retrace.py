@@ -56,14 +56,29 @@ class CarryGrew(Exception):
 
   def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
     """``trace`` of the initial value's leaves, those that grew promoted."""
-    new = [vt.cast(x, NO_AXES.union(*(a for y, a in self.promoted if y is x)))
-           for x in leaves]
+    new = list(map(vt.cast, leaves, self._axes_of(leaves)))
     if all(map(operator.is_, new, leaves)):
       # What was bound isn't what was given, such as a weak type's conversion.
       new = [vt.cast(x, self.axes) for x in leaves]
     if all(map(operator.is_, new, leaves)):
       raise TypeError(str(self)) from self
     return trace(new)
+
+  def _axes_of(self, leaves: list) -> list[Axes]:
+    """What each must vary over, of values that may be there more than once.
+
+    They are found by where they all are; one that was converted is elsewhere.
+    """
+    given = [x for x, _ in self.promoted]
+    known = set(map(id, given))
+    places = [i for i in range(len(given) - len(leaves) + 1)
+              if all(x is y or id(y) not in known
+                     for x, y in zip(given[i:], leaves))]
+    if not places:
+      return [NO_AXES.union(*(a for y, a in self.promoted if y is x))
+              for x in leaves]
+    return [NO_AXES.union(*(self.promoted[i + n][1] for i in places))
+            for n in range(len(leaves))]
 
 
 class DivergentDerivativeError(ValueError):
