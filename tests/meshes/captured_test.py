@@ -143,6 +143,15 @@ class CapturedTest(jtu.JaxTestCase):
     self.assertEqual(got.sharding.spec, P('x'))
     self.check(got, jax.grad(lambda w: jnp.sum(program(X, w)))(jnp.asarray(W)))
 
+  def test_constant_of_jit_over_auto_axes(self):
+    # The shard_map's own mesh has no Explicit axes; the array's has.
+    explicit = jax.make_mesh((4,), ('x',), axis_types=(AxisType.Explicit,))
+    auto = jax.make_mesh((4,), ('x',), axis_types=(AxisType.Auto,))
+    w = jax.device_put(W, NamedSharding(explicit, P('x')))
+    f = jax.shard_map(lambda x: x * jax.jit(jnp.sum)(w), mesh=auto,
+                      in_specs=P('x'), out_specs=P('x'))
+    np.testing.assert_allclose(jax.jit(f)(X), X * W.sum(), rtol=1e-6)
+
   def test_one_jit_in_two_shard_maps(self):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))

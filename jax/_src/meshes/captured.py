@@ -47,14 +47,6 @@ from jax._src import mesh as mesh_lib
 _LEFT_ALONE = frozenset({'remat2', 'checkpoint', 'add_any'})
 
 
-class _Met:
-  explicit = False
-
-
-# Whether any shard_map was over Explicit axes: one look for most programs.
-met = _Met()
-
-
 def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
   """An operand as it is inside of a ``shard_map``.
 
