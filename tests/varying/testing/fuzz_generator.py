@@ -173,10 +173,11 @@ class Generator:
 
   def __init__(self, seed, control_flow=True, differentiable=False,
                wide=True, statements=6, sizes=(2, 2), forward=False,
-               refs=False, depth=3):
+               refs=False, depth=3, most=40):
     self.rng = random.Random(seed)
     self.refs = refs  # outside of what is differentiated
     self.depth = depth
+    self.most = most  # names, from which on no more functions are made
     self.control_flow = control_flow
     self.differentiable = differentiable
     self.wide = wide
@@ -205,6 +206,8 @@ class Generator:
 
   def statement(self, env, depth, divergent):
     kinds = ['op'] * 4 + ['collective'] * 2 + ['index']
+    if self.count > self.most:
+      depth = self.depth
     if self.wide and depth < self.depth:
       kinds += ['call'] * 3 + ['gradient'] * 2
     if self.control_flow and depth < self.depth:
@@ -260,8 +263,8 @@ class Generator:
     inner = {**env, **dict(zip(params, bounds))}
     for s in before:
       s.solve(inner)
-    body = [*before, *self.statements(inner, self.rng.randint(1, 3), depth + 1,
-                                      divergent)]
+    count = 1 if self.count > self.most else self.rng.choice([1, 1, 2, 3])
+    body = [*before, *self.statements(inner, count, depth + 1, divergent)]
     vectors = [n for n in params if n not in self.other]
     made = [n for s in body for n in s.outs if n not in self.other]
     return Block(params, body, [self.rng.choice(made * 3 + vectors)

@@ -176,18 +176,21 @@ class Case:
     self.layout = 'flat'
     if wide:
       self.sizes = rng.choice([(2, 2), (2, 2), (2, 2), (4, 1), (1, 3), (2, 4)])
-      self.mode = rng.choice([self.mode] * 3 + list(
-          REVERSE if self.differentiable else VALUES))
+      # Eager ones compile each operation: few, and small.
+      modes = [m for m in (REVERSE if self.differentiable else VALUES)
+               if m != 'eager']
+      self.mode = 'eager' if rng.random() < .06 else rng.choice(
+          [self.mode] * 3 + modes)
       if NEW_REF and rng.random() < .15:
         self.layout = 'nested'
     # Most faults need few statements, and large programs take long.
-    size = rng.choice([1, 2, 2, 3, 4] if wide else [1, 2, 3, 4])
+    size = rng.choice([1, 2, 2, 3] if wide else [1, 2, 3, 4])
     self.program = Generator(
         f'{seed}/{attempt}', control_flow, self.differentiable, wide,
-        min(size, 3) if self.mode == 'eager' else size, self.sizes,
+        1 if self.mode == 'eager' else size, self.sizes,
         self.mode in ('forward', 'twice'),
-        bool(NEW_REF) and self.mode != 'eager', rng.choice([1, 2, 2, 3])
-    ).program()
+        bool(NEW_REF) and self.mode != 'eager', rng.choice([1, 2, 2, 3]),
+        rng.choice([6, 9, 12, 40]) if wide else 40).program()
     self.args = inputs(seed, self.sizes)
     self.solve()
 
