@@ -1,10 +1,13 @@
 """The deletion check: what can be left out, and who misses it."""
 
 import ast
+import json
+import os
+import pathlib
 
 from mend.editing import patches
-from mend.proof import needed
-from mend.releases import bases, source
+from mend.proof import executed, needed, pytest_run, sides
+from mend.releases import bases, interpreters, source
 from mend.trees import omissions, tree
 import pytest
 
@@ -81,3 +84,89 @@ def test_what_no_test_misses_is_listed():
                                needed.Missed(two, "", False)])
   assert text.splitlines()[-1] == "* two"
   assert text.count("| varying | 2     | 0 ") == 1
+
+
+TABLE = """\
+import tables
+def rule(x):
+  y = x
+  return y
+def other(x):
+  return x
+tables.rules[loop_p] = rule
+def late(x):
+  z = other(x)
+  return z
+"""
+
+
+class _Tree:
+  """What `Executed` reads of a mended tree."""
+  files = added = {"jax/ours.py": TABLE}
+
+
+def _executed(*lefts):
+  found = [omissions.Omission(str(n), "varying/loops", "jax/ours.py", left, "")
+           for n, left in enumerate(lefts)]
+  return found, executed.Executed(pathlib.Path("python"), found, _Tree)
+
+
+def test_lines_of_what_is_left_out_are_told_from_those_around():
+  left = TABLE.replace("  z = other(x)\n", "  z = x\n")
+  (found,), _ = _executed(left)
+  lines = list(executed._lines(found, 3, _Tree.files, _Tree.added))
+  assert lines == [("jax/ours.py", 9, 6), ("jax/ours.py", 9, 7),
+                   ("jax/ours.py", 10, 7)]
+
+
+def test_of_a_registration_its_rule_is_looked_for():
+  left = TABLE.replace("tables.rules[loop_p] = rule", "pass")
+  (found,), _ = _executed(left)
+  lines = list(executed._lines(found, 0, _Tree.files, _Tree.added))
+  assert lines == [("jax/ours.py", 7, 0), ("jax/ours.py", 3, 1),
+                   ("jax/ours.py", 4, 1)]
+
+
+def test_the_likeliest_tests_come_first_and_all_in_the_end():
+  (found,), known = _executed(
+      TABLE.replace("tables.rules[loop_p] = rule", "pass"))
+  test = lambda name, marks=(), bound=(), took=1.: executed.Test(
+      name, frozenset(marks), frozenset(bound), took)
+  tests = {"a": (test("no", took=.1), test("slow", [1], ["loop"], 7.),
+                 test("quick", [1], ["loop"])),
+           "b": (test("binds", bound=["loop"], took=.1),), "c": ()}
+  known.of = tests.__getitem__
+  assert list(known.batches(found, list(tests))) == [
+      ("a", ["quick", "slow"]), ("b", ["binds"]), ("a", ["no"]), ("c", [])]
+  first = next(known.batches(found, list(tests), "b binds"))
+  assert first == ("b", ["binds"])
+
+
+def test_which_lines_a_test_runs_is_written_down(tmp_path):
+  base = bases.one("0.12.0.1")
+  python = sides.build_sides(
+      base, python=interpreters.for_base(base, lowest=True)).mended
+  (tmp_path / "site-packages").mkdir()
+  tree.write(tmp_path / "site-packages" / "ours.py", TABLE.replace(
+      "import tables\n", "\n").replace("tables.rules[loop_p] = rule", ""))
+  tree.write(tmp_path / "test_it.py", """\
+import ours
+def test_one():
+  assert ours.rule(2) == 2
+def test_two():
+  assert ours.late(2) == ours.rule(2)
+def test_none():
+  pass
+""")
+  tree.write(tmp_path / "marks", json.dumps({"ours.py": {"4": [1], "9": [2]}}))
+  pytest_run.run_file(
+      python, tmp_path / "test_it.py", limit=60,
+      options=("-p", "executed_lines"),
+      env={"PYTHONPATH": os.pathsep.join((
+          str(bases.ROOT / "build" / "probes"),
+          str(tmp_path / "site-packages"))),
+           "MEND_MARKS": str(tmp_path / "marks"),
+           "MEND_EXECUTED": str(tmp_path / "executed")})
+  lines = (tmp_path / "executed").read_text().splitlines()
+  assert {r["id"]: r["marks"] for r in map(json.loads, lines)} == {
+      "test_one": [1], "test_two": [1, 2], "test_none": []}

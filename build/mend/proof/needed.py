@@ -1,10 +1,11 @@
 """`build.py test --needed`: does a test miss each thing that the patches do?
 
 One edit, or one registration of our modules, is left out at a time, and the
-tests of its patch are run until one fails. If none does, those of the patches
-that depend on it are. What no test misses is either not needed, and goes, or
-lacks a test. A run costs an import of jax and the tests up to the first that
-fails; outcomes are remembered, so that a stopped run goes on.
+tests of its patch are run until one fails, those that run it first. If none
+does, those of the patches that depend on it are. What no test misses is either
+not needed, and goes, or lacks a test. A run costs an import of jax and the
+tests up to the first that fails; outcomes are remembered, so that a stopped
+run goes on.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import os
 import pathlib
 import queue
 import shutil
+from typing import Any
 
 from mend.editing import patches
 from mend.ground import cache, pages, report
+from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import jobs, pytest_run, sides, testing
+from mend.proof import executed, jobs, pytest_run, sides, testing
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
 from mend.trees import omissions, tree
@@ -63,18 +66,22 @@ class Overlay:
 
 
 class Runner:
-  """Runs test files of one base without one thing.
+  """Runs tests of one base without one thing.
 
   Args:
     base: the release.
     series: the patches.
+    found: all that can be left out.
+    result: the mended tree.
   """
 
-  def __init__(self, base: Base, series: Sequence[patches.Patch]):
+  def __init__(self, base: Base, series: Sequence[patches.Patch],
+               found: Sequence[Omission], result: tree.Result):
     self._base = base
     self._series = patches.for_base(series, base)
-    python = interpreters.for_base(base, lowest=True)
-    self._python = sides.build_sides(base, series=series, python=python).mended
+    self._python = sides.build_sides(base, series=series,
+                                     python=_interpreter(base)).mended
+    self._executed = executed.Executed(self._python, found, result)
     self._overlays: queue.SimpleQueue[Overlay] = queue.SimpleQueue()
 
   def enter(self, folder: pathlib.Path) -> None:
@@ -84,42 +91,69 @@ class Runner:
       self._overlays.put(Overlay(jax, folder / f"{self._base.version}-{n}"))
 
   def look(self, omission: Omission) -> Missed:
-    own = _files([p for p in self._series if p.id == omission.patch])
-    found = self._ask(omission, own)
-    if found:
-      return Missed(omission, found, True)
+    """Who misses it; an outcome holds while the tests are the same."""
+    memory = cache.folder("needed") / (cache.key(
+        self._base.version, omission.file, omission.text) + ".json")
+    before: dict[str, Any] = {"test": "", "own": False, "texts": ""}
+    if memory.is_file():
+      before = json.loads(memory.read_text(encoding="utf-8"))
+    own, others = self._files_of(omission)
+    if before["texts"] != _texts(before["test"], own, others):
+      test, is_own = self._ask(omission, own, others, before["test"])
+      before = {"test": test, "own": is_own,
+                "texts": _texts(test, own, others)}
+      with cache.whole(memory) as made:
+        made.write_text(json.dumps(before), encoding="utf-8")
+    return Missed(omission, before["test"], before["own"])
+
+  def _files_of(self, omission: Omission) -> tuple[list[str], list[str]]:
+    """The test files of its patch, and of those that depend on it."""
     known = {omission.patch}
     for patch in self._series:
       if known.intersection(patch.depends):
         known.add(patch.id)
-    others = _files([p for p in self._series if p.id in known])
-    return Missed(omission, self._ask(
-        omission, [f for f in others if f not in own]), False)
+    own = _files([p for p in self._series if p.id == omission.patch])
+    return own, [f for f in _files([p for p in self._series if p.id in known])
+                 if f not in own]
 
-  def _ask(self, omission: Omission, files: Sequence[str]) -> str:
-    texts = [tree.read(bases.ROOT / f) for f in files]
-    memory = cache.folder("needed") / cache.key(
-        self._base.version, omission.file, omission.text, *files, *texts)
-    if not memory.is_file():
-      overlay = self._overlays.get()
-      try:
-        with overlay.holding(omission.file, omission.text):
-          found = next(filter(None, (
-              self._first_failure(overlay, f) for f in files)), "")
-      finally:
-        self._overlays.put(overlay)
-      with cache.whole(memory) as made:
-        made.write_text(json.dumps(found), encoding="utf-8")
-    return json.loads(memory.read_text(encoding="utf-8"))
+  def _ask(self, omission: Omission, own: Sequence[str], others: Sequence[str],
+           before: str) -> tuple[str, bool]:
+    """The first test that fails, or "", and whether it is its patch's."""
+    overlay = self._overlays.get()
+    try:
+      with overlay.holding(omission.file, omission.text):
+        for files in (own, others):
+          for file, tests in self._executed.batches(omission, files, before):
+            if found := self._first_failure(overlay, file, tests):
+              return found, files is own
+    finally:
+      self._overlays.put(overlay)
+    return "", False
 
-  def _first_failure(self, overlay: Overlay, file: str) -> str:
+  def _first_failure(self, overlay: Overlay, file: str,
+                     tests: Sequence[str]) -> str:
     outcomes = pytest_run.run_file(
         self._python, bases.ROOT / file, limit=_LIMIT, first=True,
-        options=testing.OPTIONS,
+        options=testing.OPTIONS, only=tests or None,
         env={**testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
             map(str, (overlay.folder, _PROBES, _TESTS)))})
     failed = [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
-    return f"{pathlib.Path(file).stem} {failed[0]}" if failed else ""
+    return f"{file} {failed[0]}" if failed else ""
+
+
+def _interpreter(base: Base) -> str:
+  """One that can tell which lines a test runs, if there is one."""
+  try:
+    return interpreters.for_base(base, "3.12")
+  except MendError:
+    return interpreters.for_base(base, lowest=True)
+
+
+def _texts(test: str, own: Sequence[str], others: Sequence[str]) -> str:
+  """What the outcome rests on: the test's file; all of them if none fails."""
+  files = [test.split()[0]] if test else [*own, *others]
+  return cache.key(*files, *(tree.read(bases.ROOT / f) for f in files
+                             if (bases.ROOT / f).is_file()))
 
 
 def _files(series: Sequence[patches.Patch]) -> list[str]:
@@ -150,10 +184,10 @@ def run(chosen: Sequence[Base], names: Sequence[str],
 def _look_at(base: Base, series: Sequence[patches.Patch],
              names: Sequence[str]) -> list[Missed]:
   origin = source.pristine(base)
-  todo = [o for o in omissions.of_result(tree.mended(series, base, origin),
-                                         series, origin)
-          if not names or o.patch in names]
-  runner = Runner(base, series)
+  result = tree.mended(series, base, origin)
+  every = omissions.of_result(result, series, origin)
+  todo = [o for o in every if not names or o.patch in names]
+  runner = Runner(base, series, every, result)
   found = []
   with (cache.scratch() as folder, jobs.pool() as pool,
         report.Progress(len(todo)) as progress):

@@ -1,0 +1,179 @@
+"""Which tests run what can be left out, so that these are tried first.
+
+Each test file runs once on the whole wheel, and a plugin writes down, test by
+test, which of the lines that an omission changes were run, which functions
+around them, or named by them, and which primitives were bound. It only orders:
+what no test is known to run is still tried with all.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import json
+import pathlib
+import re
+import threading
+
+from mend.editing import syntax
+from mend.ground import cache
+from mend.proof import pytest_run, testing
+from mend.releases import bases
+from mend.trees import tree
+from mend.trees.omissions import Omission
+
+_FIRST, _SECONDS = 12, 8.  # tests of the first attempt, and how long they take
+_LIMIT = 120.0  # seconds for one test
+_PLUGIN = ("-p", "executed_lines")
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+  """A test, the marks that it ran, the primitives it bound, its seconds."""
+  name: str
+  marks: frozenset[int]
+  bound: frozenset[str]
+  took: float
+
+
+class Executed:
+  """What the tests of one base run of what can be left out.
+
+  Args:
+    python: one that has the whole wheel; before 3.12 it has no sys.monitoring,
+      and nothing is known of what a test runs.
+    found: all that can be left out.
+    result: the mended tree.
+  """
+
+  def __init__(self, python: pathlib.Path, found: Sequence[Omission],
+               result: tree.Result):
+    self._python = python
+    self._number = {o: n for n, o in enumerate(found)}
+    whole = result.files
+    marks: dict[str, dict[int, list[int]]] = collections.defaultdict(
+        lambda: collections.defaultdict(list))
+    for omission, number in self._number.items():
+      for file, line, mark in _lines(omission, number, whole, result.added):
+        marks[file][line].append(mark)
+    self._marks = json.dumps(marks, sort_keys=True)
+    self._names = {o: frozenset(_primitives(_changed(
+        whole[o.file], o.text)[1])) for o in found}
+    self._locks: dict[str, threading.Lock] = collections.defaultdict(
+        threading.Lock)
+
+  def batches(self, omission: Omission, files: Sequence[str],
+              before: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Tests to run together, (file, names); the likeliest to fail first.
+
+    No names are all of a file of which nothing is known.
+
+    Args:
+      omission: what is left out.
+      files: the files whose tests are to be run, all of them in the end.
+      before: the test that failed when it was last left out, or "".
+    """
+    likely = sorted(
+        ((-self._score(omission, test), test.took, file, test.name)
+         for file in files for test in self.of(file)),
+        key=lambda found: (f"{found[2]} {found[3]}" != before, found))
+    first, seconds = 0, 0.
+    for score, took, *_ in likely[:_FIRST]:
+      if score == 0 or first and seconds + took > _SECONDS:
+        break
+      first, seconds = first + 1, seconds + took
+    run = sum(score < 0 for score, *_ in likely)
+    for part in (likely[:first], likely[first:run], likely[max(first, run):]):
+      by_file = collections.defaultdict(list)
+      for _, _, file, name in part:
+        by_file[file].append(name)
+      yield from by_file.items()
+    yield from ((file, []) for file in files if not self.of(file))
+
+  def _score(self, omission: Omission, test: Test) -> int:
+    number = self._number[omission]
+    return (2 * (2 * number in test.marks) + (2 * number + 1 in test.marks)
+            + 2 * bool(self._names[omission] & test.bound))
+
+  def of(self, file: str) -> tuple[Test, ...]:
+    """The tests of a file, which is run if it has not been."""
+    with self._locks[file]:
+      return self._of(file)
+
+  @functools.cache
+  def _of(self, file: str) -> tuple[Test, ...]:
+    path = bases.ROOT / file
+    memory = cache.folder("executed") / cache.key(
+        str(self._python), self._marks, tree.read(path))
+    if not memory.is_file():
+      with cache.scratch() as folder:
+        (wanted := folder / "marks").write_text(self._marks, encoding="utf-8")
+        (found := folder / "executed").touch()
+        pytest_run.run_file(
+            self._python, path, limit=_LIMIT,
+            options=(*testing.OPTIONS, *_PLUGIN),
+            env={**testing.JOB_ENVIRONMENT, "MEND_MARKS": str(wanted),
+                 "MEND_EXECUTED": str(found)})
+        text = found.read_text(encoding="utf-8")
+      with cache.whole(memory) as made:
+        made.write_text(text, encoding="utf-8")
+    records = map(json.loads, memory.read_text(encoding="utf-8").splitlines())
+    return tuple(Test(r["id"], frozenset(r["marks"]), frozenset(r["bound"]),
+                      r["took"]) for r in records)
+
+
+def _changed(whole: str, left: str) -> tuple[range, str]:
+  """The lines, from 1, that differ in what is left, and their text."""
+  old, new = whole.splitlines(), left.splitlines()
+  most = min(len(old), len(new))
+  same = next((i for i in range(most) if old[i] != new[i]), most)
+  after = next((i for i in range(most - same) if old[-1 - i] != new[-1 - i]),
+               most - same)
+  lines = range(same + 1, max(len(old) - after, same + 1) + 1)
+  return lines, "\n".join(old[lines.start - 1:lines.stop - 1])
+
+
+def _primitives(text: str) -> Iterator[str]:
+  for name in re.findall(r"\w+", text):
+    yield name.removesuffix("_p")
+
+
+def _lines(omission: Omission, number: int, whole: Mapping[str, str],
+           added: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+  """(file, line, mark): 2n for what is changed, 2n + 1 for what is around."""
+  lines, text = _changed(whole[omission.file], omission.text)
+  for line in lines:
+    yield omission.file, line, 2 * number
+  around = [f for f in _functions(whole[omission.file])
+            if lines.start in f.body or lines.start <= f.line < lines.stop]
+  for line in around[-1].body if around else ():
+    yield omission.file, line, 2 * number + 1
+  if around:
+    return
+  names = set(re.findall(r"\w+", text))
+  for file, source in added.items():
+    if file.endswith(".py") and any(name in source for name in names):
+      for function in _functions(source):
+        if function.name in names:
+          for line in function.body:
+            yield file, line, 2 * number + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Function:
+  name: str
+  line: int
+  body: range  # its lines
+
+
+@functools.cache
+def _functions(text: str) -> list[_Function]:
+  """All functions of a module, an inner one after that around it."""
+  return [
+      _Function(syntax.definition_name(node), node.range().start.line + 1,
+                range(body.start.line + 1, body.end.line + 2))
+      for node in syntax.walk(syntax.parse(text))
+      if node.kind() == "function_definition"
+      for body in [syntax.field(node, "body").range()]]
