@@ -61,6 +61,7 @@ class Executed:
     self._marks = json.dumps(marks, sort_keys=True)
     self._names = {o: frozenset(_primitives(_changed(
         whole[o.file], o.text)[1])) for o in found}
+    self._tests: dict[str, tuple[Test, ...]] = {}
     self._locks: dict[str, threading.Lock] = collections.defaultdict(
         threading.Lock)
 
@@ -100,10 +101,11 @@ class Executed:
   def of(self, file: str) -> tuple[Test, ...]:
     """The tests of a file, which is run if it has not been."""
     with self._locks[file]:
-      return self._of(file)
+      if file not in self._tests:
+        self._tests[file] = self._run(file)
+      return self._tests[file]
 
-  @functools.cache
-  def _of(self, file: str) -> tuple[Test, ...]:
+  def _run(self, file: str) -> tuple[Test, ...]:
     path = bases.ROOT / file
     memory = cache.folder("executed") / cache.key(
         str(self._python), self._marks, tree.read(path))
