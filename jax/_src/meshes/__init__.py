@@ -18,5 +18,6 @@ Begin with ``explicit_reshard``, the option and the rules of what it reshards.
 ``by_name`` about keyword arguments, ``own_layout`` about results that the mesh
 of the context can't express, ``constraints`` about shardings of outside that
 are used inside, ``partitioning`` about functions that say how they are
-partitioned. Each of these five stands by itself.
+partitioned, ``batched`` about what a batch over a mesh axis maps. Each of these
+six stands by itself.
 """

@@ -27,7 +27,7 @@ import importlib
 # first, for the others' sake, and those that change others' rules after them.
 RULES = ('standard', 'collectives', 'divergence', 'refine', 'loops', 'custom',
          'branches', 'linear', 'reductions', 'proven', 'complete', 'refs',
-         'equal', 'nested', 'extensions', 'pvary')
+         'equal', 'nested', 'extensions', 'pvary', 'mapped')
 
 
 def enter_rules() -> None:

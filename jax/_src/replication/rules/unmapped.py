@@ -19,11 +19,62 @@ no sum over the axis would be in the gradient of the other one. They meet in a
 primitive whose operands' types differ, or in a loop or branch of which an
 output depends on both; integers have no gradient, so a count, an index or a
 predicate may be of any type.
+
+What is refused while it is traced is traced once more, with casts (``mapped``).
 """
 from __future__ import annotations
 
+import contextlib
+import threading
+
 from jax._src import core
 from jax._src import dtypes
+
+
+class Uncast(ValueError):
+  """A value that vmap maps over a mesh axis meets one that isn't mapped."""
+
+
+class _Batches(threading.local):
+  """The mesh axes of batches whose shard_map is being bound.
+
+  Attributes:
+    bound: all of them.
+    cast: those along which casts are inserted, so that types may differ.
+  """
+  bound: frozenset = frozenset()
+  cast: frozenset = frozenset()
+
+
+_batches = _Batches()
+
+
+@contextlib.contextmanager
+def binding(names, cast: bool):
+  """Within, a shard_map is bound whose specs have the axes of a batch.
+
+  What is outside of the batch sees no batch: in a derivative of it, residuals
+  have these axes as they have others.
+
+  Args:
+    names: the axes.
+    cast: whether casts are inserted where a mapped value meets one that isn't.
+  """
+  before, env = (_batches.bound, _batches.cast), core.get_axis_env()
+  _batches.bound |= frozenset(names)
+  _batches.cast |= frozenset(names if cast else ())
+  core.trace_ctx.set_axis_env(core.AxisEnv(
+      env.axis_sizes, env.spmd_axis_names - set(names)))
+  try:
+    yield
+  finally:
+    _batches.bound, _batches.cast = before
+    core.trace_ctx.set_axis_env(env)
+
+
+def _names():
+  """The mesh axes that batches name, along which types must not differ."""
+  return (core.get_axis_env().spmd_axis_names | _batches.bound) - _batches.cast
 
 
 def refuse(prim, in_rep) -> None:
@@ -34,12 +85,12 @@ def refuse(prim, in_rep) -> None:
     in_rep: their replication types; None for a literal.
 
   Raises:
-    ValueError: in ``vmap(..., spmd_axis_name=)``, if the operands differ so.
+    Uncast: in ``vmap(..., spmd_axis_name=)``, if the operands differ so.
   """
-  names = core.get_axis_env().spmd_axis_names
+  names = _names()
   if names and len({frozenset(names.intersection(r)) for r in in_rep
                     if r is not None}) > 1:
-    raise ValueError(
+    raise Uncast(
         f'jax.vmap with spmd_axis_name {tuple(names)} of shard_map: expected '
         f'operands of {prim} that are all mapped or all not, got '
         f'replication types {in_rep}. Map the others, too, for instance with '
@@ -56,9 +107,9 @@ def refuse_within(prim, in_rep, params, reached) -> None:
     reached: a function of an operand's index: the outputs that depend on it.
 
   Raises:
-    ValueError: as ``refuse``, if an output depends on two that differ.
+    Uncast: as ``refuse``, if an output depends on two that differ.
   """
-  names = core.get_axis_env().spmd_axis_names
+  names = _names()
   if not names or len({frozenset(names.intersection(r)) for r in in_rep
                        if r is not None}) < 2:
     return

@@ -11,134 +11,21 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A shard_map that closes over what vmap(..., spmd_axis_name=) maps.
+"""The types of what vmap(..., spmd_axis_name=) maps, within a shard_map.
 
-Within the ``shard_map`` each device holds a part of the batch. An argument of
-the ``shard_map`` enters as that part; what its function captures was taken with
-the whole batch, so shapes did not fit, or fitted by chance and were wrong
-(jax#17874, jax#23476).
+There a value that is mapped varies over the axes that the batch names. One that
+isn't is cast where it meets one that is, as upstream does for most primitives.
+Here are those that it left out, and the types of jaxprs within a batch, which
+captured values (``meshes.batched``) change (jax#17874, jax#23476).
 
-Here each captured value becomes an argument, whose spec names the axis. Which
-are captured is known when the function has been traced, so where there are any,
-it is traced a second time. Where the operations are executed one by one, which
-can't be undone, each device takes its part of the captured value instead.
-
-Cost: nothing for a function that captures no mapped value; for one that does,
-each ``shard_map`` around doubles the traces of those within it.
+Cost: nothing where no batch names an axis.
 """
 from __future__ import annotations
-
-from collections.abc import Callable
-import functools
-from typing import Any
 
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src.interpreters import batching
-from jax._src.interpreters import partial_eval as pe
-from jax._src.partition_spec import PartitionSpec as P
 from jax._src.varying import types as vt
-
-
-class Captures:
-  """The values of one batch that a shard_map's function captures.
-
-  Attributes:
-    outer: the batch, outside of the shard_map.
-    parts: each captured tracer's part, where the shard_map is given it.
-    found: those that it is not given, in the order of their use.
-  """
-
-  def __init__(self, outer):
-    self.outer = outer
-    self.parts: dict[int, Any] = {}
-    self.found: dict[int, Any] = {}
-
-
-class Inside(batching.AxisData):
-  """The axis of a batch within a shard_map, where a device has its part."""
-  captures: Captures
-
-  @classmethod
-  def of(cls, data, captures: Captures) -> Inside:
-    self = cls(*(getattr(data, f) for f in data.__dataclass_fields__))
-    object.__setattr__(self, 'captures', captures)
-    return self
-
-
-class _Retrace(Exception):
-  """The function has been traced, and captures mapped values."""
-
-
-def of_captured(trace, tracer) -> tuple[Any, Any]:
-  """The value and batch dimension that ``trace`` sees of a mapped value.
-
-  Args:
-    trace: the batch that asks.
-    tracer: a value of this batch, or of one around the shard_map.
-
-  Returns:
-    The device's part and its batch dimension, inside of a shard_map that
-    captures the value; else what the tracer holds.
-  """
-  captures = getattr(trace.axis_data, 'captures', None)
-  if (captures is None or tracer.batch_dim is None
-      or tracer._trace.axis_data is not captures.outer):
-    return tracer.val, tracer.batch_dim
-  part = captures.parts.get(id(tracer))
-  if part is not None:
-    return part.val, part.batch_dim
-  captures.found[id(tracer)] = tracer
-  return _part(trace, tracer), tracer.batch_dim
-
-
-def _part(trace, tracer):
-  """What this device has of a value that all of them hold."""
-  from jax._src.lax import lax, parallel, slicing  # they import this
-  size = trace.axis_data.size
-  with core.set_current_trace(trace.parent_trace):
-    start = lax.mul(parallel.axis_index(trace.axis_data.spmd_name), size)
-    return slicing.dynamic_slice_in_dim(tracer.val, start, size,
-                                        tracer.batch_dim)
-
-
-def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:
-  """Lets a batched shard_map take what its function captures of the batch.
-
-  Args:
-    process: binds a ``shard_map`` under ``vmap``, of a trace, the primitive, a
-      function, its arguments and parameters.
-
-  Returns:
-    The same, with captured values of a batch that names mesh axes among the
-    arguments.
-  """
-  @functools.wraps(process)
-  def process_shard_map(trace, prim, fun, args, /, *rest, **params):
-    if trace.axis_data.spmd_name is None:
-      return process(trace, prim, fun, args, *rest, **params)
-    found: list = []
-    if _is_staged(trace):
-      captures = Captures(trace.axis_data)
-      retrace = _Retrace()
-      try:
-        return process(trace, prim, _with_captures(fun, captures, (), retrace),
-                       args, *rest, **params)
-      except _Retrace as e:
-        if e is not retrace:
-          raise
-      found = list(captures.found.values())
-      for store in getattr(fun, 'stores', ()):
-        if store is not None:
-          store.reset()
-    specs = 'in_specs' if 'in_specs' in params else 'in_names'
-    params[specs] = (*(P() if specs == 'in_specs' else {} for _ in found),
-                     *params[specs])
-    if found and 'debug_info' in params:
-      params['debug_info'] = params['debug_info'].with_unknown_names()
-    fun = _with_captures(fun, Captures(trace.axis_data), found, None)
-    return process(trace, prim, fun, [*found, *args], *rest, **params)
-  return process_shard_map
 
 
 def cast(args) -> list:
@@ -162,6 +49,41 @@ def cast(args) -> list:
     return args
   return [vt.cast(x, names) if isinstance(vt.typeof(x), core.ShapedArray) else x
           for x in args]
+
+
+def entered(x):
+  """A value that is broadcast, of a type of inside the shard_map.
+
+  What is captured has the mesh of outside, in which it would be broadcast.
+  """
+  aval = vt.typeof(x)
+  names = frozenset(core.trace_ctx.axis_env.spmd_axis_names)
+  if (isinstance(aval, core.ShapedArray) and
+      names & frozenset(mesh_lib.get_abstract_mesh().manual_axes)
+      - frozenset(aval.sharding.mesh.manual_axes)):
+    x, = cast([x])
+  return x
+
+
+def summed(axis_data, cts, dims) -> list:
+  """Sums cotangents of what isn't mapped over the axes that a batch names.
+
+  Args:
+    axis_data: the batch.
+    cts: what a custom rule gave, summed over this device's part of the batch.
+    dims: which of the operands are mapped.
+
+  Returns:
+    The cotangents.
+  """
+  from jax._src.lax import parallel  # it imports batching
+  names = frozenset(axis_data.spmd_name or ())
+  def total(ct, dim):
+    axes = () if dim is not None else tuple(
+        sorted(names & vt.varying(vt.typeof(ct))))
+    return parallel.psum(ct, axes) if axes else ct
+  return [total(ct, dim) if names and isinstance(ct, core.Tracer) else ct
+          for ct, dim in zip(cts, dims)]
 
 
 def inner_types(avals, axis_data, dims=None) -> list:
@@ -192,26 +114,3 @@ def _varying_along(aval, names):
     spec = aval.sharding.spec
     aval = aval.update(sharding=type(aval.sharding)(mesh, spec))
   return vt.with_varying(aval, vt.varying(aval).union(names))
-
-
-def _is_staged(trace) -> bool:
-  """Whether what is bound becomes a jaxpr, and isn't executed."""
-  while trace is not None and not isinstance(trace, pe.DynamicJaxprTrace):
-    trace = getattr(trace, 'parent_trace', None)
-  return trace is not None
-
-
-def _with_captures(fun, captures: Captures, found, retrace: _Retrace | None):
-  """``fun``, whose first arguments are parts of what it captures."""
-  def call(f, *args):
-    trace = core.trace_ctx.trace
-    trace.axis_data = Inside.of(trace.axis_data, captures)
-    parts, args = args[:len(found)], args[len(found):]
-    captures.parts = {id(x): part for x, part in zip(found, parts)}
-    outs = f(*args)
-    if retrace is not None and captures.found:
-      raise retrace
-    return outs
-  if hasattr(fun, 'wrap'):  # 0.6.0
-    return fun.wrap(call, (), None)
-  return functools.partial(call, fun)

@@ -1,0 +1,96 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""vmap(..., spmd_axis_name=) of a shard_map that captures, without its check.
+
+With the check, which asks for casts: tests/varying/spmd_axis_test.py.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
+A = np.linspace(.5, 2., 24, dtype=np.float32).reshape(8, 3)
+B = np.linspace(2., .5, 96, dtype=np.float32).reshape(8, 4, 3)
+
+# Of one example: a vector that is captured, and a device's rows.
+FUNCTIONS = {
+    'product': lambda a, b: b * a,
+    'scan': lambda a, b: lax.scan(
+        lambda c, t: (c * a + t, None), b, jnp.arange(3.))[0],
+    'psum': lambda a, b: b - lax.psum(a * b.sum(), 'y'),
+}
+
+
+def batched(f, mesh, **options):
+  def example(a, b):
+    return shard_map(lambda b: f(a, b), mesh=mesh, in_specs=P('y'),
+                     out_specs=P('y'), **UNCHECKED, **options)(b)
+  return jax.vmap(example, spmd_axis_name='x')
+
+
+def expected(f, a, b):
+  rows = jax.vmap(f, (None, 0), axis_name='y')
+  return jax.vmap(lambda a, b: rows(a, b.reshape(2, 2, 3)).reshape(4, 3))(a, b)
+
+
+@jtu.with_config(jax_numpy_rank_promotion='allow')
+class BatchedTest(jtu.JaxTestCase):
+
+  @parameterized.product(name=list(FUNCTIONS))
+  def test_value(self, name):
+    g = batched(FUNCTIONS[name], make_mesh(2, 2))
+    self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS[name], A, B),
+                        rtol=1e-5)
+
+  def test_eager(self):
+    g = batched(FUNCTIONS['scan'], make_mesh(2, 2))
+    self.assertAllClose(g(A, B), expected(FUNCTIONS['scan'], A, B), rtol=1e-5)
+
+  @parameterized.product(jit=[True, False])
+  def test_without_arguments(self, jit):  # jax#17874
+    def f(x):
+      return shard_map(lambda: 2 * x, mesh=make_mesh(4), in_specs=(),
+                       out_specs=P(), **UNCHECKED)()
+    g = maybe_jit(jit)(jax.vmap(f, spmd_axis_name='x'))
+    self.assertAllClose(g(A[:, 0]), 2 * A[:, 0])
+
+  def test_partly_manual(self):
+    options = (dict(axis_names={'x', 'y'}) if hasattr(jax, 'shard_map') else
+               dict(auto=frozenset('z')))
+    g = batched(FUNCTIONS['scan'], make_mesh(2, 2, 2), **options)
+    self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS['scan'], A, B),
+                        rtol=1e-5)
+
+  @parameterized.product(jit=[True, False])
+  def test_gradient(self, jit):
+    def loss(run):
+      return lambda a, b: jnp.sum(jnp.sin(run(a, b)))
+    g = loss(batched(FUNCTIONS['product'], make_mesh(2, 2)))
+    got = maybe_jit(jit)(jax.grad(g, (0, 1)))(A, B)
+    want = jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1))(A, B)
+    self.assertAllClose(got, want, rtol=1e-5)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
