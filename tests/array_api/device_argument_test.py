@@ -68,7 +68,8 @@ class ArrayApiDeviceArgumentTest(jtu.JaxTestCase):
 
   @parameterized.parameters(*CALLS)
   def test_no_device(self, name):
-    for bad in ("cpu", 0, (jax.devices()[0],), object(), HOST):
+    for bad in ("cpu", 0, (jax.devices()[0],), object(), HOST,
+                js.PartitionSpec("x")):
       for call in (CALLS[name], lambda d: jax.jit(lambda: CALLS[name](d))()):
         self.check_refused(lambda: call(bad), f"jax.numpy.{name}")
 
@@ -99,8 +100,9 @@ class ArrayApiDeviceArgumentTest(jtu.JaxTestCase):
     # Newer releases took use_mesh away, older ones set_mesh as a context.
     use = getattr(js, "use_mesh", None) or jax.set_mesh
     with use(mesh):
-      x = jnp.eye(8, device=js.PartitionSpec("x"))
-    self.assertLen(x.devices(), 8)
+      for x in (jnp.eye(8, device=js.PartitionSpec("x")),
+                jnp.ones(8).to_device(js.PartitionSpec("x"))):
+        self.assertLen(x.devices(), 8)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,13 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
       np.testing.assert_array_equal(step(x), want + 1)
       np.testing.assert_array_equal(z, want)
 
+  def test_moves_under_jit(self):
+    for device in (None, jax.devices()[0], jax.devices()[3]):
+      for f in (jnp.from_dlpack, jax.dlpack.from_dlpack):
+        for x in (memory(), memory(8, 4)):
+          y = jax.jit(lambda f=f, d=device, x=x: f(x, device=d) + 1)()
+          np.testing.assert_array_equal(y, x + 1)
+
   def test_export(self):
     for dtype in (np.bool_, np.int8, np.float32, np.complex64, np.float16):
       x = jax.device_put(memory(8, dtype=dtype), jax.devices()[3])

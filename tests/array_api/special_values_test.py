@@ -78,6 +78,14 @@ class ArrayApiSpecialValuesTest(jtu.JaxTestCase):
       got = np.asarray(f(jnp.asarray(X, dtype))).astype("float32")
       self.check(got, np.sign(X), X == X)
 
+  def test_complex_zero_has_no_sign(self):
+    zeros = np.zeros(4, np.complex64)
+    zeros.real, zeros.imag = [0., 0., -0., -0.], [0., -0., 0., -0.]
+    for f in (jnp.sign, jax.jit(jnp.sign)):
+      got = np.asarray(f(zeros))
+      self.assertFalse((np.signbit(got.real) | np.signbit(got.imag)).any(),
+                       f"another special value: {got}")
+
   @parameterized.parameters("int8", "uint8", "int16", "bool")
   def test_cumulative_prod_promotes_as_prod(self, dtype):
     if not hasattr(jnp, "cumulative_prod"):

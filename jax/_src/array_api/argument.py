@@ -21,7 +21,8 @@ is made with it goes where the program that makes it runs.
 Each function with a ``device`` argument hands it to :func:`of` first, so that
 the functions agree on what they take, and what they don't take is refused with
 the function's name. What ``jax.device_put`` knows beyond devices, a layout for
-one, passes through: some of the functions end in it.
+one, passes through: some of the functions end in it. A PartitionSpec does so
+where there is a mesh that it can be of, and in those functions.
 
 The token is the only member of an enumeration. That is what makes it equal to
 itself alone, hashable, printable, and the same object after a copy or a pickle.
@@ -34,6 +35,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src import layout
+from jax._src import mesh as mesh_lib
 from jax._src import sharding_impls
 from jax._src.lib import xla_client as xc
 from jax._src.sharding import Sharding
@@ -60,6 +62,12 @@ _OF_DEVICE_PUT = tuple(
         (sharding_impls, "TransferToMemoryKind"))
     if hasattr(module, name))
 
+# Functions that end in jax.device_put, on one release or another.
+_TAKING_SPECS = frozenset({
+    "jax.numpy.arange", "jax.numpy.empty", "jax.numpy.eye", "jax.numpy.full",
+    "jax.numpy.full_like", "jax.numpy.from_dlpack", "jax.numpy.fft.rfftfreq",
+    "jax.Array.to_device", "jax.dlpack.from_dlpack"})
+
 
 def of(function: str, device: Any) -> Any:
   """Reads the `device` argument of a public function.
@@ -76,9 +84,16 @@ def of(function: str, device: Any) -> Any:
   """
   if device is None or device is WHERE_IT_RUNS:
     return None
-  if not isinstance(device, _OF_DEVICE_PUT):
+  if not isinstance(device, _OF_DEVICE_PUT) or (
+      isinstance(device, sharding_impls.PartitionSpec)
+      and not (function in _TAKING_SPECS and _within_mesh())):
     check(function, device)
   return device
+
+
+def _within_mesh() -> bool:
+  return not (mesh_lib.get_abstract_mesh().empty
+              and mesh_lib.thread_resources.env.physical_mesh.empty)
 
 
 def check(function: str, device: Any) -> None:

@@ -117,7 +117,9 @@ def settled(out: Any, device: xc.Device) -> Any:
   Returns:
     `out`.
   """
-  if device.platform == "cpu" and out.devices() != {device}:
+  # Under jit, what is moved is traced.
+  if (device.platform == "cpu" and isinstance(out, array.ArrayImpl)
+      and out.devices() != {device}):
     out.block_until_ready()
   return out
 

@@ -60,7 +60,7 @@ def with_sign_of_divisor(mod: Any, divisor: Any) -> Any:
 
 
 def without_negative_zero(sign: Any) -> Any:
-  """Makes the sign of a zero, of either sign, +0.
+  """Makes the sign of a zero, of either sign, +0; of a complex one, 0+0j.
 
   Args:
     sign: what `lax.sign` gave.
@@ -68,7 +68,7 @@ def without_negative_zero(sign: Any) -> Any:
   Returns:
     The same, with +0 for -0.
   """
-  if not dtypes.issubdtype(sign.dtype, np.floating):
+  if not dtypes.issubdtype(sign.dtype, np.inexact):
     return sign
   zero = lax._zeros(sign)
   return lax.select(lax.eq(sign, zero), zero, sign)

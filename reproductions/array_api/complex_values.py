@@ -1,0 +1,39 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Whether complex functions are what they should be at infinities and nan."""
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#27606"
+
+
+def _parts(got, real, imag):
+  got = np.asarray(got)
+  np.testing.assert_array_equal([got.real, got.imag], [real, imag])
+  return str(got)
+
+
+def exp():
+  """exp(-inf + nan j) is 0, as in NumPy"""
+  return _parts(jnp.exp(complex(-np.inf, np.nan)), 0, 0)
+
+
+def sqrt():
+  """sqrt(nan + inf j) is inf + inf j, as in NumPy"""
+  return _parts(jnp.sqrt(complex(np.nan, np.inf)), np.inf, np.inf)
+
+
+def arctan():
+  """arctan(nan) is nan in its real part, not -pi/2"""
+  return _parts(jnp.atan(complex(np.nan, 1)), np.nan, np.nan)

@@ -1,0 +1,179 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Complex functions at infinities and nan, by the standard (jax#27606)."""
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import export
+from jax import sharding as js
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+if hasattr(jtu, "request_cpu_devices"):
+  jtu.request_cpu_devices(8)
+else:
+  os.environ.setdefault(
+      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+
+if hasattr(jax, "shard_map"):
+  shard_map = jax.shard_map
+else:
+  from jax.experimental.shard_map import shard_map
+
+I, N, P = np.inf, np.nan, np.pi
+
+# Name: rows of the standard's table, (real, imag): (real, imag).
+TABLES = {
+    "exp": {(I, I): (I, N), (I, N): (I, N), (-I, I): (0, 0), (-I, N): (0, 0),
+            (I, 0): (I, 0), (-I, 1): (0, 0), (1, I): (N, N), (1, N): (N, N),
+            (N, 0): (N, 0), (N, 1): (N, N), (N, I): (N, N)},
+    "expm1": {(I, I): (I, N), (I, N): (I, N), (-I, I): (-1, 0),
+              (-I, N): (-1, 0), (I, 0): (I, 0), (-I, 1): (-1, 0),
+              (1, N): (N, N), (N, 0): (N, 0), (N, I): (N, N)},
+    "log": {(I, N): (I, N), (-I, N): (I, N), (N, I): (I, N), (1, I): (I, P / 2),
+            (-I, 1): (I, P), (I, I): (I, P / 4), (1, N): (N, N),
+            (N, 1): (N, N)},
+    "sqrt": {(I, N): (I, N), (-I, N): (N, I), (N, I): (I, I), (1, I): (I, I),
+             (-I, 1): (0, I), (-I, I): (I, I), (I, 1): (I, 0), (1, N): (N, N),
+             (N, 1): (N, N)},
+    "sinh": {(0, I): (0, N), (0, N): (0, N), (I, I): (I, N), (I, N): (I, N),
+             (I, 0): (I, 0), (1, I): (N, N), (1, N): (N, N), (N, 0): (N, 0),
+             (N, 1): (N, N)},
+    "cosh": {(0, I): (N, 0), (0, N): (N, 0), (I, I): (I, N), (I, N): (I, N),
+             (I, 0): (I, 0), (1, I): (N, N), (1, N): (N, N), (N, 0): (N, 0),
+             (N, 1): (N, N)},
+    "tanh": {(0, I): (0, N), (0, N): (0, N), (I, I): (1, 0), (I, N): (1, 0),
+             (I, 1): (1, 0), (1, I): (N, N), (1, N): (N, N), (N, 0): (N, 0),
+             (N, 1): (N, N)},
+    "arcsinh": {(N, 0): (N, 0), (1, I): (I, P / 2), (1, N): (N, N),
+                (0, N): (N, N), (I, 1): (I, 0), (I, I): (I, P / 4),
+                (N, 1): (N, N), (N, I): (I, N), (I, N): (I, N)},
+    "arccosh": {(0, N): (N, P / 2), (1, I): (I, P / 2), (-I, 1): (I, P),
+                (1, N): (N, N), (N, 1): (N, N), (I, N): (I, N), (N, I): (I, N)},
+    "arccos": {(0, N): (P / 2, N), (1, I): (P / 2, I), (-I, 1): (P, I),
+               (I, 1): (0, I), (1, N): (N, N), (N, 1): (N, N), (I, N): (N, I),
+               (N, I): (N, I)},
+    "arctanh": {(0, N): (0, N), (1, N): (N, N), (I, N): (0, N), (N, 1): (N, N),
+                (N, N): (N, N), (N, I): (0, P / 2), (1, I): (0, P / 2),
+                (I, 1): (0, P / 2), (I, I): (0, P / 2)},
+}
+TABLES["log1p"] = TABLES["log"]
+for _base in (2, 10):
+  TABLES[f"log{_base}"] = {z: (p, q / np.log(_base))
+                           for z, (p, q) in TABLES["log"].items()}
+# -j f(jz), and f(jz), of the hyperbolic f.
+for _name, _of in (("sin", "sinh"), ("tan", "tanh"), ("arcsin", "arcsinh"),
+                   ("arctan", "arctanh")):
+  TABLES[_name] = {(b, -a): (q, -p) for (a, b), (p, q) in TABLES[_of].items()}
+TABLES["cos"] = {(b, -a): w for (a, b), w in TABLES["cosh"].items()}
+
+
+def array(pairs, dtype):
+  out = np.empty(len(pairs), dtype)
+  out.real, out.imag = np.array(pairs, float).T
+  return out
+
+
+class ArrayApiComplexValuesTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(*TABLES)
+  def test_table(self, name):
+    # Each function maps conjugates to conjugates.
+    rows = [((a, sign * b), w) for (a, b), w in TABLES[name].items()
+            for sign in (1, -1)]
+    z, want = (array(parts, np.complex64) for parts in zip(*rows))
+    for f in (getattr(jnp, name), jax.jit(getattr(jnp, name))):
+      got = np.asarray(f(z))
+      for part in ("real", "imag"):
+        # The standard leaves some of the signs open.
+        g, w = (np.abs(getattr(y, part)) for y in (got, want))
+        bad = ~(np.isclose(g, w, 1e-5) | np.isnan(g) & np.isnan(w))
+        self.assertFalse(bad.any(), "another special value: " + ", ".join(
+            f"{x} gives {y}" for x, y in zip(z[bad], got[bad])))
+
+  def test_double_precision(self):
+    with jax.experimental.enable_x64() if hasattr(
+        jax.experimental, "enable_x64") else jax.enable_x64(True):
+      z = array([(-I, N), (N, -I), (I, N)], np.complex128)
+      got = np.asarray(jnp.sqrt(z))
+      self.assertEqual(got.dtype, np.complex128)
+      self.assertEqual(got[1], complex(I, -I), "another special value")
+
+  def test_signs(self):
+    for f, z, want in (
+        (jnp.sqrt, (N, -I), (I, -I)), (jnp.sqrt, (I, N), (I, N)),
+        (jnp.exp, (I, N), (I, N)), (jnp.log, (-I, N), (I, N)),
+        (jnp.expm1, (-I, N), (-1, 0)), (jnp.tanh, (-0., N), (-0., N)),
+        (jnp.arctanh, (-0., N), (-0., N)), (jnp.arccos, (0, N), (P / 2, N)),
+        (jnp.tan, (N, -0.), (N, -0.)), (jnp.sinh, (-0., I), (-0., N))):
+      got = np.asarray(f(array([z], np.complex64)))[0]
+      np.testing.assert_allclose([got.real, got.imag], want, 1e-6)
+      for g, w in zip((got.real, got.imag), want):
+        if not np.isnan(w):
+          self.assertEqual(np.signbit(g), np.signbit(w), (f, z, got))
+
+  def test_in_programs(self):
+    z = array([(-I, N), (0, 1), (N, I), (I, I)] * 2, np.complex64)
+    want = np.asarray(jnp.sqrt(z))
+    self.assertEqual(want[2], complex(I, I), "another special value")
+    mesh = js.Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"),
+                   axis_types=(js.AxisType.Explicit,) * 2)
+    split = js.NamedSharding(mesh, js.PartitionSpec(("x", "y")))
+    ps = js.PartitionSpec("y")
+    rows = jax.device_put(z, split)
+    symbolic = jax.ShapeDtypeStruct(export.symbolic_shape("n"), z.dtype)
+    for got in (
+        jax.jit(jnp.sqrt)(rows),
+        jax.jit(shard_map(jnp.sqrt, mesh=js.Mesh(mesh.devices, ("x", "y")),
+                          in_specs=ps, out_specs=ps))(z),
+        export.export(jax.jit(jnp.sqrt))(symbolic).call(z),
+        jax.lax.map(jnp.sqrt, z),
+        jax.lax.cond(True, jnp.sqrt, jnp.exp, z)):
+      np.testing.assert_array_equal(np.asarray(got), want)
+
+
+class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(*TABLES)
+  def test_numbers(self, name):
+    rng = np.random.RandomState(0)
+    z = (rng.randn(64) + 1j * rng.randn(64)).astype(np.complex64)
+    np.testing.assert_allclose(np.asarray(getattr(jnp, name)(z)),
+                               getattr(np, name)(z), rtol=1e-4, atol=1e-5)
+
+  def test_what_is_traced_and_what_is_real(self):
+    for f in (jax.lax.exp, jax.lax.sqrt, jax.lax.tanh, jax.lax.sin):
+      jaxpr = jax.make_jaxpr(f)(np.ones(3, np.complex64))
+      self.assertLen(jaxpr.eqns, 1)
+      for dtype in (np.float32, jnp.bfloat16):
+        text = jax.jit(f).lower(np.ones(3, dtype)).as_text()
+        self.assertNotIn("select", text)
+
+  def test_derivatives(self):
+    z = np.complex64(0.3 - 0.7j)
+    for f, df in ((jnp.exp, np.exp), (jnp.sqrt, lambda z: 0.5 / np.sqrt(z)),
+                  (jnp.log, lambda z: 1 / z), (jnp.sinh, np.cosh),
+                  (jnp.tanh, lambda z: 1 - np.tanh(z) ** 2)):
+      got = jax.grad(f, holomorphic=True)(z)
+      np.testing.assert_allclose(got, df(z), rtol=1e-5)
+      got = jax.jit(lambda z, f=f: jax.jvp(f, (z,), (z,))[1])(z)
+      np.testing.assert_allclose(got, df(z) * z, rtol=1e-5)
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())
