@@ -85,7 +85,7 @@ def run_programs(chosen: Sequence[Base]) -> Tally:
   made = sides.build_sides(base, kind=f"clients-{base.version}")
   tally = judging.judge_mended(PROGRAMS, pytest_run.run_file(
       made.mended, bases.ROOT / PROGRAMS, limit=testing.TEST_LIMIT,
-      env=testing.TEST_ENVIRONMENT), ())
+      env=testing.JOB_ENVIRONMENT, options=testing.OPTIONS), ())
   report.say(f"  {PROGRAMS} on mended {base.version}: {tally} "
              f"({time.monotonic() - began:.0f} s)")
   return tally

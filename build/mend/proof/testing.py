@@ -31,7 +31,7 @@ TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # pytest makes of `assert`, which these tests don't use.
 JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-OPTIONS = ("--assert=plain", "-p", "compiled_once")
+OPTIONS = ("--assert=plain", "-p", "compiled_once", "-p", "checked_once")
 # What the test files import before they start a backend.
 # Not jax._src.test_util: it keeps the standard output of its import.
 _PRELOAD = ("jax", "absl.testing.absltest",
