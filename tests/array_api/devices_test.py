@@ -219,7 +219,7 @@ class ArrayApiDevicesTest(jtu.JaxTestCase):
       self.assertIs(free.device, jax.devices()[0])
       if want is not None:
         np.testing.assert_allclose(free, want, rtol=1e-6)
-      for d in jax.devices():
+      for d in jax.devices()[::3]:  # each compiles for itself
         x = call(d)
         self.assertIs(x.device, d)
         self.assertEqual(x.aval.dtype, free.aval.dtype)
@@ -246,7 +246,7 @@ class ArrayApiDevicesTest(jtu.JaxTestCase):
     np.testing.assert_array_equal(y, 2 * HOST[:4])
 
   def test_array_api_extra(self):
-    for d in [None, *jax.devices()]:
+    for d in [None, *jax.devices()[::3]]:
       x = jnp.linspace(-1., 1., 4, device=d)
       at = d or jax.devices()[0]
       self.assertEqual(xpx.default_dtype(jnp, device=d)

@@ -92,7 +92,8 @@ WIDE = SAMPLE + ['grad_of_grad', 'vjp_python_float', 'linearize', 'jacobians',
                  'remat_dots', 'custom_root', 'custom_linear_solve']
 SETTINGS = [
     ('use_direct_linearize', False), ('custom_vjp3', True),
-    ('remat3', True), ('enable_checks', True), ('enable_checks', False)]
+    ('remat3', True),
+    ('enable_checks', False)]  # it is on in all other tests
 
 
 def holomorphic(x, w):
