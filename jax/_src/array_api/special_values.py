@@ -16,9 +16,9 @@
 The standard and NumPy agree that a remainder of zero has the sign of the
 divisor, and a quotient of zero that of the exact quotient. What is computed has
 the sign of the dividend, or of a difference of equals; and the sign of -0 is
-+0, which was -0. The standard alone says
-that infinity divided by a finite number is an infinity; NumPy has a nan there,
-and so had JAX.
++0, which was -0. What is divided by zero is an infinity, which it is
+in JAX since 0.10 only. The standard alone says that infinity divided by a
+finite number is an infinity; NumPy has a nan there, and so had JAX.
 
 What is changed are these values, and nothing else: derivatives are those that
 were, which at a remainder of zero are not those of a constant. So a zero gets
@@ -85,16 +85,20 @@ def quotient_and_remainder(pair: tuple[Any, Any], dividend: Any,
 
   Returns:
     The quotients, where they are zero, with the sign of the exact quotient, and
-    an infinity for one that is divided by a finite number; the remainders as
-    :func:`with_sign_of_divisor` has them.
+    an infinity for one that is divided by a finite number and for what is
+    divided by zero; the remainders as :func:`with_sign_of_divisor` has them.
   """
   quotient, mod = pair
   exact = lax.div(dividend, divisor)
   # Neither sign nor round has a derivative, and nor has a floor quotient.
   zero = lax.mul(lax.sign(exact), lax._zeros(quotient))
   quotient = lax.select(lax.eq(quotient, lax._zeros(quotient)), zero, quotient)
+  # An infinity divided by a number, or what is divided by zero: if both, or a
+  # nan, there is no infinity in the exact quotient either.
   infinite = lax.bitwise_and(
-      lax.eq(lax.abs(dividend), lax.full_like(dividend, np.inf)),
-      lax.is_finite(divisor))
+      lax.eq(lax.abs(exact), lax.full_like(exact, np.inf)),
+      lax.bitwise_or(
+          lax.eq(lax.abs(dividend), lax.full_like(dividend, np.inf)),
+          lax.eq(divisor, lax._zeros(divisor))))
   quotient = lax.select(infinite, lax.round(exact), quotient)
   return quotient, with_sign_of_divisor(mod, divisor)
