@@ -324,6 +324,21 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
         f, mesh=make_mesh('2d'), in_specs=(P(), P('x')), out_specs=P()))
     self.assertAllClose(run(f)(self.w, self.x), self.w)
 
+  @parameterized.parameters('jit', 'eager')
+  def test_batch_of_same_numbers(self, how):
+    # What reads the number was typed before a batch chose it by an index.
+    def f(w, x, i):
+      def step(c, _):
+        n, y = lax.cond(x[0] > 2, lambda: (2., x[0]), lambda: (2., x[1]))
+        return c + w * y + (jnp.full(3, .5) * n).sum(), None
+      return lax.scan(step, x[1], length=2)[0]
+    run = self.per_device(f, '2d', how)
+    ws, xs = jnp.stack([self.w, self.w * 2]), jnp.stack([self.x, -self.x])
+    with jax.enable_checks(False):  # pristine refuses it with and without
+      got = jax.vmap(run)(ws, xs)
+    self.assertAllClose(got, jnp.stack(
+        [self.oracle(f, w, x) for w, x in zip(ws, xs)]))
+
   def test_unsound_numbers(self):
     def f(w, x):
       return w * lax.cond(x[0] > 2, lambda: (1., w), lambda: (2., w))[0]

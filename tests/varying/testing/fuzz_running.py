@@ -28,6 +28,7 @@ from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import ships
 from varying.testing.fuzz_generator import Generator
+from varying.testing.fuzz_outer import OUTER
 from varying.testing.fuzz_program import ALL
 from varying.testing.fuzz_program import AXES
 from varying.testing.fuzz_program import INPUTS
@@ -45,6 +46,7 @@ NEW_REF = getattr(jax, 'new_ref', None)
 # To tell a crash of jaxlib's own: what the check has no part in.
 OPTIONS = {} if not os.environ.get('MEND_FUZZ_UNCHECKED') else {
     'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
+OUTER_SHARE = .4  # in a transformation
 MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
 HEADER = 'import jax\nfrom jax import lax\nimport jax.numpy as jnp\n\n'
 
@@ -192,6 +194,9 @@ class Case:
         bool(NEW_REF) and self.mode != 'eager', rng.choice([1, 2, 2, 3]),
         rng.choice([6, 9, 12, 40]) if wide else 40).program()
     self.args = inputs(seed, self.sizes)
+    self.outer = 'plain'
+    if wide and self.mode != 'eager' and rng.random() < OUTER_SHARE:
+      self.outer = rng.choice(list(OUTER))
     self.solve()
 
   def solve(self):
@@ -214,12 +219,12 @@ class Case:
     how = VALUES['jit'] if not self.differentiable else (
         REVERSE['reverse'] if self.mode in ('remat', 'eager')
         else self.transform)
-    return how(self.emulated)(*self.args)
+    return how(OUTER[self.outer](self.emulated))(*self.args)
 
   def features(self):
     """What the program has, for a count of what was drawn."""
     found = {f'run: {self.mode}', f'shard_map: {self.layout}',
-             f'mesh: {self.sizes[0]}x{self.sizes[1]}'}
+             f'mesh: {self.sizes[0]}x{self.sizes[1]}', f'in: {self.outer}'}
     for statement in statements_of(self.program):
       if hasattr(statement, 'kind'):
         found.add(f'{type(statement).__name__.lower()}: {statement.kind}')
@@ -258,7 +263,8 @@ def drawn(seed, control_flow, wide=WIDE):
 def refusal(case):
   """The error that tracing the program ends in, if it does."""
   fun = sharded(case.program, case.sizes, case.want_axes, [], case.layout)
-  loss = lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args))
+  loss = OUTER[case.outer](
+      lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args)))
   try:
     jax.eval_shape(case.transform(loss), *case.args)
   except Exception as e:  # pylint: disable=broad-except
@@ -271,7 +277,8 @@ def compare(case, expected):
   want_axes, args, types = case.want_axes, case.args, []
   (_, stacked), want_grads = expected
   fun = sharded(case.program, case.sizes, want_axes, types, case.layout)
-  loss = lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args))
+  loss = OUTER[case.outer](
+      lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args)))
   try:
     (_, outs), grads = case.transform(loss)(*args)
   except Exception as e:  # pylint: disable=broad-except

@@ -21,10 +21,12 @@ it; a limit of time ends this, and what is left is the smallest that was seen,
 not the smallest that there is.
 """
 import copy
+import inspect
 import re
 import time
 
 import numpy as np
+from varying.testing import fuzz_outer
 from varying.testing.fuzz_program import AXES
 from varying.testing.fuzz_program import INPUTS
 from varying.testing.fuzz_program import Op
@@ -243,19 +245,24 @@ def picked(outs):
           for o, axes in zip(outs, {out_axes})]
 
 
+{outer}
+
 def loss(outs):
   return sum(jnp.sum(o * jnp.linspace(1., 2., o.size).reshape(o.shape))
              for o in outs)
 
 
 args = list(map(np.float32, {args}))
-print('emulated', jax.jit(lambda *a: picked(emulate(a)))(*args))
-print('shard_map', jax.jit(f)(*args))
+around = OUTER['{around}']
+emulated = around(lambda *a: (lambda o: (loss(o), o))(picked(emulate(a))))
+mapped = around(lambda *a: (lambda o: (loss(o), o))(f(*a)))
+print('emulated', jax.jit(emulated)(*args))
+print('shard_map', jax.jit(mapped)(*args))
 if {differentiable}:  # found by: {mode}
   print('emulated gradients', jax.jit(jax.grad(
-      lambda *a: loss(picked(emulate(a))), range(5)))(*args))
+      emulated, range(5), has_aux=True))(*args)[0])
   print('gradients', jax.jit(jax.grad(
-      lambda *a: loss(f(*a)), range(5)))(*args))
+      mapped, range(5), has_aux=True))(*args)[0])
 '''
 FLAT = '''f = shard_map(
     per_device, mesh=mesh, in_specs={ins}, out_specs={outs})'''
@@ -289,5 +296,6 @@ def report(case, fault):
       x=case.sizes[0], y=case.sizes[1],
       out_axes=[''.join(sorted(a)) for a in outs],
       args=[np.round(x, 3).tolist() for x in case.args], mode=case.mode,
-      differentiable=case.differentiable)
+      differentiable=case.differentiable, around=case.outer,
+      outer=inspect.getsource(fuzz_outer))
   return text

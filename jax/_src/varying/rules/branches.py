@@ -137,6 +137,28 @@ def agree(out_avals1, out_avals2):
   return vt.agreeing_tree(out_avals1, out_avals2)
 
 
+def keep_numbers(index, branches, chosen, outs):
+  """Outputs of a batched conditional, once its index chose among branches.
+
+  A number that is the same in every branch doesn't vary, and what reads it was
+  typed so; chosen by an index that varies, it would.
+
+  Args:
+    index: what chooses, of the whole batch.
+    branches: as they were before.
+    chosen: the outputs, chosen.
+    outs: those of the first branch.
+
+  Returns:
+    ``chosen``, with such numbers as the first branch gives them.
+  """
+  if not vt.varying(vt.typeof(index)):
+    return chosen
+  every = zip(*(vt.open_jaxpr(b).outvars for b in branches))
+  return [out if _is_one_number(vs) else x
+          for vs, out, x in zip(every, outs, chosen)]
+
+
 def cond_solved(params, avals, refs: bool = False) -> bool:
   """Whether branches agree, and with the index where devices part ways."""
   branches = [vt.open_jaxpr(b) for b in params['branches']]
