@@ -20,6 +20,11 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+try:
+  from jax import shard_map
+except ImportError:
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "jax#29162"
 
 
@@ -28,8 +33,8 @@ def _weighted(spec):
               axis_types=(AxisType.Explicit,))
   x = jax.device_put(np.arange(8.), NamedSharding(mesh, P("x")))
   w = jax.device_put(np.arange(8.), NamedSharding(mesh, spec))
-  f = jax.shard_map(lambda x: x * jnp.sum(w), mesh=mesh, in_specs=P("x"),
-                    out_specs=P("x"))
+  f = shard_map(lambda x: x * jnp.sum(w), mesh=mesh, in_specs=P("x"),
+                out_specs=P("x"))
   out = np.asarray(jax.jit(f)(x))
   np.testing.assert_allclose(out, np.arange(8.) * 28)
   return str(out)

@@ -16,8 +16,8 @@
 Begin with ``explicit_reshard``, the option and the rules of what it reshards.
 ``captured`` is about arrays over Explicit axes that a mapped function uses,
 ``by_name`` about keyword arguments, ``own_layout`` about results that the mesh
-of the context can't express, ``constraints`` about shardings of outside that
-are used inside, ``partitioning`` about functions that say how they are
-partitioned, ``batched`` about what a batch over a mesh axis maps. Each of these
-six stands by itself.
+of the context can't express, ``mesh_error`` about arrays of another mesh that
+are refused, ``constraints`` about shardings of outside that are used inside,
+``partitioning`` about functions that say how they are partitioned, ``batched``
+about what a batch over a mesh axis maps. Each of these seven stands by itself.
 """

@@ -30,6 +30,9 @@ inside of the jaxpr change it. Limits: an array that is handed to a scan, a
 branch or a derivative as it came, as an operand, and is split over an axis that
 is now manual, is refused; so is a region within which the mesh has other axes.
 
+Up to 0.6.0 the change of type is a primitive of its own (``mesh_cast``), put in
+where values are made canonical.
+
 Cost: nothing where all arrays are of the current mesh; else two equations a
 use, which XLA merges.
 """
@@ -40,6 +43,10 @@ from typing import Any
 
 from jax._src import core
 from jax._src import mesh as mesh_lib
+from jax._src.named_sharding import NamedSharding
+from jax._src.partition_spec import PartitionSpec
+
+_EARLY = not hasattr(NamedSharding, 'update')  # up to 0.6.0
 
 # What is typed by its arguments before these are bound, and sums of cotangents
 # that are still to be of the type of outside. (What ``bind`` leaves alone by
@@ -65,13 +72,13 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
   """
   if not _is_inside_of(mesh, aval.sharding.mesh):
     return x, aval
-  spec = core.modify_spec_for_auto_manual(aval.sharding.spec, mesh)
-  inside = aval.sharding.update(mesh=mesh, spec=spec)
+  spec = _spec_inside(aval.sharding.spec, mesh)
+  inside = NamedSharding(mesh, spec)
   if primitive is not None and primitive.name in _LEFT_ALONE:
     return x, aval.update(sharding=inside)
   if spec != aval.sharding.spec:
-    x = _gathered(x, aval, aval.sharding.update(spec=spec))
-  x = _reshard(x, inside)
+    x = _gathered(x, aval, NamedSharding(aval.sharding.mesh, spec))
+  x = _type_changed(x, inside)
   return x, core.typeof(x)
 
 
@@ -100,7 +107,22 @@ def sharding_inside(sharding, mesh):
   if (not _is_inside_of(mesh, outside) or
       sharding.spec != core.modify_spec_for_auto_manual(sharding.spec, mesh)):
     return sharding
-  return sharding.update(mesh=mesh)
+  return NamedSharding(mesh, sharding.spec)
+
+
+def leaves(context, sharding) -> bool:
+  """Whether a cast, within a shard_map, is to the type of outside.
+
+  A transposed cast is. Up to 0.6.0 it is lowered as a constraint, which is none
+  of the inside: there XLA ends the process.
+
+  Args:
+    context: what is manual where the cast is lowered.
+    sharding: that of the type that it gives.
+  """
+  manual = set(getattr(context, 'manual_axes', ()))
+  return (sharding.mesh._any_axis_explicit and
+          not manual <= _manual_axes(sharding.mesh))
 
 
 def same(a, b) -> bool:
@@ -114,7 +136,25 @@ def _is_inside_of(inside, outside) -> bool:
   return (outside.axis_names == inside.axis_names and
           outside.axis_sizes == inside.axis_sizes and
           outside._any_axis_explicit and
-          set(outside.manual_axes) < set(inside.manual_axes))
+          _manual_axes(outside) < _manual_axes(inside))
+
+
+def _spec_inside(spec, mesh):
+  """A spec without the axes that are not Explicit in a mesh."""
+  if not _EARLY:
+    return core.modify_spec_for_auto_manual(spec, mesh)
+  manual = _manual_axes(mesh)  # the first of several spoke for all of them
+  parts = []
+  for part in spec:
+    names = part if isinstance(part, tuple) else (part,)
+    kept = tuple(n for n in names if n not in manual)
+    parts.append(part if kept == names else kept or None)
+  return PartitionSpec(*parts)
+
+
+def _manual_axes(mesh) -> set:
+  return {name for name, t in mesh._name_to_type.items()
+          if t == mesh_lib.AxisType.Manual}
 
 
 def _gathered(x, aval, sharding):
@@ -138,12 +178,22 @@ def _gathered(x, aval, sharding):
 def _is_inside(trace) -> bool:
   """Whether a trace is of what a shard_map maps."""
   while trace is not None:
-    debug = getattr(getattr(trace, 'frame', None), 'debug_info', None)
+    frame = getattr(trace, 'frame', None)
+    debug = getattr(frame, 'debug_info', None)
+    mesh = getattr(frame, 'mesh', None)
     if (type(trace).__name__ == 'ShardMapTrace' or
-        getattr(debug, 'traced_for', None) == 'shard_map'):
+        getattr(debug, 'traced_for', None) == 'shard_map' or
+        mesh is not None and mesh._any_axis_manual):  # up to 0.6.0
       return True
     trace = getattr(trace, 'parent_trace', None)
   return False
+
+
+def _type_changed(x, sharding):
+  from jax._src import pjit
+  if _EARLY:  # its reshard is of one mesh
+    return pjit.mesh_cast_p.bind(x, dst_sharding=sharding)
+  return pjit.reshard(x, sharding)
 
 
 def _reshard(x, sharding):

@@ -1,0 +1,59 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arrays over Explicit axes of another mesh than the context's."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+config.parse_flags_with_absl()
+
+set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
+
+
+def make_mesh(names, *sizes):
+  devices = np.array(jax.devices()[:4]).reshape(sizes)
+  return Mesh(devices, names, axis_types=(AxisType.Explicit,) * len(sizes))
+
+
+class MeshErrorTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.square = make_mesh(('p', 'q'), 2, 2)
+    self.x = jax.device_put(np.arange(8.), NamedSharding(self.square, P('p')))
+
+  @parameterized.parameters(True, False)
+  def test_says_what_to_write(self, jit):
+    f = lambda x: x * 2
+    with set_mesh(make_mesh(('x',), 4)):
+      with self.assertRaisesRegex(
+          ValueError, r"axes \('x',\); got .*\('p', 'q'\)(.|\n)*device_put"):
+        (jax.jit(f) if jit else f)(self.x)
+
+  def test_what_it_says_is_right(self):
+    flat = make_mesh(('x',), 4)
+    with set_mesh(flat):
+      x = jax.device_put(self.x, NamedSharding(flat, P('x')))
+      got = np.asarray(jax.jit(jnp.sin)(x))
+    self.assertAllClose(got, np.sin(np.arange(8.)), check_dtypes=False)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
