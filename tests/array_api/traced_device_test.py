@@ -237,6 +237,12 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
     self.assertEqual(counts[1], counts[0])
     self.assertLessEqual(counts[1], 2)
 
+  @parameterized.parameters("jit_grad", "scan")
+  def test_no_leaks(self, name):
+    f = lambda x: (x * jnp.zeros(8, device=x.device) + x).sum()
+    with jax.checking_leaks():
+      WAYS[name][0](f, jax.device_put(HOST, jax.devices()[3]))
+
   def test_same_program_as_without_a_device(self):
     def f(x, d):
       return jnp.zeros(8, device=d) + jnp.asarray(x, device=d) + jnp.arange(
