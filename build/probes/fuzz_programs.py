@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from unittest import mock
 
 import jax
 
@@ -32,14 +33,25 @@ def write(**record):
     out.write(json.dumps(record) + "\n")
 
 
+def of_jaxlib_alone(case, fault):
+  """Whether XLA refuses the program with the check of shard_map off, too."""
+  if not fault.text.startswith(("XlaRuntimeError", "JaxRuntimeError")):
+    return False
+  with mock.patch.dict(fuzz_running.OPTIONS, fuzz_running.UNCHECKED):
+    again = fuzz_running.fault_of(case)
+  return again is not None and again.text[:60] == fault.text[:60]
+
+
 def run(seed):
   write(begins=seed)
   began = time.monotonic()
   case, fault = fuzz_running.drawn(seed, CONTROL_FLOW)
+  if fault and of_jaxlib_alone(case, fault):
+    fault.kind = "jaxlib"
   write(seed=seed, kind=fault.kind if fault else "",
         text=fault.text[:1000] if fault else "", features=case.features(),
         took=round(time.monotonic() - began, 2))
-  if fault and fault.kind != "oracle":
+  if fault and fault.kind not in ("oracle", "jaxlib"):
     write(seed=seed, program=fuzz_shrinking.report(case, fault))
     write(seed=seed, program=fuzz_shrinking.report(
         *fuzz_shrinking.shrunk(case, fault, task["shrink"])))

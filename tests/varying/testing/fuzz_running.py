@@ -44,8 +44,8 @@ WIDE = jax.__version_info__ >= (0, 10) or (
 # Both: 0.6.0's shard_map lowers no ref, nor has 0.5.3 one over some axes.
 NEW_REF = getattr(jax, 'new_ref', None)
 # To tell a crash of jaxlib's own: what the check has no part in.
-OPTIONS = {} if not os.environ.get('MEND_FUZZ_UNCHECKED') else {
-    'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
+UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
+OPTIONS = dict(UNCHECKED if os.environ.get('MEND_FUZZ_UNCHECKED') else {})
 OUTER_SHARE = .4  # in a transformation
 MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
 HEADER = 'import jax\nfrom jax import lax\nimport jax.numpy as jnp\n\n'
