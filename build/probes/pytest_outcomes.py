@@ -7,6 +7,8 @@ names are left out: so a run goes on after the test that crashed it. If
 MEND_ONLY names a file, tests whose id does not stand in it are left out too.
 Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
+Where MEND_REDS is set, patterns of names, that is for tests that match one;
+of the others MEND_GUARDS=K/N are taken.
 """
 
 import fnmatch
@@ -44,6 +46,12 @@ def pytest_collection_modifyitems(config, items):
                  if any(fnmatch.fnmatchcase(name, p) for p in patterns))
   step = max(1, min(step, len(names)))
   share = set(names[first % step::step])
+  if "MEND_REDS" in os.environ:
+    reds = os.environ["MEND_REDS"].splitlines()
+    guards = [name for name in names
+              if not any(fnmatch.fnmatchcase(name, p) for p in reds)]
+    first, step = map(int, os.environ["MEND_GUARDS"].split("/"))
+    share = share.difference(guards).union(guards[first::step])
   chosen = [i for i in items if _name(i.nodeid) not in done
             and _name(i.nodeid) in (share if only is None else only)]
   if len(chosen) < len(items):

@@ -11,6 +11,7 @@ import types
 
 from conftest import PATCH, REPRODUCTION, write
 from mend.editing import patches
+from mend.editing.reds import Red
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.proof import (clients, forks, jobs, judging, pytest_run, reasons,
@@ -275,12 +276,37 @@ def test_releases_that_are_alike_share_the_tests_out(base):
   alike = every[2:-1]
   assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
   one = [jobs.Job(b, "mended", pathlib.Path("p"), "f", ()) for b in every]
-  found = [jobs.shared_out([job], every) for job in one]
+  found = [jobs.shared_out((), [job], every) for job in one]
   assert [(j.share, dict(j.env)) for (j,) in found] == [
       (False, {}), (False, {}), (True, {"MEND_SHARE": "0/2"}),
       (True, {"MEND_SHARE": "1/2"}), (False, {})]
   for chosen in (alike, alike[:1], every[:3]):
-    assert jobs.shared_out([one[2]], chosen) == [one[2]]
+    assert jobs.shared_out((), [one[2]], chosen) == [one[2]]
+
+
+def test_what_is_right_on_pristine_too_runs_there_on_one_base():
+  every, series = bases.all_bases(), patches.load()
+  file = "tests/varying/loops_test.py"  # of 0.6.0 and later
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  found = [jobs.shared_out(series, [jobs.Job(
+      b, "pristine", pathlib.Path("p"), file, reds)], every)[0]
+           for b in every[1:]]
+  assert [dict(j.env)["MEND_GUARDS"] for j in found] == [
+      "0/4", "1/4", "2/4", "3/4"]
+  assert {dict(j.env)["MEND_REDS"] for j in found} == {"T.test_red*"}
+
+
+def test_regression_tests_run_whatever_the_share_of_the_others(tmp_path):
+  body = "".join(f"  def test_{c}(self): pass\n"
+                 for c in ("red0", "red1", "a", "b", "c"))
+  path = write(tmp_path / "x_test.py",
+               f"import unittest\nclass T(unittest.TestCase):\n{body}")
+  run = lambda **env: sorted(pytest_run.run_file(
+      sys.executable, path, limit=60, env={"MEND_REDS": "T.test_red*", **env}))
+  reds = ["T.test_red0", "T.test_red1"]
+  assert run(MEND_GUARDS="0/2") == ["T.test_a", "T.test_c", *reds]
+  assert run(MEND_GUARDS="1/2") == ["T.test_b", *reds]
+  assert run(MEND_GUARDS="1/2", MEND_SHARE="1/2") == ["T.test_b", reds[0]]
 
 
 def test_of_a_share_all_may_be_skipped():

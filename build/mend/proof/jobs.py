@@ -122,18 +122,35 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
   return found
 
 
-def shared_out(found: Sequence[Job], chosen: Sequence[Base]) -> list[Job]:
-  """The jobs of a base of which each test runs on it or on its like.
+def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
+               chosen: Sequence[Base]) -> list[Job]:
+  """The jobs of a base in a run of several, of which some tests run on one.
 
   The releases between the second and the newest are served by the same edits,
-  for the most part: a run of all bases has each test on one of them.
+  for the most part: a run of all bases has each test on one of them. And what
+  is right on pristine, too, runs there on one base.
+
+  Args:
+    series: the patches.
+    found: the jobs of one base.
+    chosen: all bases of the run.
   """
   alike = [b for b in bases.all_bases()[2:-1] if b in chosen]
   if len(alike) < 2 or len(alike) == len(chosen):
     return list(found)
-  return [dataclasses.replace(job, share=True, env=(
-      ("MEND_SHARE", f"{alike.index(job.base)}/{len(alike)}"),))
-          if job.base in alike else job for job in found]
+  out = []
+  for job in found:
+    env = dict(job.env)
+    if job.side == "pristine":
+      having = [b for b in chosen if job.file in _files(
+          patches.for_base(series, b), (), "tests")]
+      env["MEND_REDS"] = "\n".join(t for r in job.reds for t in r.tests)
+      env["MEND_GUARDS"] = f"{having.index(job.base)}/{len(having)}"
+    if job.base in alike:
+      env["MEND_SHARE"] = f"{alike.index(job.base)}/{len(alike)}"
+    out.append(dataclasses.replace(job, share=job.base in alike,
+                                   env=tuple(env.items())))
+  return out
 
 
 def live_for_base(series: Sequence[patches.Patch], base: Base,

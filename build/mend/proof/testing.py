@@ -94,7 +94,7 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
   """
   def made(base: Base) -> list[Job]:
     found = jobs.for_base(series, base, names, python_version)
-    return jobs.shared_out(found, chosen) if whole else found
+    return jobs.shared_out(series, found, chosen) if whole else found
 
   if live:
     return [functools.partial(jobs.live_for_base, series, base, names,
