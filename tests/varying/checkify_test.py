@@ -210,6 +210,23 @@ class MessagesTest(jtu.JaxTestCase):
     want = [f'at mapped index {line} (`check` failed)' for line in lines]
     self.assertEqual(message, '\n'.join(want) or None)
 
+  @jtu.sample_product(fails=['in', 'after', 'none'])
+  def test_thrown_again(self, fails):
+    # What is checked after has no index of a device, what is inside has.
+    inside = in_shard_map(small, (4,))
+    def f(x, w):
+      y = inside(x, w)
+      checkify.check(x[0] < w, 'after {w}', w=w)
+      return y
+    def again(x, w):
+      error, y = checkify.checkify(f)(x, w)
+      checkify.check_error(error)
+      return y
+    x, w, want = {
+        'in': (X, 2., 'x is 6.0'), 'after': (X - 4., -4.5, 'after -4.5'),
+        'none': (X - 4., 2., 'None')}[fails]
+    self.assertIn(want, str(checked(again, True, x, np.float32(w))[0]))
+
   @jtu.sample_product(jit=[False, True])
   def test_after_is_reported_beside_what_failed_in_it(self, jit):
     inside = in_shard_map(small, (4,))
