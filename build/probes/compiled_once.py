@@ -5,16 +5,10 @@ XLA takes half of a test file's time. Where the module's text, the options and
 the devices are the same, so is the executable. What has callbacks, which belong
 to one executable, and a test that has turned on a compilation cache of its own,
 compile as ever.
-
-A module is made in a context of MLIR, which loads its dialects each time: a
-twentieth of a file's time on 0.6.0. Ten modules share one, as in newer jax.
 """
 
 import functools
 import sys
-import threading
-
-_MODULES = 10  # that are made in one context
 
 
 def _wrap(compiler):
@@ -42,25 +36,7 @@ def _cache_folder():
   return sys.modules["jax"].config.jax_compilation_cache_dir
 
 
-def _share_contexts(mlir):
-  make = mlir.make_ir_context
-  of_thread = threading.local()
-
-  @functools.wraps(make)
-  def make_ir_context():
-    left = getattr(of_thread, "left", 0)
-    if not left:
-      of_thread.context, left = make(), _MODULES
-    of_thread.left = left - 1
-    return of_thread.context
-
-  mlir.make_ir_context = make_ir_context
-
-
 def pytest_collection_finish():
   compiler = sys.modules.get("jax._src.compiler")
   if compiler is not None:
     _wrap(compiler)
-    mlir = sys.modules["jax._src.interpreters.mlir"]
-    if not hasattr(mlir, "_thread_local_context"):
-      _share_contexts(mlir)

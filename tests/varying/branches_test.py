@@ -317,6 +317,17 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
                             out_specs=P()))(self.w, self.x)
     self.assertAllClose(got, self.w)
 
+  @parameterized.parameters('cond', 'switch')
+  def test_guard_same_value_passed_twice(self, how):
+    def f(w, x):
+      branches = (lambda a, b: (b, w * 2.), lambda a, b: (a, w))
+      if how == 'cond':
+        return lax.cond(x[0] > 2, *branches, w, w)[0]
+      return lax.switch((x[0] > 2).astype(int), branches, w, w)[0]
+    got = jax.jit(shard_map(f, mesh=make_mesh('2d'), in_specs=(P(), P('x')),
+                            out_specs=P()))(self.w, self.x)
+    self.assertAllClose(got, self.w)
+
   def test_same_number_keeps_its_type(self):
     def f(w, x):
       return w * lax.cond(x[0] > 2, lambda: (1., w), lambda: (1., 2.))[0]

@@ -137,6 +137,28 @@ def agree(out_avals1, out_avals2):
   return vt.agreeing_tree(out_avals1, out_avals2)
 
 
+def by_value(index, forwarded, inputs):
+  """Outputs that are one value in every branch, though each was given two.
+
+  A value that is passed twice is two operands. Where branches return it by
+  another one each, they still return the same, and it keeps its type.
+
+  Args:
+    index: what chooses a branch.
+    forwarded: for each branch, which input each output is, or None.
+    inputs: of all branches.
+
+  Returns:
+    ``forwarded``, if the index varies with the first of the inputs that are the
+    same value.
+  """
+  if not vt.checking() or not vt.varying(vt.typeof(index)):
+    return forwarded
+  first: dict[int, int] = {}
+  place = [first.setdefault(id(x), n) for n, x in enumerate(inputs)]
+  return [[n if n is None else place[n] for n in outs] for outs in forwarded]
+
+
 def keep_numbers(index, branches, chosen, outs):
   """Outputs of a batched conditional, once its index chose among branches.
 
