@@ -27,10 +27,13 @@ changes for real ones. A table below takes both parts of the argument, then both
 of the compiler's value, and gives those of the result. ``sin``, ``tan``,
 ``asin`` and ``atan`` are ``-j f(jz)`` of a hyperbolic ``f``, with its table.
 
-Limits: branch cuts. Along them the compilers don't tell an imaginary (or real)
-part of -0 from +0, ``sqrt(-1-0j)`` is 1j; this stays, at infinities too. Where
-the standard leaves a sign open it may be another than NumPy's. Cost: two to six
-comparisons and selects an element, fused with the function (docs/array_api.md).
+Limits: ``exp``, ``expm1``, ``sin``, ``cos``, ``tan``, ``sinh``, ``cosh`` and
+``tanh`` stay nan where both parts are infinite, or one is and the other is
+zero, ``exp(-inf+infj)``: upstream's tests state that, from mpmath. Branch cuts.
+Along them the compilers don't tell an imaginary (or real) part of -0 from +0,
+``sqrt(-1-0j)`` is 1j; this stays, at infinities too. Where the standard leaves
+a sign open it may be another than NumPy's. Cost: two to six comparisons and
+selects an element, fused with the function (docs/array_api.md).
 """
 from __future__ import annotations
 
@@ -107,10 +110,6 @@ def _is_finite(x: Any) -> Any:
   return _lax().is_finite(x)
 
 
-def _not_finite(x: Any) -> Any:
-  return _lax().bitwise_not(_is_finite(x))
-
-
 def _both(x: Any, y: Any) -> Any:
   return _lax().bitwise_and(x, y)
 
@@ -121,7 +120,7 @@ def _either(x: Any, y: Any) -> Any:
 
 def _exp(a: Any, b: Any, p: Any, q: Any, least: float = 0.) -> _Parts:
   lax = _lax()
-  lost = _not_finite(b)
+  lost = _is_nan(b)
   p = lax.select(_both(lost, _is_inf(a)), lax.max(a, _const(a, least)), p)
   return p, lax.select(_both(lost, _is(a, -np.inf)), _const(a, 0.), q)
 
@@ -144,13 +143,13 @@ def _sqrt(a: Any, b: Any, p: Any, q: Any) -> _Parts:
 
 
 def _sinh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lost = _both(_not_finite(b), _either(_is_inf(a), _is(a, 0.)))
+  lost = _both(_is_nan(b), _either(_is_inf(a), _is(a, 0.)))
   return _lax().select(lost, a, p), q
 
 
 def _cosh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
   lax = _lax()
-  lost = _not_finite(b)
+  lost = _is_nan(b)
   p = lax.select(_both(lost, _is_inf(a)), _const(a, np.inf), p)
   return p, lax.select(_both(lost, _is(a, 0.)), _const(a, 0.), q)
 
@@ -160,7 +159,7 @@ def _cos(a: Any, b: Any, p: Any, q: Any) -> _Parts:
 
 
 def _tanh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  return _lax().select(_both(_not_finite(b), _is(a, 0.)), a, p), q
+  return _lax().select(_both(_is_nan(b), _is(a, 0.)), a, p), q
 
 
 def _asinh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
