@@ -138,12 +138,13 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   alike = [b for b in bases.all_bases()[2:-1] if b in chosen]
   if len(alike) < 2 or len(alike) == len(chosen):
     return list(found)
+  files = [(b, _files(patches.for_base(series, b), (), "tests"))
+           for b in chosen]
   out = []
   for job in found:
     env = dict(job.env)
     if job.side == "pristine":
-      having = [b for b in chosen if job.file in _files(
-          patches.for_base(series, b), (), "tests")]
+      having = [b for b, tests in files if job.file in tests]
       env["MEND_REDS"] = "\n".join(t for r in job.reds for t in r.tests)
       env["MEND_GUARDS"] = f"{having.index(job.base)}/{len(having)}"
     if job.base in alike:

@@ -28,12 +28,13 @@ of the compiler's value, and gives those of the result. ``sin``, ``tan``,
 ``asin`` and ``atan`` are ``-j f(jz)`` of a hyperbolic ``f``, with its table.
 
 Limits: ``exp``, ``expm1``, ``sin``, ``cos``, ``tan``, ``sinh``, ``cosh`` and
-``tanh`` stay nan where both parts are infinite, or one is and the other is
-zero, ``exp(-inf+infj)``: upstream's tests state that, from mpmath. Branch cuts.
-Along them the compilers don't tell an imaginary (or real) part of -0 from +0,
-``sqrt(-1-0j)`` is 1j; this stays, at infinities too. Where the standard leaves
-a sign open it may be another than NumPy's. Cost: two to six comparisons and
-selects an element, fused with the function (docs/array_api.md).
+``tanh`` are corrected where a part is nan, and keep the compiler's value where
+an infinity meets an infinity or a zero: ``exp(-inf+infj)`` is nan, as
+upstream's tests state, from mpmath. Branch cuts. Along them the compilers don't
+tell an imaginary (or real) part of -0 from +0, ``sqrt(-1-0j)`` is 1j; this
+stays, at infinities too. Where the standard leaves a sign open it may be
+another than NumPy's. Cost: two to six comparisons and selects an element, fused
+with the function (docs/array_api.md).
 """
 from __future__ import annotations
 
