@@ -13,17 +13,21 @@
 # limitations under the License.
 """Every device that the Array API's inspection offers can be used (jax#27606).
 
-What needs its own set of backends runs in a child: this file, started with the
-name of a function below. A child prints what it saw as JSON, and the test that
-started it judges.
+What needs its own set of backends runs in a child of this file's, started once:
+it imports jax, and forks a process for each set. Those write what they saw as
+JSON, and the tests judge.
 """
 import contextlib
+import functools
 import inspect
 import json
 import os
+import pathlib
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -72,13 +76,18 @@ CREATION = {
 }
 
 
+# Those that the children call, which compile for each device: what the host
+# has, what is computed there, and what is like another array.
+SOME = ("asarray", "from_dlpack", "full_like", "linspace", "zeros")
+
+
 def info():
   return jnp.__array_namespace_info__()
 
 
 def usable(device):
-  """Whether each creation function puts on `device` what NumPy makes."""
-  for call, want in CREATION.values():
+  """Whether creation functions put on `device` what NumPy makes."""
+  for call, want in map(CREATION.get, SOME):
     x = call(device)
     y = jnp.zeros(x.shape, x.dtype).to_device(device)
     if device is not None and not (x.device is device and y.device is device):
@@ -107,39 +116,61 @@ def in_one_backend(backend, ids, process=0):
           for i in ids]
 
 
-def run_two_backends(priority):
+def see_two_backends(priority):
   """A second CPU client named other, and a third that cannot start."""
   def broken():
     raise RuntimeError("no such hardware")
-  xb.register_backend_factory("other", xc.make_cpu_client,
-                              priority=int(priority), fail_quietly=True)
+  xb.register_backend_factory("other", xc.make_cpu_client, priority=priority,
+                              fail_quietly=True)
   xb.register_backend_factory("broken", broken, priority=500,
                               fail_quietly=True)
-  print(json.dumps(seen()))
+  return seen()
 
 
-def run_job(address, process):
+def see_job(address, process):
   """One of two processes with two devices each."""
-  jax.distributed.initialize(address, num_processes=2, process_id=int(process))
-  print(json.dumps(seen()))
+  jax.config.update("jax_platforms", "cpu")
+  jax.distributed.initialize(address, num_processes=2, process_id=process)
+  return seen()
 
 
-def start_child(*args, platforms="", num_devices):
-  env = dict(os.environ, JAX_PLATFORMS=platforms, TF_CPP_MIN_LOG_LEVEL="3",
-             XLA_FLAGS=f"--xla_force_host_platform_device_count={num_devices}")
-  return subprocess.Popen(
-      [sys.executable, os.path.abspath(__file__), "child", *map(str, args)],
-      env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def run_children(folder, address):
+  """Forks a process for each set of backends, and waits for all."""
+  for name, see, *args in (("registered first", see_two_backends, -10),
+                           ("registered last", see_two_backends, 10),
+                           ("process 0", see_job, address, 0),
+                           ("process 1", see_job, address, 1)):
+    if not os.fork():
+      signal.alarm(50)  # ends one that waits forever
+      saw = json.dumps(see(*args))
+      pathlib.Path(folder, name).write_text(saw, encoding="utf-8")
+      return
+  with contextlib.suppress(ChildProcessError):
+    while True:
+      os.wait()
 
 
-def result_of(child):
-  try:
-    out, err = child.communicate(timeout=50)
-  finally:
-    child.kill()
-  if child.returncode:
-    raise RuntimeError(f"child exited with {child.returncode}:\n{err[-3000:]}")
-  return json.loads(out.splitlines()[-1])
+@functools.cache
+def children():
+  """What each child saw, by name, and what they said of errors."""
+  with socket.socket() as s:
+    s.bind(("localhost", 0))
+    address = f"localhost:{s.getsockname()[1]}"
+  env = dict(os.environ, JAX_PLATFORMS="", TF_CPP_MIN_LOG_LEVEL="3",
+             XLA_FLAGS="--xla_force_host_platform_device_count=2")
+  with tempfile.TemporaryDirectory() as folder:
+    child = subprocess.run(
+        [sys.executable, os.path.abspath(__file__), "child", folder, address],
+        env=env, capture_output=True, text=True, check=False)
+    return {path.name: json.loads(path.read_text(encoding="utf-8"))
+            for path in pathlib.Path(folder).iterdir()}, child.stderr
+
+
+def seen_by(child):
+  saw, errors = children()
+  if child not in saw:
+    raise RuntimeError(f"{child} said nothing:\n{errors[-3000:]}")
+  return saw[child]
 
 
 class ArrayApiDevicesTest(jtu.JaxTestCase):
@@ -160,31 +191,21 @@ class ArrayApiDevicesTest(jtu.JaxTestCase):
       self.assertIn("``None``", doc)
       self.assertIn(":func:`jax.default_device`", doc)
 
-  def check_two_backends(self, priority, first, second):
-    child = start_child("run_two_backends", priority, num_devices=2)
+  def check_two_backends(self, child, first, second):
     self.assertEqual(
-        result_of(child),
+        seen_by(child),
         [{"usable": True}, *in_one_backend(first, range(2)),
          *in_one_backend(second, range(2))],
         "devices() is not None, then the default backend's, then the other's")
 
   def test_two_backends_default_registered_first(self):
-    self.check_two_backends(-10, "cpu", "other")
+    self.check_two_backends("registered first", "cpu", "other")
 
   def test_two_backends_default_registered_last(self):
-    self.check_two_backends(10, "other", "cpu")
+    self.check_two_backends("registered last", "other", "cpu")
 
   def test_two_processes(self):
-    with socket.socket() as s:
-      s.bind(("localhost", 0))
-      address = f"localhost:{s.getsockname()[1]}"
-    children = [start_child("run_job", address, p, platforms="cpu",
-                            num_devices=2) for p in range(2)]
-    try:
-      results = [result_of(child) for child in children]
-    finally:
-      for child in children:
-        child.kill()
+    results = [seen_by(f"process {p}") for p in range(2)]
     for process, rows in enumerate(results):
       self.assertEqual(
           [row.get("process") for row in rows], [None, process, process],
@@ -262,6 +283,6 @@ class ArrayApiDevicesTest(jtu.JaxTestCase):
 
 if __name__ == "__main__":
   if CHILD:
-    globals()[sys.argv[2]](*sys.argv[3:])
+    run_children(*sys.argv[2:])
   else:
     absltest.main(testLoader=jtu.JaxTestLoader())
