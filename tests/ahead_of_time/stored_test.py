@@ -62,26 +62,38 @@ LINALG = {
     'fft': (lambda a: jnp.abs(jnp.fft.fft(a)), lambda a: np.abs(np.fft.fft(a))),
 }
 
-_LOAD = """
-import json, pickle, sys
+# Imports jax once, and forks a process for each line: a file of stored programs
+# and XLA's flags. What that one says is in a file beside it.
+_LOADER = """
+import json, os, pickle, sys
 import jax, numpy as np
 from jax import export
 from jax.experimental import serialize_executable
-with open(sys.argv[1], 'rb') as f:
-  programs = pickle.load(f)
-for name, (stored, arg, given) in programs.items():
-  try:
-    if isinstance(stored, tuple):
-      options = {}
-      if given is not None:
-        options['execution_devices'] = [jax.devices()[i] for i in given]
-      out = serialize_executable.deserialize_and_load(*stored, **options)(arg)
-    else:
-      out = export.deserialize(bytearray(stored)).call(arg)
-    said = np.asarray(out).tolist(), sorted(d.id for d in out.devices())
-  except Exception as e:
-    said = f'{type(e).__name__}: {e}'
-  print('SAID', json.dumps([name, said]), flush=True)
+
+def load(programs):
+  for name, (stored, arg, given) in programs.items():
+    try:
+      if isinstance(stored, tuple):
+        options = {}
+        if given is not None:
+          options['execution_devices'] = [jax.devices()[i] for i in given]
+        out = serialize_executable.deserialize_and_load(*stored, **options)(arg)
+      else:
+        out = export.deserialize(bytearray(stored)).call(arg)
+      said = np.asarray(out).tolist(), sorted(d.id for d in out.devices())
+    except Exception as e:
+      said = f'{type(e).__name__}: {e}'
+    print('SAID', json.dumps([name, said]), flush=True)
+
+for line in sys.stdin:
+  path, os.environ['XLA_FLAGS'] = json.loads(line)
+  if not (child := os.fork()):
+    said = os.open(path + '.said', os.O_WRONLY | os.O_CREAT)
+    os.dup2(said, 1)
+    os.dup2(said, 2)
+    with open(path, 'rb') as f:
+      sys.exit(load(pickle.load(f)))
+  print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -101,6 +113,15 @@ def over(numbers):
 
 class StoredExecutableTest(jtu.JaxTestCase):
 
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.loader = subprocess.Popen(
+        [sys.executable, '-c', _LOADER], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+        env={**os.environ, 'JAX_PLATFORMS': 'cpu'})
+    cls.addClassCleanup(cls.loader.communicate)
+
   def load(self, programs, devices=8):
     """Loads and calls stored programs in a new process.
 
@@ -116,15 +137,14 @@ class StoredExecutableTest(jtu.JaxTestCase):
     with open(path, 'wb') as f:
       pickle.dump(programs, f)
     flag = f'--xla_force_host_platform_device_count={devices}'
-    ran = subprocess.run(
-        [sys.executable, '-c', _LOAD, path],
-        env={**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flag},
-        capture_output=True, text=True, check=False)
-    self.assertEqual(ran.returncode, 0, 'the process that loads died: '
-                     f'{ran.returncode}\n{ran.stderr[-2000:]}')
+    print(json.dumps([path, flag]), file=self.loader.stdin, flush=True)
+    code = self.loader.stdout.readline().strip()
+    with open(path + '.said', encoding='utf-8') as f:
+      said = f.read()
+    self.assertEqual(code, '0', 'the process that loads died: '
+                     f'{code}\n{said[-2000:]}')
     said = dict(json.loads(line.removeprefix('SAID '))
-                for line in ran.stdout.splitlines()
-                if line.startswith('SAID '))
+                for line in said.splitlines() if line.startswith('SAID '))
     self.assertEqual(set(said), set(programs))
     return said
 
