@@ -34,9 +34,6 @@ def test_a_reason_that_no_test_has_to_meet():
   outcomes = {"T.test_red_2": RUDE}
   (failure,) = pristine(outcomes, RED, other).failures
   assert "no test has to meet /another/" in failure
-  # A share of a file's tests may lack it.
-  assert not judging.judge_pristine("toy", outcomes, (RED, other),
-                                    share=True).failures
 
 
 def test_a_failure_that_nobody_declared():

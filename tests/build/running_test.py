@@ -133,7 +133,7 @@ def test_every_regression_test_runs_live_on_a_newer_python(
   monkeypatch.setattr(jobs.live, "environment",
                       lambda *a, **k: pathlib.Path("env/bin/python"))
   (job,) = jobs.reds_live(patches.load(project), base, given)
-  assert (job.side, job.share, asked) == ("live", False, [wanted])
+  assert (job.side, asked) == ("live", [wanted])
   assert job.newer == ("3.13" if wanted == "3.13" else "")
   assert dict(job.env)["MEND_MATCHING"] == "GreetingTest.test_polite"
   assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
@@ -271,28 +271,35 @@ def test_only_some_tests_of_a_file(tmp_path):
   assert outcomes == {"T.test_b": Outcome("passed")}
 
 
-def test_releases_that_are_alike_share_the_tests_out(base):
-  every = bases.all_bases()
+def test_releases_that_are_alike_share_the_files_out():
+  every, series = bases.all_bases(), patches.load()
   alike = every[2:-1]
   assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
-  one = [jobs.Job(b, "mended", pathlib.Path("p"), "f", ()) for b in every]
-  found = [jobs.shared_out((), [job], every) for job in one]
-  assert [(j.share, dict(j.env)) for (j,) in found] == [
-      (False, {}), (False, {}), (True, {"MEND_SHARE": "0/2"}),
-      (True, {"MEND_SHARE": "1/2"}), (False, {})]
+  have = {b: {*jobs._files(patches.for_base(series, b), (), "tests"),
+              *jobs._files(patches.for_base(series, b), (), "unit_tests")}
+          for b in every}
+  of = lambda b, chosen: {job.file for job in jobs.shared_out(series, [
+      jobs.Job(b, "mended", pathlib.Path("p"), f, ()) for f in have[b]],
+                                                               chosen)}
+  one, other = (of(b, every) for b in alike)
+  assert not one & other
+  assert one | other == have[alike[0]] | have[alike[1]]
+  for family in ("array_api", "meshes", "varying"):  # both have some of it
+    for files in (one, other):
+      assert any(f.startswith(f"tests/{family}/") for f in files)
+  assert of(every[0], every) == have[every[0]]
+  assert of(every[-1], every) == have[every[-1]]
   for chosen in (alike, alike[:1], every[:3]):
-    assert jobs.shared_out((), [one[2]], chosen) == [one[2]]
+    assert of(alike[0], chosen) == have[alike[0]]
 
 
 def test_what_is_right_on_pristine_too_runs_there_on_one_base():
   every, series = bases.all_bases(), patches.load()
   file = "tests/varying/loops_test.py"  # of 0.6.0 and later
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  found = [jobs.shared_out(series, [jobs.Job(
-      b, "pristine", pathlib.Path("p"), file, reds)], every)[0]
-           for b in every[1:]]
-  assert [dict(j.env)["MEND_GUARDS"] for j in found] == [
-      "0/4", "1/4", "2/4", "3/4"]
+  found = [job for b in every for job in jobs.shared_out(series, [jobs.Job(
+      b, "pristine", pathlib.Path("p"), file, reds)], every)]
+  assert [dict(j.env)["MEND_GUARDS"] for j in found] == ["0/3", "1/3", "2/3"]
   assert {dict(j.env)["MEND_REDS"] for j in found} == {"T.test_red*"}
 
 
@@ -307,13 +314,6 @@ def test_regression_tests_run_whatever_the_share_of_the_others(tmp_path):
   assert run(MEND_GUARDS="0/2") == ["T.test_a", "T.test_c", *reds]
   assert run(MEND_GUARDS="1/2") == ["T.test_b", *reds]
   assert run(MEND_GUARDS="1/2", MEND_SHARE="1/2") == ["T.test_b", reds[0]]
-
-
-def test_of_a_share_all_may_be_skipped():
-  skipped = {"T.a": Outcome(pytest_run.SKIPPED)}
-  assert judging.judge_mended("f", skipped, ()).failures
-  assert not judging.judge_mended("f", skipped, (), True).failures
-  assert judging.judge_mended("f", {}, (), True).failures
 
 
 def test_a_share_of_a_files_tests(tmp_path):

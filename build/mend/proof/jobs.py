@@ -37,7 +37,6 @@ class Job:
   alone: str = ""  # the patch that is tried with only what it depends on
   newer: str = ""  # the version of a Python that isn't the base's oldest
   env: tuple[tuple[str, str], ...] = ()
-  share: bool = False  # not all tests of the file
 
   @property
   def label(self) -> str:
@@ -124,11 +123,12 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
 
 def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
                chosen: Sequence[Base]) -> list[Job]:
-  """The jobs of a base in a run of several, of which some tests run on one.
+  """The jobs of a base in a run of several, of which some run on one.
 
   The releases between the second and the newest are served by the same edits,
-  for the most part: a run of all bases has each test on one of them. And what
-  is right on pristine, too, runs there on one base.
+  for the most part: a run of all bases has each test file on one of them, half
+  of each family on either. And what is right on pristine, too, runs there on
+  one base.
 
   Args:
     series: the patches.
@@ -138,20 +138,32 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   alike = [b for b in bases.all_bases()[2:-1] if b in chosen]
   if len(alike) < 2 or len(alike) == len(chosen):
     return list(found)
-  files = [(b, _files(patches.for_base(series, b), (), "tests"))
-           for b in chosen]
+  where = _bases_of_files(series, chosen, alike)
   out = []
   for job in found:
-    env = dict(job.env)
+    having, env = where[job.file], dict(job.env)
+    if job.base not in having:
+      continue
     if job.side == "pristine":
-      having = [b for b, tests in files if job.file in tests]
       env["MEND_REDS"] = "\n".join(t for r in job.reds for t in r.tests)
       env["MEND_GUARDS"] = f"{having.index(job.base)}/{len(having)}"
-    if job.base in alike:
-      env["MEND_SHARE"] = f"{alike.index(job.base)}/{len(alike)}"
-    out.append(dataclasses.replace(job, share=job.base in alike,
-                                   env=tuple(env.items())))
+    out.append(dataclasses.replace(job, env=tuple(env.items())))
   return out
+
+
+def _bases_of_files(series: Sequence[patches.Patch], chosen: Sequence[Base],
+                    alike: Sequence[Base]) -> dict[str, list[Base]]:
+  """On which bases each test file runs: on one of those that are alike."""
+  where: dict[str, list[Base]] = {}
+  for base in chosen:
+    mine = patches.for_base(series, base)
+    for file in {*_files(mine, (), "tests"), *_files(mine, (), "unit_tests")}:
+      where.setdefault(file, []).append(base)
+  for number, file in enumerate(sorted(where)):
+    same = [b for b in where[file] if b in alike]
+    kept = same[number % len(same)] if same else None
+    where[file] = [b for b in where[file] if b not in same or b == kept]
+  return where
 
 
 def live_for_base(series: Sequence[patches.Patch], base: Base,

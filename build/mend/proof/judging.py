@@ -48,11 +48,8 @@ def _red_for(test: str, reds: Sequence[Red]) -> Red | None:
 
 
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
-                 reds: Sequence[Red], share: bool = False) -> Tally:
-  """Every test passes; a regression test must not be skipped.
-
-  Of a share of a file's tests all may be skipped, of a whole file not.
-  """
+                 reds: Sequence[Red]) -> Tally:
+  """Every test passes; a regression test must not be skipped."""
   tally = Tally()
   for test, outcome in outcomes.items():
     skipped = outcome.status == pytest_run.SKIPPED
@@ -63,7 +60,7 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
     else:
       why = "is skipped, though declared red on pristine" if skipped else ""
       tally.failures.append(f"{label}: {test} {why}\n{tail(outcome.text)}")
-  if not (tally.passed or tally.failures or share and tally.skipped):
+  if not (tally.passed or tally.failures):
     tally.failures.append(f"{label}: no test ran")
   for red in reds:
     for pattern in red.tests:
@@ -73,11 +70,8 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
 
 
 def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
-                   reds: Sequence[Red], share: bool = False) -> Tally:
-  """Regression tests fail for the stated reason, all others pass.
-
-  Each reason is met by a test; of a share of a file's tests, it need not be.
-  """
+                   reds: Sequence[Red]) -> Tally:
+  """Regression tests fail for the stated reason, all others pass."""
   tally = Tally()
   for test, outcome in outcomes.items():
     red = _red_for(test, reds)
@@ -90,7 +84,7 @@ def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
       tally.red += 1
     else:
       tally.passed += 1
-  for red in () if share else unmet(reds, outcomes):
+  for red in unmet(reds, outcomes):
     tally.failures.append(
         f"{label}: no test has to meet /{red.reason}/: none of "
         f"{', '.join(red.tests)} is left by what stands before it")

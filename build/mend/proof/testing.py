@@ -6,14 +6,12 @@ import collections
 from collections.abc import Callable, Sequence
 import concurrent.futures
 import dataclasses
-import fnmatch
 import functools
 import pathlib
 import sys
 import time
 
 from mend.editing import patches
-from mend.editing.reds import Red
 from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
@@ -90,7 +88,7 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
   """What makes the jobs of each base.
 
   A run of everything has the regression tests of the newest base with jax-mend
-  too, and each test on one of the releases that are alike.
+  too, and each file on one of the releases that are alike.
   """
   def made(base: Base) -> list[Job]:
     found = jobs.for_base(series, base, names, python_version)
@@ -211,20 +209,7 @@ def _run_job(servers: forks.Sharing, job: Job,
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
       env={**JOB_ENVIRONMENT, **dict(job.env)}, options=OPTIONS,
       server=servers.of(job.python, job.base, before))
-  if job.side == "pristine":
-    tally = judging.judge_pristine(job.label, outcomes, _met(job, outcomes),
-                                      job.share)
-  else:
-    tally = judging.judge_mended(job.label, outcomes, _met(job, outcomes),
-                                 job.share)
+  judge = (judging.judge_pristine if job.side == "pristine"
+           else judging.judge_mended)
+  tally = judge(job.label, outcomes, job.reds)
   return job, tally, time.monotonic() - began
-
-
-def _met(job: Job,
-         outcomes: dict[str, pytest_run.Outcome]) -> tuple[Red, ...]:
-  """What is declared red of the tests that the job runs."""
-  if not job.share:
-    return job.reds
-  return tuple(dataclasses.replace(red, tests=tuple(
-      t for t in red.tests if fnmatch.filter(outcomes, t)))
-               for red in job.reds)
