@@ -107,7 +107,8 @@ def make_mesh(*sizes):
 
 def expected(f, a, b):
   rows = jax.vmap(f, (None, 0), axis_name='y')
-  return jax.vmap(lambda a, b: rows(a, b.reshape(2, 2, 3)).reshape(4, 3))(a, b)
+  return jax.jit(jax.vmap(
+      lambda a, b: rows(a, b.reshape(2, 2, 3)).reshape(4, 3)))(a, b)
 
 
 def closure(f, mesh, **options):
@@ -131,11 +132,13 @@ class SpmdAxisTest(jtu.JaxTestCase):
       g = jax.vmap(closure(f, make_mesh(2, 2)), spmd_axis_name='x')
       self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
 
-  @parameterized.product(name=['product', 'scan'], check=[True, False])
-  def test_eager(self, name, check):
+  @parameterized.parameters(('product', True, False), ('product', False, True),
+                            ('scan', False, False))
+  def test_eager_or_unchecked(self, name, check, jit):
     g = jax.vmap(closure(FUNCTIONS[name], make_mesh(2, 2), **{CHECK: check}),
                  spmd_axis_name='x')
-    self.assertAllClose(g(A, B), expected(FUNCTIONS[name], A, B), rtol=1e-5)
+    self.assertAllClose(maybe_jit(jit)(g)(A, B),
+                        expected(FUNCTIONS[name], A, B), rtol=1e-5)
 
   @parameterized.product(jit=[True, False])
   def test_without_arguments(self, jit):  # jax#17874
@@ -150,7 +153,7 @@ class SpmdAxisTest(jtu.JaxTestCase):
   def test_vmap_captures(self, jit):  # jax#23476
     def f(offset, state):
       inner = shard_map(jax.vmap(lambda part: offset + part),
-                        mesh=make_mesh(2, 4), in_specs=P('y'),
+                        mesh=make_mesh(2, 2), in_specs=P('y'),
                         out_specs=P('y'))
       return inner(state)
     offset, state = np.float32([0., 1.]), np.ones((2, 4), np.float32)
@@ -181,7 +184,7 @@ class SpmdAxisTest(jtu.JaxTestCase):
       return lambda a, b: jnp.sum(jnp.sin(batched(a, b)))
     g = loss(jax.vmap(closure(FUNCTIONS['product'], mesh), spmd_axis_name='x'))
     got = maybe_jit(jit)(jax.grad(g, (0, 1)))(A, B)
-    want = jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1))(A, B)
+    want = jax.jit(jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1)))(A, B)
     self.assertAllClose(got, want, rtol=1e-5, check_dtypes=False)
 
   def test_gradient_of_two_captured(self):
@@ -195,7 +198,8 @@ class SpmdAxisTest(jtu.JaxTestCase):
       f = lambda a, b: repeat(lambda c: c * (a * w), 2, b)
       return jnp.sum(jnp.sin(jax.vmap(f)(a, b)))
     self.assertAllClose(jax.jit(jax.grad(g, (0, 1, 2)))(A, B, w),
-                        jax.grad(unsharded, (0, 1, 2))(A, B, w), rtol=1e-4)
+                        jax.jit(jax.grad(unsharded, (0, 1, 2)))(A, B, w),
+                        rtol=1e-4)
 
   @parameterized.parameters(*((n, True) for n in MEET), ('rule', False))
   def test_gradient_of_what_is_not_mapped(self, name, jit):
@@ -207,7 +211,8 @@ class SpmdAxisTest(jtu.JaxTestCase):
       return lambda *args: jnp.sum(jnp.sin(batched(*args)))
     g = loss(jax.vmap(example, (0, 0, None), spmd_axis_name='x'))
     got = maybe_jit(jit)(jax.grad(g, (0, 1, 2)))(A, B, w)
-    want = jax.grad(loss(jax.vmap(f, (0, 0, None))), (0, 1, 2))(A, B, w)
+    unsharded = loss(jax.vmap(f, (0, 0, None)))
+    want = jax.jit(jax.grad(unsharded, (0, 1, 2)))(A, B, w)
     self.assertAllClose(got, want, rtol=1e-4)
 
   @parameterized.product(f=[lambda b: 2 * b,
