@@ -31,7 +31,6 @@ from varying.testing.common import MESHES
 from varying.testing.common import make_mesh
 from varying.testing.common import shard_map
 from varying.testing.derivatives import CASES
-from varying.testing.derivatives import SUMS
 from varying.testing.derivatives import Summed
 from varying.testing.derivatives import inputs
 from varying.testing.derivatives import is_summed
@@ -40,24 +39,32 @@ from varying.testing.derivatives_rules import WITHIN
 jax.config.parse_flags_with_absl()
 
 
+@functools.cache
+def all_of(names):
+  """The cases as one function, which is quicker to trace and compile."""
+  return lambda x, w: {n: CASES[n](x, w) for n in names}
+
+
+@functools.cache
+def alone(f, dtype):
+  """What `f` gives for each device's block, on one device."""
+  x, w = inputs(dtype)
+  compiled = jax.jit(f)
+  with jax.enable_checks(False):
+    return [compiled(b, w) for b in x]
+
+
 def outcome(f, kind, jit=True, dtype=np.float32):
   """What `f` gives inside shard_map, and what it should."""
   mesh = make_mesh(*MESHES[kind])
   names = mesh.axis_names
-  x, w = inputs(dtype)
-  if not SUMS:
-    g = f
-    f = lambda x, w: jax.tree.map(
-        lambda y: y.value if is_summed(y) else y, g(x, w), is_leaf=is_summed)
-  alone = jax.jit(f)
-  want = [alone(b, w) for b in x]
-  shared = jax.tree.map(
-      lambda y: isinstance(y, Summed), want[0], is_leaf=is_summed)
+  blocks = alone(f, dtype)
+  out_specs = jax.tree.map(lambda y: P() if is_summed(y) else P(names),
+                           blocks[0], is_leaf=is_summed)
   want = jax.tree.map(
       lambda *ys: (jax.tree.map(lambda *zs: sum(zs), *ys)
                    if is_summed(ys[0]) else np.stack(ys)),
-      *want, is_leaf=is_summed)
-  out_specs = jax.tree.map(lambda s: P() if s else P(names), shared)
+      *blocks, is_leaf=is_summed)
 
   def body(x, w):
     return jax.tree.map(lambda y: y if is_summed(y) else jnp.asarray(y)[None],
@@ -65,14 +72,13 @@ def outcome(f, kind, jit=True, dtype=np.float32):
 
   mapped = shard_map(body, mesh=mesh, in_specs=(P(names), P()),
                      out_specs=out_specs)
-  return (jax.jit(mapped) if jit else mapped)(x, w), want
+  return (jax.jit(mapped) if jit else mapped)(*inputs(dtype)), want
 
 
 def starting_with(*starts):
   return [n for n in CASES if n.startswith(starts)]
 
 
-# Cases that are traced together, which takes less time.
 GROUPS = {
     'grad': starting_with('grad_', 'vmap_of', 'jit_of', 'fwd_and'),
     'vjp': starting_with('vjp'),
@@ -88,12 +94,14 @@ GROUPS = {
 }
 SAMPLE = ['grad_tree_of_shared', 'vjp_tree_aux_and_integer_output',
           'jvp_mixtures', 'hessian_vector_products', 'custom_vjp_in_scan']
-WIDE = SAMPLE + ['grad_of_grad', 'vjp_python_float', 'linearize', 'jacobians',
-                 'remat_dots', 'custom_root', 'custom_linear_solve']
+WIDE = ['grad_tree_of_shared', 'vjp_tree_aux_and_integer_output',
+        'vjp_python_float', 'jvp_mixtures', 'linearize', 'custom_root',
+        'custom_vjp_in_scan']
 SETTINGS = [
-    ('use_direct_linearize', False), ('custom_vjp3', True),
-    ('remat3', True),
-    ('enable_checks', False)]  # it is on in all other tests
+    ('use_direct_linearize', False, SAMPLE),
+    ('custom_vjp3', True, ['custom_vjp_in_scan', 'custom_vjp_tree']),
+    ('remat3', True, ['remat_dots', 'remat_in_scan']),
+    ('enable_checks', False, SAMPLE)]  # it is on in all other tests
 
 
 def holomorphic(x, w):
@@ -117,9 +125,7 @@ def holomorphic(x, w):
 class DerivativesTest(jtu.JaxTestCase):
 
   def check(self, names, kind, jit=True, dtype=np.float32):
-    def f(x, w):
-      return {n: CASES[n](x, w) for n in names}
-    self.compare(f, kind, jit, dtype)
+    self.compare(all_of(tuple(names)), kind, jit, dtype)
 
   def compare(self, f, kind, jit, dtype):
     tol = 1e-10 if np.finfo(dtype).bits == 64 else 1e-4
@@ -140,24 +146,22 @@ class DerivativesTest(jtu.JaxTestCase):
     self.check(SAMPLE, '1d')
 
   def test_eager(self):
-    self.check(SAMPLE[:2], '2d', jit=False)
+    self.check(['vjp_tree_aux_and_integer_output'], '2d', jit=False)
 
   def test_float64(self):
     with jax_config.enable_x64(True):
       self.check(WIDE, '2d', dtype=np.float64)
 
-  @parameterized.product(kind=['1d', '2d'])
-  def test_holomorphic(self, kind):
-    self.compare(holomorphic, kind, True, np.complex64)
+  def test_holomorphic(self):
+    self.compare(holomorphic, '2d', True, np.complex64)
 
-  @parameterized.product(setting=SETTINGS)
-  def test_setting(self, setting):
-    name, value = setting
+  @parameterized.parameters(*SETTINGS)
+  def test_setting(self, name, value, cases):
     option = getattr(jax_config, name, None)
     if option is None:
       self.skipTest(f'jax_{name} is newer')
     with option(value):
-      self.check(SAMPLE, '2d')
+      self.check(cases, '2d')
 
   def test_export_and_compile_ahead_of_time(self):
     mesh = make_mesh(2, 2)
@@ -188,7 +192,8 @@ class DerivativesTest(jtu.JaxTestCase):
                   in_specs=(P(('x', 'y')), P()), out_specs=P(('x', 'y')))
     f = lambda w: jnp.sum(g(x, w) ** 2)
     got = jax.grad(jax.jit(f) if jit else f)(w)
-    want = jax.grad(lambda w: sum(jnp.sum(step(b, w) ** 2) for b in x))(w)
+    alone = jax.jit(jax.grad(lambda w, b: jnp.sum(step(b, w) ** 2)))
+    want = sum(alone(w, b) for b in x)
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
 
