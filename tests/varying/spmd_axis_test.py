@@ -132,8 +132,8 @@ class SpmdAxisTest(jtu.JaxTestCase):
       g = jax.vmap(closure(f, make_mesh(2, 2)), spmd_axis_name='x')
       self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
 
-  @parameterized.parameters(('product', True, False), ('product', False, True),
-                            ('scan', False, False))
+  @parameterized.parameters(('scan', True, False), ('product', False, False),
+                            ('scan', False, True))
   def test_eager_or_unchecked(self, name, check, jit):
     g = jax.vmap(closure(FUNCTIONS[name], make_mesh(2, 2), **{CHECK: check}),
                  spmd_axis_name='x')
