@@ -29,7 +29,7 @@ from varying.testing.common import shard_map
 jax.config.parse_flags_with_absl()
 
 F32 = np.float32
-MESHES = {'1d': (4,), '2d': (2, 4)}
+MESHES = {'1d': (4,), '2d': (2, 2)}
 
 
 ROWS = np.array([0, 0, 1, 2, 3])
@@ -128,9 +128,8 @@ class SparseTypesTest(jtu.JaxTestCase):
   @parameterized.product(op=list(OPS))
   def test_values(self, op):
     # Data differs along 'x', the dense operand along 'y': a mixed operation.
-    mesh = make_mesh(2, 4)
-    data, x = data_of(4)
-    data = data[:2]
+    mesh = make_mesh(2, 2)
+    data, x = data_of(2)
     fun, oracle, varies = OPS[op]
 
     def body(d, x):
@@ -143,8 +142,8 @@ class SparseTypesTest(jtu.JaxTestCase):
     want = np.stack([np.stack([oracle(d, v) for v in x]) for d in data])
     self.assertAllClose(jax.jit(f)(data, x), want, rtol=1e-5)
 
-  @parameterized.product(op=['bcoo_todense', 'bcoo_matvec', 'csr_matvec'],
-                         mesh=list(MESHES))
+  @parameterized.parameters(('bcoo_todense', '2d'), ('bcoo_matvec', '1d'),
+                            ('csr_matvec', '2d'))
   def test_eager(self, op, mesh):
     mesh = make_mesh(*MESHES[mesh])
     data, x = data_of(mesh.shape['x'])
@@ -170,13 +169,13 @@ class SparseTypesTest(jtu.JaxTestCase):
         mesh=mesh, in_specs=specs, out_specs=P('x'))
     loss = lambda d, x: jnp.sum(f(d, x))
     got = jax.jit(jax.grad(loss, (0, 1)))(data, x)
-    one = jax.grad(lambda d, x: jnp.sum(fun(d, x) ** 2), (0, 1))
+    one = jax.jit(jax.grad(lambda d, x: jnp.sum(fun(d, x) ** 2), (0, 1)))
     each = [one(*per_device(i)) for i in range(4)]
     want = [np.stack(g).sum(0) if np.shape(g[0]) == np.shape(a) else np.stack(g)
             for g, a in zip(zip(*each), (data, x))]
     self.assertAllClose(list(got), want, rtol=1e-4)
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  @parameterized.parameters((False, '2d'), (True, '1d'))
   def test_replicated_operands(self, jit, mesh):
     data, x = data_of(1)
     f = shard_map(lambda d, x: bcoo(d) @ x, mesh=make_mesh(*MESHES[mesh]),
