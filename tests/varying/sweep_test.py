@@ -28,37 +28,31 @@ jax.config.parse_flags_with_absl()
 
 FAMILIES = {
     'linalg': """
-        jnp.linalg.solve jnp.linalg.inv jnp.linalg.cholesky jnp.linalg.qr
-        jnp.linalg.eigh svd_thin jnp.linalg.slogdet jnp.linalg.det lstsq
-        triangular_solve custom_linear_solve""",
+        jnp.linalg.solve jnp.linalg.cholesky jnp.linalg.qr jnp.linalg.eigh
+        svd_thin jnp.linalg.slogdet triangular_solve""",
     'fft_and_conv': """
         jnp.fft.fft jnp.fft.rfft jnp.fft.irfft2 conv max_pool
         reduce_window""",
     'order': """
         jnp.sort top_k sort_two jnp.argmax jnp.median searchsorted jnp.cumsum
-        jnp.cumprod lax.cummax lax.cumlogsumexp associative_scan""",
+        lax.cumlogsumexp""",
     'indices': """
         gather jnp.at.set jnp.at.add take_along_axis dynamic_slice
-        dynamic_update_slice ops.segment_sum bincount where piecewise
-        interp""",
-    'nn': """
-        one_hot nn.relu nn.gelu nn.softmax nn.log_softmax nn.logsumexp
-        attention""",
+        dynamic_update_slice ops.segment_sum bincount where piecewise""",
+    'nn': 'one_hot nn.relu nn.gelu nn.softmax nn.logsumexp attention',
     'special': """
-        special.gammaln special.digamma special.betaln special.erfinv
-        special.xlogy special.i0e logsumexp_b""",
+        special.gammaln special.digamma special.erfinv special.xlogy
+        special.i0e logsumexp_b""",
     'random': """
-        random.uniform random.normal random.categorical random.bernoulli
-        random.permutation random.randint random.exponential""",
+        random.normal random.categorical random.permutation
+        random.randint""",
     'control': """
-        scan scan_carry_replicated map cond switch while fori_traced checkpoint
+        scan scan_carry_replicated cond switch while fori_traced checkpoint
         custom_vjp custom_root closure_convert jnp.matmul einsum""",
 }
 TABLE = cases.table()
-SAMPLE = """
-    jnp.linalg.cholesky jnp.fft.rfft jnp.sort jnp.at.add nn.softmax
-    special.xlogy""".split()
-EAGER = ['nn.softmax', 'gather']
+SAMPLE = ['jnp.sort', 'jnp.at.add', 'nn.softmax', 'special.xlogy']
+EAGER = ['gather']
 # Compiling is most of the work, and what is compiled is small.
 FAST = {'xla_backend_optimization_level': '0',
         'xla_llvm_disable_expensive_passes': 'True'}
@@ -93,8 +87,9 @@ class SweepTest(jtu.JaxTestCase):
         {n: placed[n].args for n in names})
     alone, devices = jax.jit(alone, compiler_options=FAST), cases.DEVICES
     # Where fewer devices differ, the first one's arguments once more.
-    results = [alone({n: (placed[n].per_device[d:] + placed[n].per_device)[0]
-                      for n in names}) for d in range(devices)]
+    with jax.enable_checks(False):
+      results = [alone({n: (placed[n].per_device[d:] + placed[n].per_device)[0]
+                        for n in names}) for d in range(devices)]
     for n in names:
       for p in parts[n]:
         with self.subTest(f'{n}, {p}'):
