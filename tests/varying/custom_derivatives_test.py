@@ -39,7 +39,9 @@ from varying.testing.common import shard_map
 jax.config.parse_flags_with_absl()
 
 X = np.random.RandomState(0).uniform(0.5, 2., (8, 4)).astype(np.float32)
-WHERE = [('1d', True), ('2d', True), ('2d', False)]
+COMPILED = [('1d', True), ('2d', True)]
+# Of the tests that say most: without jit each operation compiles by itself.
+WHERE = [('1d', True), ('2d', False)]
 
 
 def run(f, where, w=None):
@@ -83,13 +85,15 @@ def constant_primal():
 
 class CustomJvpTest(jtu.JaxTestCase):
 
-  @parameterized.product(make=[constant_slope, numpy_slope], where=WHERE)
+  @parameterized.parameters(
+      (constant_slope, ('1d', True)), (constant_slope, ('2d', False)),
+      (numpy_slope, ('2d', True)))
   def test_unvarying_tangent(self, make, where):
     f = make()
     got = run(lambda x: x * jax.jvp(f, (x,), (x,))[1], where)
     np.testing.assert_allclose(got, 2. * X, rtol=1e-6)
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=COMPILED)
   def test_defjvps_unvarying(self, where):
     f = jax.custom_jvp(lambda x, y: x + 3. * y)
     f.defjvps(lambda t, ans, x, y: jnp.ones(x.shape),
@@ -97,7 +101,7 @@ class CustomJvpTest(jtu.JaxTestCase):
     got = run(lambda x: x * jax.jvp(f, (x, x), (x, x))[1], where)
     np.testing.assert_allclose(got, 4. * X, rtol=1e-6)
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=COMPILED)
   def test_unvarying_primal(self, where):
     f = constant_primal()
     got = run(lambda x: x * 0. + jax.jvp(f, (x,), (x,))[0], where)
@@ -109,7 +113,7 @@ class CustomJvpTest(jtu.JaxTestCase):
     got = run(lambda x: gradient(lambda x: jnp.sum(f(x) * x), x), where)
     np.testing.assert_allclose(got, 4. + 2. * X ** 2, rtol=1e-5)
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=COMPILED)
   def test_tree_with_symbolic_zeros(self, where):
     f = jax.custom_jvp(lambda p: {'a': p['a'] * 2., 'b': p['b'] + 1.})
     def rule(p, t):
@@ -150,7 +154,9 @@ def numpy_cotangent():
   return f
 
 
-@parameterized.product(make=[constant_cotangent, numpy_cotangent], where=WHERE)
+@parameterized.parameters(
+    (constant_cotangent, ('1d', True)), (constant_cotangent, ('2d', False)),
+    (numpy_cotangent, ('2d', True)))
 def unvarying_cotangent(self, make, where):
   del self
   f = make()
@@ -210,7 +216,7 @@ class CustomVjpTest(jtu.JaxTestCase):
         in_specs=(P('x', 'y'), P('x')), out_specs=P('x')))
     np.testing.assert_allclose(g(X, w), X.sum(1, keepdims=True), rtol=1e-5)
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=COMPILED)
   def test_unvarying_forward_result_of_staged_function(self, where):
     f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
     f.defvjp(lambda x: (jnp.float32(3.), x), lambda x, g: (g * x,))
@@ -289,9 +295,8 @@ class WithinTest(jtu.JaxTestCase):
     w, kind = np.float32(0.7), where[0]
     got = run(gradients(f), where, w)
     # On one device: of each block, and by w of all together.
-    blocks = lambda f: blockwise(lambda x: fill(x, f(x)), MESHES[kind], X)
-    want = blocks(lambda x: jax.grad(plain)(x, w))
-    each = blocks(lambda x: jax.grad(plain, 1)(x, w))
+    want, each = blockwise(lambda x: [fill(x, g) for g in jax.grad(
+        plain, (0, 1))(x, w)], MESHES[kind], X)
     size = X.size // np.prod(MESHES[kind])
     np.testing.assert_allclose(got, want + each.sum() / size, rtol=1e-4,
                                atol=1e-5)
@@ -420,31 +425,31 @@ class SummedTwiceTest(jtu.JaxTestCase):
         mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
     return maybe_jit(jit)(g)(np.arange(1., 5., dtype=np.float32))
 
-  @parameterized.product(what=list(TWICE), jit=[False, True])
+  @parameterized.parameters(*((what, True) for what in TWICE),
+                            ('psum', False), ('scan', False))
   def test_sum_of_the_cotangent_is_refused(self, what, jit):
     with self.assertRaisesRegex(
         ValueError, r"reduces it over mesh axis 'x'.*return the cotangent as"):
       self.gradient(lambda r, g: TWICE[what](g), jit)
 
-  @parameterized.product(what=list(ONCE), jit=[False, True])
+  @parameterized.parameters(*((what, True) for what in ONCE),
+                            ('plain', False), ('residual', False))
   def test_what_met_no_sum_is_cast(self, what, jit):
     got = self.gradient(ONCE[what], jit)
     np.testing.assert_allclose(got, np.ones(4), rtol=1e-6)
 
-  @parameterized.product(jit=[False, True])
-  def test_as_the_message_says(self, jit):
+  def test_as_the_message_says(self):
     got = self.gradient(
-        lambda r, g: cast(lax.psum(g, 'x'), ('x',)), jit)
+        lambda r, g: cast(lax.psum(g, 'x'), ('x',)), jit=True)
     np.testing.assert_allclose(got, np.full(4, 4.), rtol=1e-6)
 
-  @parameterized.product(jit=[False, True])
-  def test_a_shape_and_a_flag_among_the_residuals(self, jit):
+  def test_a_shape_and_a_flag_among_the_residuals(self):
     f = jax.custom_vjp(lambda v: lax.psum(v, 'x'))
     f.defvjp(lambda v: (f(v), (v.shape, True)),
              lambda r, g: (jnp.ones(r[0]) if r[1] else g,))
     g = shard_map(jax.grad(lambda v: jnp.sum(f(v))), mesh=make_mesh(4),
                   in_specs=P('x'), out_specs=P('x'))
-    np.testing.assert_allclose(maybe_jit(jit)(g)(np.arange(4.)), np.ones(4))
+    np.testing.assert_allclose(jax.jit(g)(np.arange(4.)), np.ones(4))
 
   def test_outside_of_it(self):
     for bwd, refused in ((lambda r, g: g, False),
@@ -468,7 +473,6 @@ class SummedTwiceTest(jtu.JaxTestCase):
         mesh=make_mesh(2, 2), in_specs=P('x', 'y'), out_specs=P('x', 'y'))
     x = np.arange(4., dtype=np.float32).reshape(2, 2)
     want = np.full((2, 2), x.sum())
-    np.testing.assert_allclose(g(x), want, rtol=1e-6)
     np.testing.assert_allclose(jax.jit(g)(x), want, rtol=1e-6)
 
   def test_one_of_two(self):
@@ -481,15 +485,14 @@ class SummedTwiceTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'reduces it over mesh axis'):
       g(np.ones(4, np.float32))
 
-  @parameterized.product(jit=[False, True])
-  def test_under_custom_vjp3(self, jit):
+  def test_under_custom_vjp3(self):
     if not hasattr(jax_config, 'custom_vjp3'):
       self.skipTest('the option is newer')
     with jax_config.custom_vjp3(True):
-      got = self.gradient(ONCE['residual'], jit)
+      got = self.gradient(ONCE['residual'], jit=True)
       np.testing.assert_allclose(got, np.ones(4), rtol=1e-6)
       with self.assertRaisesRegex(ValueError, 'reduces it over mesh axis'):
-        self.gradient(lambda r, g: lax.psum(g, 'x'), jit)
+        self.gradient(lambda r, g: lax.psum(g, 'x'), jit=True)
 
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())
