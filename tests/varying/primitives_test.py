@@ -30,6 +30,15 @@ jax.config.parse_flags_with_absl()
 
 F32 = np.float32
 MESHES = {'1d': (4,), '2d': (2, 4)}
+# Without jit each operation compiles by itself, so that one is enough.
+WHERE = [dict(jit=True, mesh='1d'), dict(jit=False, mesh='2d')]
+# Of how maxima of groups are taken, each pair.
+GROUPED = [
+    dict(jit=True, mesh='1d', reduce=lax.pmax, groups='pairs'),
+    dict(jit=True, mesh='2d', reduce=lax.pmin, groups='pairs'),
+    dict(jit=True, mesh='2d', reduce=lax.pmax, groups='uneven'),
+    dict(jit=False, mesh='1d', reduce=lax.pmin, groups='uneven'),
+    dict(jit=False, mesh='2d', reduce=lax.pmax, groups='pairs')]
 
 
 def bits(key):
@@ -53,7 +62,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
                              out_specs=()))(*args)
     return seen
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  @parameterized.parameters(*WHERE)
   def test_random_bits_claimed_to_be_replicated(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
     f = shard_map(lambda k: bits(k[0]), mesh=mesh, in_specs=P('x'),
@@ -61,7 +70,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.block_until_ready(maybe_jit(jit)(f)(KEYS[:mesh.shape['x']]))
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  @parameterized.parameters(*WHERE)
   def test_random_bits_per_device(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
     keys = KEYS[:mesh.shape['x']]
@@ -75,13 +84,12 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertEqual(self.types(f, KEYS, in_specs=P('x')), [{'x'}, {'x'}])
     self.assertEqual(self.types(f, KEYS, in_specs=P()), [set(), set()])
 
-  @parameterized.product(jit=[False, True])
-  def test_gradient_of_a_factor_of_random_bits(self, jit):
+  def test_gradient_of_a_factor_of_random_bits(self):
     # Bits taken for replicated left the factor's gradient unsummed.
     noise = lambda k: bits(k).astype(F32) / F32(2 ** 32)
     f = shard_map(lambda w, k: (w * noise(k[0]))[None], mesh=make_mesh(4),
                   in_specs=(P(), P('x')), out_specs=P('x'))
-    got = maybe_jit(jit)(jax.grad(lambda w: jnp.sum(f(w, KEYS))))(F32(2.))
+    got = jax.jit(jax.grad(lambda w: jnp.sum(f(w, KEYS))))(F32(2.))
     self.assertAllClose(got, sum(np.sum(noise(k)) for k in KEYS), rtol=1e-5)
 
   @parameterized.parameters('rbg', 'unsafe_rbg')
@@ -129,17 +137,17 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertEqual(
         self.types(f, KEYS, np.ones(3, F32), in_specs=(P('x'), P())), [{'x'}])
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  @parameterized.parameters(*WHERE)
   def test_sinc_and_its_gradient(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
     x = np.linspace(-1., 1., 2 * mesh.shape['x'], dtype=F32)
     f = shard_map(jnp.sinc, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
     self.assertAllClose(maybe_jit(jit)(f)(x), np.sinc(x), atol=1e-6)
     g = maybe_jit(jit)(jax.grad(lambda x: jnp.sum(f(x))))
-    self.assertAllClose(g(x), jax.grad(lambda x: jnp.sum(jnp.sinc(x)))(x),
-                        atol=1e-6)
+    want = jax.jit(jax.grad(lambda x: jnp.sum(jnp.sinc(x))))(x)
+    self.assertAllClose(g(x), want, atol=1e-6)
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  @parameterized.parameters(*WHERE)
   def test_searchsorted_by_comparison(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
     a = np.array([.1, .3, .3, .8], F32)
@@ -161,9 +169,6 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     text = str(jax.make_jaxpr(f)(x, x))
     self.assertEqual(text.count('pvary'), 0)
 
-  GROUPED = dict(jit=[False, True], mesh=list(MESHES),
-                 reduce=[lax.pmax, lax.pmin], groups=['pairs', 'uneven'])
-
   def grouped(self, f, mesh, groups, out=None):
     """``f`` of each device's number along the last axis, and its groups."""
     mesh = make_mesh(*MESHES[mesh])
@@ -176,7 +181,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
                   in_specs=(P(axis), P()), out_specs=spec)
     return g, x, [own for n in range(4) for own in groups if n in own]
 
-  @parameterized.product(**GROUPED)
+  @parameterized.parameters(*GROUPED)
   def test_groups_claimed_to_agree(self, jit, mesh, reduce, groups):
     f, x, _ = self.grouped(
         lambda x, w, axis, groups: reduce(x, axis, axis_index_groups=groups),
@@ -184,7 +189,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.block_until_ready(maybe_jit(jit)(f)(x, F32(1.)))
 
-  @parameterized.product(**GROUPED)
+  @parameterized.parameters(*GROUPED)
   def test_groups_agree_inside(self, jit, mesh, reduce, groups):
     f, x, of = self.grouped(
         lambda x, w, axis, groups: reduce(x, axis, axis_index_groups=groups),
@@ -193,7 +198,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     want = np.array([best(x[i]) for i in of])
     self.assertArraysEqual(maybe_jit(jit)(f)(x, F32(1.)), want)
 
-  @parameterized.product(**GROUPED)
+  @parameterized.parameters(*GROUPED)
   def test_gradient_of_a_factor_of_grouped(self, jit, mesh, reduce, groups):
     f, x, of = self.grouped(
         lambda x, w, axis, groups: w * reduce(
@@ -203,8 +208,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     grad = jax.grad(lambda w: jnp.sum(f(x, w)))
     self.assertAllClose(maybe_jit(jit)(grad)(F32(2.)), want)
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES),
-                         reduce=[lax.pmax, lax.pmin])
+  @parameterized.parameters((True, '1d', lax.pmax), (False, '2d', lax.pmin))
   def test_one_group_is_no_grouping(self, jit, mesh, reduce):
     f, x, _ = self.grouped(
         lambda x, w, axis, groups: w * reduce(
@@ -212,7 +216,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     best = np.max if reduce is lax.pmax else np.min
     self.assertArraysEqual(maybe_jit(jit)(f)(x, F32(2.)), 2 * best(x)[None])
 
-  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  @parameterized.parameters(*WHERE)
   def test_constants_at_compile_time(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
     table = jnp.arange(10., 20.)
