@@ -99,6 +99,20 @@ def test_libraries_are_pinned_and_have_tests_somewhere(tmp_path):
     clients.of_base(base, ["nope"])
 
 
+def test_tests_inside_of_an_installed_library(tmp_path):
+  client = clients.Client("optax", "1", "ours", inside=True)
+  for root in ("installed", "source"):
+    write(tmp_path / root / "ours" / "__init__.py", "from ours import math\n")
+    write(tmp_path / root / "ours" / "math.py", "one = 1\n")
+    write(tmp_path / root / "ours" / "math_test.py",
+          "from ours import math\ndef test_it(): assert math.one == 1\n")
+  path = tmp_path / "installed", bases.ROOT / "build" / "probes"
+  assert clients.run_tests(
+      client, tmp_path / "source" / "ours", 9., sys.executable,
+      {"PYTHONPATH": os.pathsep.join(map(str, path))}) == {
+          "ours/math_test.py test_it": Outcome("passed")}
+
+
 def test_libraries_without_tests_are_refused(tmp_path):
   one, = clients.of_base(bases.all_bases()[-1], ["equinox"])
   write(tmp_path / "equinox" / "README.md", "")

@@ -7,8 +7,9 @@ reported is what the patches have broken for somebody else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import pathlib
 import sys
 import tempfile
@@ -53,6 +54,7 @@ class Client:
   name: str
   version: str
   tests: str  # the folder of its source that holds them
+  inside: bool  # they are modules of the installed package, too
 
 
 def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
@@ -107,7 +109,7 @@ def of_base(base: Base, names: Sequence[str] = ()) -> list[Client]:
     raise MendError(f"--clients doesn't know {', '.join(unknown)}.",
                     f"choose from {', '.join(table)}")
   pins = envs.pins(f"clients-{base.version}")
-  return [Client(name, pins[name], entry["tests"])
+  return [Client(name, pins[name], entry["tests"], entry.get("inside", False))
           for name, entry in table.items()
           if name in pins and (not names or name in names)]
 
@@ -158,19 +160,18 @@ def _run_base(request: Request,
   def one(client: Client) -> tuple[str, str, dict[str, int]]:
     began = time.monotonic()
     folder = tests_of(client, request.sources)
-    after = _run(made.mended, folder, request.limit, {"MEND_SHARE": share})
+    run = functools.partial(run_tests, client, folder, request.limit)
+    after = run(made.mended, {"MEND_SHARE": share})
     failing = sorted(t for t, o in after.items()
                      if o.status == pytest_run.FAILED)
     report.say(f"{base.version}, {client.name} {client.version}: {len(after)} "
                f"tests, {len(failing)} to run on pristine too "
                f"({time.monotonic() - began:.0f} s)")
-    before = _run(made.pristine, folder, request.limit, {},
-                  failing) if failing else {}
+    before = run(made.pristine, {}, failing) if failing else {}
     if any(before[t].status != pytest_run.FAILED
            for t in failing if t in before):
       # It may fail only after another test, which leaves a setting behind.
-      before |= _run(made.pristine, folder, request.limit,
-                     {"MEND_SHARE": share})
+      before |= run(made.pristine, {"MEND_SHARE": share})
     counts = verdicts.compare(client.name, base, before, after)
     which = f"{client.version}, all" if request.share == 1 else (
         f"{client.version}, one in {request.share}")
@@ -180,11 +181,18 @@ def _run_base(request: Request,
     return list(pool.map(one, todo))
 
 
-def _run(python: pathlib.Path, folder: pathlib.Path, limit: float,
-         env: dict[str, str], only: Sequence[str] | None = None) -> Outcomes:
-  return pytest_run.run_file(python, folder, limit=limit, only=only,
-                             env={**_ENVIRONMENT, **env},
-                             root=folder.parent)
+def run_tests(client: Client, folder: pathlib.Path, limit: float,
+              python: pathlib.Path, env: Mapping[str, str],
+              only: Sequence[str] | None = None) -> Outcomes:
+  """What becomes of a library's tests.
+
+  By default pytest imports a module from beside its file: those of the package
+  itself, once installed, are refused as a second copy.
+  """
+  return pytest_run.run_file(
+      python, folder, limit=limit, only=only, root=folder.parent,
+      env={**_ENVIRONMENT, **env},
+      options=("--import-mode=importlib",) if client.inside else ())
 
 
 def _write(base: Base, cells: Sequence[tuple[str, ...]]) -> None:
