@@ -65,7 +65,7 @@ class RandomKeysTest(jtu.JaxTestCase):
       want = [jax.jit(draw)(k, a) for k, a in zip(data, X)]
     np.testing.assert_allclose(got, np.stack(want), rtol=1e-5)
 
-  @parameterized.product(name=['beta', 'dirichlet', 't'])
+  @parameterized.product(name=['beta', 't'])  # of logarithms and not
   def test_shared_key(self, name):
     self.check(SAMPLERS[name], ('2d', True), True)
 
@@ -87,9 +87,8 @@ class RandomKeysTest(jtu.JaxTestCase):
   def test_others_take_a_shared_key(self, name):
     self.check(OTHERS[name], ('2d', True), True)
 
-  @parameterized.product(name=['gamma', 'poisson'])
-  def test_own_key(self, name):
-    self.check({**SAMPLERS, **OTHERS}[name], ('2d', True), False)
+  def test_own_key(self):
+    self.check(SAMPLERS['gamma'], ('2d', True), False)
 
   def test_shared_key_and_gradient(self):
     key = random.key_data(random.key(3, impl='threefry2x32'))
