@@ -52,8 +52,8 @@ def loss(params, batch, unused):
   return jnp.mean((hidden @ params["w2"] - batch["y"]) ** 2)
 
 
-def iree_call(lowered, values):
-  """Compiles `lowered` with IREE and calls it with `values`."""
+def iree_compiled(lowered):
+  """Compiles `lowered` with IREE; returns a function of the values."""
   code = iree.compiler.compile_str(
       lowered.as_text("stablehlo"), target_backends=["llvm-cpu"],
       input_type="stablehlo", extra_args=[
@@ -65,10 +65,12 @@ def iree_call(lowered, values):
   context.add_vm_module(
       iree.runtime.VmModule.copy_buffer(context.instance, code))
   *_, module = context.modules.values()
-  out = module["main"](*[np.asarray(v) for v in values])
-  if not isinstance(out, (list, tuple)):
-    out = [out]
-  return [o.to_host() for o in out]
+  def call(values):
+    out = module["main"](*[np.asarray(v) for v in values])
+    if not isinstance(out, (list, tuple)):
+      out = [out]
+    return [o.to_host() for o in out]
+  return call
 
 
 # name: function, options of jit, args, kwargs, number of parameters
@@ -104,8 +106,8 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
     f, options, args, kwargs, number = CASES[name]
     lowered = jax.jit(f, **options).lower(*args, **kwargs)
     self.assertLen(lowered.parameter_map, number)
-    got = iree_call(lowered, lowered.parameter_values(*args, **kwargs))
-    expected = jax.tree.leaves(f(*args, **kwargs))
+    got = iree_compiled(lowered)(lowered.parameter_values(*args, **kwargs))
+    expected = jax.tree.leaves(jax.jit(f)(*args, **kwargs))
     self.assertLen(got, len(expected))
     for e, g in zip(expected, got):
       self.assertEqual(e.dtype, g.dtype)
@@ -113,9 +115,10 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
 
   def test_all_arguments_is_one_too_many(self):
     lowered = jax.jit(lambda a, b, c: a + c).lower(X, Y, X)
+    call = iree_compiled(lowered)
     with self.assertRaisesRegex(ValueError, "Error invoking function"):
-      iree_call(lowered, [X, Y, X])
-    out, = iree_call(lowered, lowered.parameter_values(X, Y, X))
+      call([X, Y, X])
+    out, = call(lowered.parameter_values(X, Y, X))
     np.testing.assert_array_equal(out, X + X)
 
   def test_dimension_variables(self):
@@ -127,10 +130,11 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
     lowered = jax.jit(f).lower(spec(n, m), spec(m), spec(3))
     self.assertEqual([p.kind for p in lowered.parameter_map],
                      ["dimension"] * 2 + ["argument"] * 3)
+    call = iree_compiled(lowered)
     for shape in ((2, 3), (5, 4)):
       a = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
       args = a, a[0], X[:3]
-      got, = iree_call(lowered, lowered.parameter_values(*args))
+      got, = call(lowered.parameter_values(*args))
       np.testing.assert_allclose(
           got, a.sum() * shape[1] + X[:3] * (2 * shape[0]), rtol=1e-5)
 
@@ -141,7 +145,7 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
       ref[...] += b
       return ref[...] * 2
     lowered = jax.jit(f).lower(X, Y)
-    results = iree_call(lowered, lowered.parameter_values(X, Y))
+    results = iree_compiled(lowered)(lowered.parameter_values(X, Y))
     for result, got in zip(lowered.result_map, results, strict=True):
       np.testing.assert_array_equal(
           got, Y + Y if result.kind == "ref" else (Y + Y) * 2)
@@ -160,14 +164,14 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
           _private_parameters=parameters)
       self.assertEqual([p.kind for p in lowered.parameter_map],
                        ["constant"] * new + ["argument"])
-      got, = iree_call(lowered, lowered.parameter_values(X, X))
+      got, = iree_compiled(lowered)(lowered.parameter_values(X, X))
     np.testing.assert_array_equal(got, X * Y)
 
   def test_x64(self):
     with config.enable_x64(True):
       x = np.arange(3.)
       lowered = jax.jit(lambda a, b: b * 2).lower(x, x)
-      got, = iree_call(lowered, lowered.parameter_values(x, x))
+      got, = iree_compiled(lowered)(lowered.parameter_values(x, x))
     self.assertEqual(got.dtype, np.float64)
     np.testing.assert_array_equal(got, x * 2)
 
