@@ -37,8 +37,8 @@ from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 
-# Eager shard_map compiles each operation, so it runs on one mesh only.
-WHERE = [('1d', True), ('2d', True), ('2d', False)]
+# Eager shard_map compiles each operation, so it has a few cases only.
+JIT, EAGER = ('2d', True), ('2d', False)
 f0 = jax.dtypes.float0
 
 
@@ -57,7 +57,7 @@ class Base(BlockwiseTestCase):
 
   def check_wide(self, f, *args):
     with jax_config.enable_x64(True):
-      self.check(f, ('2d', True), *args, tol=1e-12)
+      self.check(f, JIT, *args, tol=1e-12)
 
 
 def loss(x):
@@ -119,20 +119,11 @@ def grad_of_vmap(x):
   return jax.vmap(jax.grad(lambda r: jnp.sum(r ** 3)))(x)
 
 
+# All others: derivatives_test.py.
 POLICIES = {
     'none': None,
-    'everything_saveable': jax.checkpoint_policies.everything_saveable,
-    'nothing_saveable': jax.checkpoint_policies.nothing_saveable,
     'dots_saveable': jax.checkpoint_policies.dots_saveable,
-    'dots_with_no_batch_dims':
-        jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    'anything_except_names':
-        jax.checkpoint_policies.save_anything_except_these_names('h'),
-    'any_names_but': jax.checkpoint_policies.save_any_names_but_these('o'),
     'only_names': jax.checkpoint_policies.save_only_these_names('h'),
-    'from_both': jax.checkpoint_policies.save_from_both_policies(
-        jax.checkpoint_policies.dots_saveable,
-        jax.checkpoint_policies.save_only_these_names('h')),
     'offload_names': jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=['h'], names_which_can_be_offloaded=[],
         offload_src='device', offload_dst='pinned_host'),
@@ -157,28 +148,26 @@ class GradTest(Base):
 
   @parameterized.product(f=IN_USER_CODE)
   def test_transformation(self, f):
-    self.check(f, ('2d', True), *inputs())
+    self.check(f, JIT, *inputs())
 
-  @parameterized.product(
-      f=[value_and_grad, jacrev_tree],
-      where=[('1d', True), ('2d', False)])
+  @parameterized.parameters((value_and_grad, ('1d', True)),
+                            (jacrev_tree, EAGER))
   def test_1d_and_eager(self, f, where):
     self.check(f, where, *inputs())
 
   @parameterized.product(policy=list(POLICIES))
   def test_remat(self, policy):
     f = functools.partial(remat, POLICIES[policy])
-    self.check(f, ('2d', True), *inputs())
+    self.check(f, JIT, *inputs())
 
   @parameterized.product(f=[value_and_grad, jacrev])
   def test_float64(self, f):
     self.check_wide(f, *inputs(np.float64))
 
-  @parameterized.product(where=WHERE)
-  def test_holomorphic(self, where):
+  def test_holomorphic(self):
     def f(x):
       return jax.grad(lambda z: jnp.sum(jnp.sin(z) * z), holomorphic=True)(x)
-    self.check(f, where, *inputs(np.complex64))
+    self.check(f, JIT, *inputs(np.complex64))
 
   @parameterized.product(jit=[False, True])
   def test_gradient_of_replicated_input_is_summed(self, jit):
@@ -203,14 +192,15 @@ class GradTest(Base):
         return jnp.sum(jnp.sin(x * w) * h)
       return jax.grad(lambda w: lax.psum(local(w), 'x'))(w)
     mesh, spec = make_mesh(4), P('x')
-    got = shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=P())(x, w)
+    got = jax.jit(shard_map(f, mesh=mesh, in_specs=(spec, P()),
+                            out_specs=P()))(x, w)
     blocks = x.reshape(4, 2, 4)
     def emulated(w):
       def local(b):
         h = lax.pmean(jnp.sum(b * w), 'x')
         return jnp.sum(jnp.sin(b * w) * h)
       return jax.vmap(local, axis_name='x')(blocks).sum()
-    np.testing.assert_allclose(got, jax.grad(emulated)(w), rtol=1e-5)
+    np.testing.assert_allclose(got, jax.jit(jax.grad(emulated))(w), rtol=1e-5)
 
   def test_loss_varies_over_one_of_two_axes(self):
     x, = inputs()
@@ -234,49 +224,46 @@ CTS = {
 class CotangentTest(Base):
   """Cotangents that the user makes. Refused by every release since 0.6.0."""
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=[('1d', True), JIT])
   def test_vjp_scalar(self, where):
     def f(x):
       _, pull = jax.vjp(loss, x)
       return {name: pull(ct())[0] for name, ct in CTS.items()}
     self.check(f, where, *inputs())
 
-  @parameterized.product(where=WHERE)
-  def test_vjp_vector(self, where):
+  def test_vjp_vector(self):
     def f(x):
       y, pull = jax.vjp(lambda x: jnp.sin(x) @ jnp.ones((x.shape[1], 3)), x)
       return pull(jnp.arange(y.size, dtype=y.dtype).reshape(y.shape))[0]
-    self.check(f, where, *inputs())
+    self.check(f, JIT, *inputs())
 
-  @parameterized.product(where=WHERE)
-  def test_vjp_pytree_partly_unvarying(self, where):
+  def test_vjp_pytree_partly_unvarying(self):
     def f(x):
       _, pull = jax.vjp(lambda x: {'a': loss(x), 'b': (x ** 2, x * 3.)}, x)
       return pull({'a': 1., 'b': (jnp.ones(x.shape), x)})[0]
-    self.check(f, where, *inputs())
+    self.check(f, JIT, *inputs())
 
-  @parameterized.product(where=WHERE)
-  def test_vjp_has_aux_and_integer_output(self, where):
+  def test_vjp_has_aux_and_integer_output(self):
     def f(x):
       _, pull, aux = jax.vjp(
           lambda x: ((loss(x), x.astype(int)), x + 1.), x, has_aux=True)
       return pull((1., np.zeros(x.shape, f0)))[0], aux
-    self.check(f, where, *inputs())
+    self.check(f, JIT, *inputs())
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=[JIT, EAGER])
   def test_linear_transpose(self, where):
     def f(x):
       t = jax.linear_transpose(lambda x: (3. * x, x.sum(0)), x)
       return t((jnp.ones(x.shape), np.ones(x.shape[1:], x.dtype)))[0]
     self.check(f, where, *inputs())
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=[JIT, EAGER])
   def test_linearize(self, where):
     def f(x):
       return jax.linearize(jnp.sin, x)[1](jnp.ones(x.shape))
     self.check(f, where, *inputs())
 
-  @parameterized.product(where=WHERE)
+  @parameterized.product(where=[JIT, EAGER])
   def test_linearize_at_a_shared_point(self, where):
     # A direction for each device, as jvp takes it; the value does not vary.
     def f(x):
@@ -286,15 +273,14 @@ class CotangentTest(Base):
       return x * 0. + y, lin(x), lin(jnp.ones(x.shape)) + 0. * x
     self.check(f, where, *inputs())
 
-  @parameterized.product(jit=[False, True])
-  def test_linearize_output_varies_as_the_tangent_does(self, jit):
+  def test_linearize_output_varies_as_the_tangent_does(self):
     x, = inputs()
     mesh = make_mesh(2, 2)
     def f(x):
       y, lin = jax.linearize(jnp.sin, jnp.full(x.shape[:1], 1.5))
       return y, lin(x[:, 0])
     g = shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=(P(), P('x')))
-    y, t = (jax.jit(g) if jit else g)(x)
+    y, t = jax.jit(g)(x)
     np.testing.assert_allclose(y, np.sin(1.5), rtol=1e-5)
     np.testing.assert_allclose(t, np.cos(1.5) * x[:, 0], rtol=1e-5)
 
@@ -305,7 +291,7 @@ class CotangentTest(Base):
 
   def test_remat_vjp(self):
     f = lambda x: jax.vjp(jax.checkpoint(loss), x)[1](1.)[0]
-    self.check(f, ('2d', True), *inputs())
+    self.check(f, JIT, *inputs())
 
   @parameterized.parameters(0, 1)
   def test_cotangent_with_some_of_the_axes(self, dim):
@@ -326,8 +312,8 @@ class ErrorTest(Base):
   def run_2d(self, f):
     x, = inputs()
     mesh, spec = make_mesh(2, 2), P('x', 'y')
-    return shard_map(f, mesh=mesh, in_specs=(spec, P()), out_specs=spec)(
-        x, np.float32(2.))
+    return jax.jit(shard_map(f, mesh=mesh, in_specs=(spec, P()),
+                             out_specs=spec))(x, np.float32(2.))
 
   @parameterized.parameters('vjp', 'linear_transpose')
   def test_cotangent_varies_more(self, api):
@@ -384,7 +370,8 @@ class IdentityTest(Base):
     except TypeError:
       g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec,
                     check_rep=False)
-    np.testing.assert_allclose(g(x), jax.grad(loss)(x), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(g)(x), jax.jit(jax.grad(loss))(x),
+                               rtol=1e-5)
 
 
 if __name__ == '__main__':
