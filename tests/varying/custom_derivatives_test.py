@@ -311,7 +311,7 @@ class WithinTest(jtu.JaxTestCase):
   def test_custom_vjp(self, what, options):
     self.check_custom_vjp(what, ('2d', True), options)
 
-  @parameterized.parameters('function', 'branch', 'branch_with_constant')
+  @parameterized.parameters('function', 'branch')
   def test_custom_vjp_eagerly(self, what):
     self.check_custom_vjp(what, ('2d', False), {'symbolic_zeros': True})
 
