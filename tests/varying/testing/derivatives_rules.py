@@ -246,23 +246,26 @@ WITHIN = {'itself': lambda f: f, 'jit': jax.jit, 'scan': in_scan,
           'remat_of_scan': lambda f: jax.checkpoint(in_scan(f))}
 
 
-# Where the derivatives with respect to one argument are tried, too.
-PARTLY = ['itself', 'scan']
-
-
 def custom_vjp(options, within, x, w):
   f = WITHIN[within](product(**options))
   v, (gx, gw) = jax.value_and_grad(f, (0, 1))(x, w)
-  if within not in PARTLY:
-    return v, gx, Summed(gw)
-  return v, gx, Summed(gw), jax.grad(f)(x, w), Summed(jax.grad(f, 1)(x, w))
+  return v, gx, Summed(gw)
+
+
+def custom_vjp_partly(options, within, x, w):
+  f = WITHIN[within](product(**options))
+  return jax.grad(f)(x, w), Summed(jax.grad(f, 1)(x, w))
 
 
 CASES.update({f'custom_vjp_in_{n}': functools.partial(
     custom_vjp, {}, n) for n in WITHIN})
-CASES.update({f'custom_vjp_{o}_in_{n}': functools.partial(
-    custom_vjp, {o: True}, n) for n in ('itself', 'scan', 'remat')
-              for o in ('symbolic_zeros', 'optimize_remat')})
+CASES.update({f'custom_vjp_partly_in_{n}': functools.partial(
+    custom_vjp_partly, {}, n) for n in ('itself', 'scan')})
+for o in ('symbolic_zeros', 'optimize_remat'):
+  CASES.update({f'custom_vjp_{o}_in_{n}': functools.partial(
+      custom_vjp, {o: True}, n) for n in ('itself', 'scan', 'remat')})
+  CASES[f'custom_vjp_{o}_partly'] = functools.partial(
+      custom_vjp_partly, {o: True}, 'itself')
 
 
 def constant_rule(x, w):  # the slopes do not vary, whatever the input
