@@ -16,7 +16,7 @@
 The oracle is jaxlib's own client: it compiles a lowered module and executes it
 with a flat list of buffers, knows nothing of the arguments that JAX dropped,
 and refuses a list of the wrong length. Each case feeds it what
-``parameter_map.values`` returns and compares with the function itself.
+``parameter_map.values`` returns and compares with the function, run by JAX.
 """
 
 import contextlib
@@ -231,7 +231,7 @@ def lower(name):
   call_args = [a for i, a in enumerate(args) if i != static]
   call_kwargs = {k: v for k, v in kwargs.items()
                  if k != options.get("static_argnames")}
-  return f, lowered, (args, kwargs), (call_args, call_kwargs), kept
+  return jitted, lowered, (args, kwargs), (call_args, call_kwargs), kept
 
 
 @jtu.with_config(jax_legacy_prng_key="allow")
