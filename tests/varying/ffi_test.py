@@ -16,6 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
+from jax import lax
 from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
@@ -190,6 +191,20 @@ class FfiTypesTest(jtu.JaxTestCase):
     dw, dx = maybe_jit(jit)(jax.grad(loss, (0, 1)))(w, x)
     self.assertAllClose(dw, np.sum(np.cos(w) * x, axis=0))
     self.assertAllClose(dx, np.broadcast_to(np.sin(w), x.shape))
+
+  @parameterized.product(jit=[False, True])
+  def test_export_gradient_in_a_branch(self, jit):
+    exp = exported()
+    # The branch is traced at one type and differentiated at another.
+    def f(w, x):
+      return lax.cond(x[0] > 4., lambda: jnp.sum(exp.call(w, w)[0]),
+                      lambda: jnp.sum(w))
+    g = shard_map(lambda x: f(x[0], x[0])[None], mesh=make_mesh(2, 2),
+                  in_specs=P('x'), out_specs=P('x'))
+    x = np.array([[1., 2., 3.], [5., 6., 7.]], F32)
+    got = maybe_jit(jit)(jax.grad(lambda x: jnp.sum(g(x))))(x)
+    self.assertAllClose(got[0], np.ones(3, F32))
+    self.assertAllClose(got[1], np.sin(x[1]) + x[1] * np.cos(x[1]), rtol=1e-5)
 
   @parameterized.product(jit=[False, True])
   def test_export_replicated(self, jit):
