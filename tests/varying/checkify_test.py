@@ -198,13 +198,15 @@ class MessagesTest(jtu.JaxTestCase):
     want = [f'at mapped index {line} (`check` failed)' for line in lines]
     self.assertEqual(message, '\n'.join(want) or None)
 
-  @jtu.sample_product(fails=['in', 'after', 'none'])
+  @jtu.sample_product(fails=['in', 'after', 'last', 'none'])
   def test_thrown_again(self, fails):
-    # What is checked after has no index of a device, what is inside has.
+    # What is checked after has no index of a device, what is inside has; and
+    # what has no number in its message is an effect of its own.
     inside = in_shard_map(small, (4,))
     def f(x, w):
       y = inside(x, w)
       checkify.check(x[0] < w, 'after {w}', w=w)
+      checkify.check(x[1] < 2., 'last')
       return y
     def again(x, w):
       error, y = checkify.checkify(f)(x, w)
@@ -212,7 +214,7 @@ class MessagesTest(jtu.JaxTestCase):
       return y
     x, w, want = {
         'in': (X, 2., 'x is 6.0'), 'after': (X - 4., -4.5, 'after -4.5'),
-        'none': (X - 4., 2., 'None')}[fails]
+        'last': (X[::-1] * .5, 9., 'last'), 'none': (X - 4., 2., 'None')}[fails]
     self.assertIn(want, str(checked(again, True, x, np.float32(w))[0]))
 
   @jtu.sample_product(jit=[False, True])
