@@ -89,6 +89,25 @@ class SymbolicZerosTest(jtu.JaxTestCase):
       self.assertAllClose(dx, np.cos(x) * 3.5, rtol=1e-5, check_dtypes=False)
       self.assertAllClose(dw, np.sin(x).sum(), rtol=1e-5, check_dtypes=False)
 
+  @parameterized.product(jit=[False, True])
+  def test_flag_among_the_residuals(self, jit):
+    f = jax.custom_vjp(lambda x, w: jnp.sin(x) * w)
+    def fwd(x, w):
+      return f(x.value, w.value), (x.value, w.value, w.perturbed)
+    def bwd(res, ct):
+      x, w, perturbed = res
+      dw = jnp.sum(ct * jnp.sin(x)) if perturbed else jnp.zeros_like(w)
+      return ct * jnp.cos(x) * w, dw
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    g = smap((P('i'), P()), P('i'))(f)
+    g = jax.jit(g) if jit else g
+    x, w = np.linspace(0., 1., 4, dtype='float32'), np.float32(1.5)
+    dx, dw = jax.grad(lambda x, w: g(x, w).sum(), (0, 1))(x, w)
+    self.assertAllClose(dx, np.cos(x) * w, rtol=1e-5, check_dtypes=False)
+    self.assertAllClose(dw, np.sin(x).sum(), rtol=1e-5, check_dtypes=False)
+    only_x = jax.grad(lambda x: g(x, w).sum())(x)
+    self.assertAllClose(only_x, dx)
+
 
 class TypesTest(jtu.JaxTestCase):
 

@@ -64,11 +64,18 @@ def _stored(thunk):
 
 
 def _trace_rewritten(f, tag, mesh, in_reps, args):
-  """Runs `f` under the rewrite; an argument whose type is None goes as is."""
+  """Runs `f` under the rewrite; an argument whose type is None goes as is.
+
+  So does a constant: a rule may return Python's own as a residual, and look at
+  it (equinox: whether a value is perturbed).
+  """
+  whole = set(mesh.axis_names)
+  as_is = lambda a, r: (r is None or isinstance(a, _ZEROS)
+                        or r == whole and not isinstance(a, core.Tracer))
   with core.take_current_trace() as parent:
     t = sm.RewriteTrace(parent, tag, mesh)
-    args = [a if r is None or isinstance(a, _ZEROS)
-            else sm.RewriteTracer(t, r, a) for a, r in zip(args, in_reps)]
+    args = [a if as_is(a, r) else sm.RewriteTracer(t, r, a)
+            for a, r in zip(args, in_reps)]
     with core.set_current_trace(t):
       outs = f(*args)
     vals, out_reps = util.unzip2(
