@@ -61,6 +61,10 @@ add_p = primitive('add_two', lambda x, y: x + y, functools.partial(flat))
 noted_p = primitive(
     'add_and_note', lambda x, y: x + y, lambda x, y: (flat(x), set()),
     'def_effectful_abstract_eval')
+# From 0.10 on; its rule doesn't name the effect.
+generic = [primitive('add_with_effect', lambda x, y: x + y, flat, how)
+           for how in ('def_effectful_abstract_eval2',)
+           if hasattr(core.Primitive, how)]
 product_p = primitive('multiply_two', lambda x, y: x * y, flat)
 ad.defbilinear(product_p, lambda ct, x, y: product_p.bind(ct, y),
                lambda ct, x, y: product_p.bind(x, ct))
@@ -76,7 +80,7 @@ def names_of_ours():
       if hasattr(const, 'co_varnames'):
         look(const)
   ours = [m for n, m in sorted(sys.modules.items())
-          if n.startswith(('jax._src.varying_', 'jax._src.replication.rules.'))]
+          if n.startswith(('jax._src.varying.', 'jax._src.replication.'))]
   for module in ours:
     for f in vars(module).values():
       if hasattr(f, '__code__'):
@@ -122,7 +126,7 @@ class ExtensionsTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.block_until_ready(maybe_jit(jit)(f)(X))
 
-  @parameterized.product(prim=[add_p, noted_p, product_p])
+  @parameterized.product(prim=[add_p, noted_p, product_p, *generic])
   def test_varies_as_the_operands(self, prim):
     if not TYPED:
       self.skipTest('looks at the types of tracers')
