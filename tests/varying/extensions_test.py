@@ -90,7 +90,7 @@ def names_of_ours():
       'self _prim _nonzeros primitive jvprules primals tangents lhs_rule '
       'rhs_rule dims axis_data cotangent x y ctx eqn eqn_ctx avals_in '
       'avals_out cache_key inline description platform_rules default_rule '
-      'lowering_rule effects ordered_effects jaxpr call_jaxpr'.split())
+      'lowering_rule effects ordered_effects jaxpr call_jaxpr g'.split())
   return {n: 0 for n in sorted(names - upstream) if n.isidentifier()}
 
 
