@@ -58,6 +58,15 @@ def test_an_edit_is_left_out_alone():
         for e in p.edits_for(base)) == 1
 
 
+def test_rule_modules_of_other_bases_are_not_tried():
+  absent = lambda what, *added: omissions._is_of_another_base(
+      "jax/_src/varying/__init__.py", what, added)
+  assert absent("'loops'")
+  assert not absent("'loops'", "jax/_src/varying/rules/loops.py")
+  assert not absent("'rules.loops'", "jax/_src/varying/rules/loops.py")
+  assert not absent("register(c_p, rule)")
+
+
 @pytest.fixture
 def overlay(tmp_path):
   jax = tmp_path / "site-packages" / "jax"

@@ -17,6 +17,7 @@ import functools
 import gc
 import inspect
 import threading
+import traceback
 import weakref
 
 from absl.testing import absltest
@@ -219,9 +220,24 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertIs(host.__wrapped__, plain)
       self.assertFalse(hasattr(host, 'lower'))
       self.assertNotIsInstance(host, jax.stages.Wrapped)
-      with self.assertRaisesRegex(
-          AttributeError, r'compute_on.*jax\.jit.*jax\.jit\(plain\)'):
-        host.lower(self.x)
+      for stage in ('lower', 'trace', 'eval_shape', 'clear_cache'):
+        with self.assertRaisesRegex(
+            AttributeError,
+            rf'compute_on.*no .{stage}.*jax\.jit.*jax\.jit\(plain\)'):
+          getattr(host, stage)
+
+  def test_frames_are_hidden_as_upstream_hides_its_own(self):
+    def bad(x):
+      raise FloatingPointError('of the user')
+    for form in FORMS:
+      for f in (jax.jit(form(bad)), form(jax.jit(bad)),
+                jax.jit(form(jax.jit(bad)))):
+        with (config.traceback_filtering('remove_frames'),
+              self.assertRaises(FloatingPointError) as raised):
+          f(self.x)
+        files = [frame.filename for frame in traceback.extract_tb(
+            raised.exception.__traceback__)]
+        self.assertEqual([f for f in files if '/jax/_src/compute_on' in f], [])
 
   def test_stages_that_are_not_of_jit(self):
     # jax.pmap's functions have stages, too, on most bases.

@@ -9,7 +9,7 @@ there twice then), or the statement where it registers one.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 import dataclasses
 import pathlib
 import re
@@ -59,8 +59,19 @@ def of_result(result: tree.Result, series: Sequence[patches.Patch],
     if owners:
       found += [Omission(f"{file}:{line} {what}", owners[0], file, left,
                          "registration")
-                for line, what, left in _registrations(text)]
+                for line, what, left in _registrations(text)
+                if not _is_of_another_base(file, what, result.added)]
   return found
+
+
+def _is_of_another_base(file: str, what: str, added: Container[str]) -> bool:
+  """Whether a package names a rule module that only other bases have."""
+  package, _, name = file.rpartition("/")
+  if name != "__init__.py" or not re.fullmatch(r"'[\w.]+'", what):
+    return False
+  module = what.strip("'").replace(".", "/")
+  return not any(f"{package}/{folder}{module}.py" in added
+                 for folder in ("", "rules/"))
 
 
 def _without_edit(result: tree.Result, edit: Edit,
