@@ -126,7 +126,7 @@ def test_what_patches_need_comes_with_them(capsys):
   assert not capsys.readouterr().out
 
 
-def test_a_command_ends_in_one_line(monkeypatch, capsys):
+def test_a_command_ends_in_one_line(kept_cache, monkeypatch, capsys):
   assert cli.main(["status"]) == 0
   assert capsys.readouterr().out.splitlines()[-1].startswith("OK: ")
   assert cli.main(["status", "--json"]) == 0

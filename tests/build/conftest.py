@@ -9,7 +9,10 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "build"))
 
+from mend.ground import bootstrap
 from mend.releases import bases
+
+OUTER = bootstrap.cache_root()  # before a test gets a cache of its own
 
 PATCH = """
 id = "greet/greeting"
@@ -119,3 +122,9 @@ def upstream(tmp_path):
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path, monkeypatch):
   monkeypatch.setenv("MEND_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def kept_cache(monkeypatch):
+  """The cache of the run that this test is part of."""
+  monkeypatch.setenv("MEND_CACHE", str(OUTER))

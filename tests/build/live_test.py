@@ -44,7 +44,9 @@ class Site:
 
   def run(self, *args, python=sys.executable, **env):
     settings = {k: v for k, v in os.environ.items() if k != "JAX_MEND"}
+    # What is left in the folder is jax-mend's own doing, not Python's.
     settings.update({"PYTHONPATH": str(self.folder),
+                     "PYTHONDONTWRITEBYTECODE": "1",
                      "JAX_MEND_CACHE": str(self.cache), **env})
     return subprocess.run(
         [python, *map(str, args)], cwd=self.work, env=settings, text=True,

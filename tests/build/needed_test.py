@@ -151,7 +151,7 @@ def test_the_likeliest_tests_come_first_and_all_in_the_end():
   assert first == ("b", ["binds"])
 
 
-def test_which_lines_a_test_runs_is_written_down(tmp_path):
+def test_which_lines_a_test_runs_is_written_down(kept_cache, tmp_path):
   base = bases.one("0.12.0.1")
   python = sides.build_sides(
       base, python=interpreters.for_base(base, lowest=True)).mended

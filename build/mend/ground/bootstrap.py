@@ -98,7 +98,8 @@ def _install(env: pathlib.Path, python: pathlib.Path) -> None:
       ([base, "-m", "venv", str(env)],
        "install Python's venv module (Debian: apt-get install python3-venv)"),
       ([str(python), "-m", "pip", "install", "--quiet",
-        "--disable-pip-version-check", "-r", str(_REQUIREMENTS)],
+        "--disable-pip-version-check", "--no-compile", "-r",
+        str(_REQUIREMENTS)],
        "check the network and pip's index settings (pip config list), then "
        "run the same command again")):
     done = subprocess.run(command, env=clean, stdin=subprocess.DEVNULL,

@@ -12,13 +12,15 @@ from mend.ground import bootstrap, report
 from mend.ground.errors import MendError
 
 _LAST_LINES = 25
+# Our environments' modules are compiled as they are first imported, and kept.
 _REDIRECTS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV",
-              "__PYVENV_LAUNCHER__", "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET",
-              "PIP_PREFIX", "PIP_USER", "PIP_NO_DEPS")
+              "PYTHONDONTWRITEBYTECODE", "__PYVENV_LAUNCHER__",
+              "PIP_REQUIRE_VIRTUALENV", "PIP_TARGET", "PIP_PREFIX", "PIP_USER",
+              "PIP_NO_DEPS")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-  """The caller's environment without what would redirect Python or pip."""
+  """The caller's environment without what changes what Python or pip do."""
   # A front end that builds us names our backend in _PYPROJECT_HOOKS_*.
   env = {k: v for k, v in os.environ.items() if k not in _REDIRECTS
          and not k.startswith("_PYPROJECT_HOOKS_")}

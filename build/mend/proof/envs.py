@@ -76,7 +76,7 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
     python: the interpreter.
     wanted: pip's arguments.
     what: to call the step, if it is long enough to announce.
-    deps: the environment where it finds all else, pip too.
+    deps: the environment where it finds all else.
   """
   env = cache.folder("envs") / name
   with cache.lock(f"env-{name}"):
@@ -84,8 +84,7 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
       return env
     if env.exists():  # a killed run's
       shutil.rmtree(env)
-    process.run([python, "-m", "venv", *(["--without-pip"] if deps else []),
-                 env],
+    process.run([python, "-m", "venv", "--without-pip", env],
                 what=f"Making an environment with {python}",
                 next_step="install that Python's venv module "
                 "(Debian: apt-get install python3-venv)")
@@ -97,7 +96,10 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
                           if known.is_file() else ""), encoding="utf-8")
     with report.step(f"installing {what}") if what else (
         contextlib.nullcontext()):
-      process.run([python_of(env), "-m", "pip", "install",
+      # Python compiles what it imports, and pip everything, which takes twice
+      # as long as all else that it does.
+      process.run([sys.executable, "-m", "pip", "--python", python_of(env),
+                   "install", "--no-compile",
                    *([] if report.verbose else ["--quiet"]), *wanted],
                   what=f"Installing {what or wanted[-1]}",
                   next_step="check the network, then run the same command "

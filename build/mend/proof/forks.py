@@ -102,7 +102,7 @@ class Server:
     self._process = subprocess.Popen(
         [str(python), str(_SERVER)], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=self._errors, text=True,
-        env=process.environment({"PYTHONDONTWRITEBYTECODE": "1", **env}),
+        env=process.environment(env),
         cwd=tempfile.gettempdir(), start_new_session=True)
     self._lock = threading.Lock()
     self._jobs: dict[int, Child] = {}

@@ -121,7 +121,7 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   found = [str(_PROBES), *([str(_TESTS)] if _TESTS in path.parents else [])]
   extra = {"PYTHONPATH": os.pathsep.join(found),
            "MEND_OUTCOMES": str(events),
-           "MEND_DONE": str(done), "PYTHONDONTWRITEBYTECODE": "1", **env}
+           "MEND_DONE": str(done), **env}
   with open(output, "w", encoding="utf-8") as out:
     child: forks.Process = server.start(
         pytest=arguments, path=found, cwd=folder, env=extra,
