@@ -124,8 +124,8 @@ def test_pip_is_content_with_the_wheel(kept_cache):
   assert done.returncode == 0, done.stdout + done.stderr
   assert "No broken requirements" in done.stdout
   listed = subprocess.run(
-      [sys.executable, "-m", "pip", "--python", made.mended, "list", "--format=json"],
-      capture_output=True, text=True, check=True)
+      [sys.executable, "-m", "pip", "--python", made.mended, "list",
+       "--format=json"], capture_output=True, text=True, check=True)
   versions = {p["name"]: p["version"] for p in json.loads(listed.stdout)}
   assert versions["jax"] == BASE.mended
   assert versions["jaxlib"] in " ".join(BASE.requirements)
