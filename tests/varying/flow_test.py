@@ -12,6 +12,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """The analysis of what varies in a jaxpr; tests of its loops are next door."""
+import sys
+
 from absl.testing import absltest
 import jax
 from jax import lax
@@ -20,6 +22,9 @@ from jax._src import test_util as jtu
 from jax._src.varying import flow
 from jax._src.varying import retype
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+from varying.testing.common import cast
+from varying.testing.common import shard_map
 from varying.testing.regions import NONE
 from varying.testing.regions import RegionTestCase
 from varying.testing.regions import X
@@ -33,6 +38,25 @@ def nested_loops(depth, x, c):
   if not depth:
     return c + x
   return lax.fori_loop(0, 2, lambda i, d: nested_loops(depth - 1, x, d), c)
+
+
+def calls_to_trace(fun, *args):
+  """The number of Python functions that tracing ``fun`` calls."""
+  count = 0
+
+  def note(frame, event, arg):
+    del frame, arg
+    nonlocal count
+    count += event == 'call'
+
+  jax.make_jaxpr(lambda *args: fun(*args))(*args)  # what is made once
+  before = sys.getprofile()
+  sys.setprofile(note)
+  try:
+    jax.make_jaxpr(lambda *args: fun(*args))(*args)
+  finally:
+    sys.setprofile(before)
+  return count
 
 
 class VaryingFlowTest(RegionTestCase):
@@ -54,6 +78,22 @@ class VaryingFlowTest(RegionTestCase):
     before = flow.visits
     self.assertEqual(flow.Region(jaxpr).run([NONE]), [NONE])
     self.assertEqual(flow.visits, before)
+
+  def test_nests_cost_is_linear_and_near_that_of_written_casts(self):
+    def calls(depth, start):
+      def body(x):
+        for _ in range(10):
+          x = jnp.sin(x) * x + x
+        return nested_loops(depth, x, start(jnp.zeros(1)))
+      with jax.enable_checks(False):
+        return calls_to_trace(shard_map(
+            body, mesh=self.mesh, in_specs=P('x'), out_specs=P('x')),
+                              jnp.ones(2))
+    bare = [calls(depth, lambda c: c) for depth in (4, 6, 8)]
+    written = calls(8, lambda c: cast(c, ['x']))
+    # Before Python 3.12 a comprehension is a call.
+    self.assertLess(bare[-1], 1.25 * written)
+    self.assertLess(bare[2] - bare[1], 1.05 * (bare[1] - bare[0]))
 
   def test_unchanged_jaxpr_is_kept(self):
     jaxpr = body_of(lambda x: x + 1., self.mesh, jnp.float32(1.))

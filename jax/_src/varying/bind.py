@@ -106,7 +106,8 @@ def bind_at_least_types(prim: core.Primitive, solved: Callable[..., bool],
     if carries and site.operands != site.ins:
       if not vt.promoting():
         raise TypeError(_refusal(site))
-      new = flow.union(to - now for now, to in zip(site.ins, site.operands))
+      new = flow.union([
+          to - now for now, to in zip(site.ins, site.operands)])
       if _differentiates(site, new) or _opaque(site):
         raise retrace.CarryGrew(zip(args, site.operands), new)
     site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
@@ -157,7 +158,7 @@ def agree(site: Site, args, avals) -> list:
   """The operands of a solved equation, as it needs them."""
   out = []
   for n, (x, aval, axes) in enumerate(zip(args, avals, site.operands)):
-    if not axes - vt.varying(aval):
+    if not axes or not axes - vt.varying(aval):
       out.append(x)
     elif 'ref' in operands and vt.is_ref(aval):
       out.append(operands['ref'].agree(x, axes, n in site.writes))
@@ -186,13 +187,19 @@ def solve(prim: core.Primitive, params, args, avals,
 
 def _opaque(site: Site) -> bool:
   """Whether there is an equation inside that can't be re-typed."""
-  return any(s.opaque or _opaque(s) for region in site.kids
-             for s in region.sites.values())
+  for region in site.kids:
+    for inner in region.sites.values():
+      if inner.opaque or _opaque(inner):
+        return True
+  return False
 
 
 def _differentiates(site: Site, axes: Axes) -> bool:
   """Whether a derivative inside is summed over one of the axes."""
-  return any(axes & contents(region.jaxpr).derived_sums for region in site.kids)
+  for region in site.kids:
+    if axes & contents(region.jaxpr).derived_sums:
+      return True
+  return False
 
 
 def _refusal(site: Site) -> str:

@@ -20,6 +20,7 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from jax._src import core
@@ -93,7 +94,12 @@ def from_derivative(eqn: core.JaxprEqn) -> bool:
 JAXPRS = frozenset([core.Jaxpr, getattr(core, 'ClosedJaxpr', core.Jaxpr)])
 
 
-@weakref_lru_cache
+# The configuration, which 0.6.0 has in every key, has no part in it.
+_cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
+           if vt.LATER else weakref_lru_cache)
+
+
+@_cached
 def contents(jaxpr: core.Jaxpr) -> Contents:
   """What is in the jaxpr, with what is in the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES

@@ -44,10 +44,13 @@ visits = 0  # equations evaluated since the module was imported, for tests
 class Region:
   """One jaxpr at one place: its raised variables and its sub-regions."""
 
-  __slots__ = ('jaxpr', 'ins', 'outs', 'raised', 'sites', 'refs')
+  __slots__ = ('jaxpr', 'invars', 'outvars', 'traced', 'ins', 'outs', 'raised',
+               'sites', 'refs')
 
   def __init__(self, jaxpr: core.Jaxpr):
     self.jaxpr = jaxpr
+    self.invars, self.outvars = jaxpr.invars, jaxpr.outvars
+    self.traced = [vt.varying(v.aval) for v in self.invars]
     self.ins: list[Axes] | None = None
     self.outs: list[Axes] = []
     self.raised: dict[core.Var, Axes] = {}
@@ -61,7 +64,7 @@ class Region:
 
   def entry(self, n: int) -> Axes:
     """What input ``n`` must vary over: a ref's is raised by what is written."""
-    return self.read(self.jaxpr.invars[n])
+    return self.read(self.invars[n])
 
   def run(self, ins: Sequence[Axes]) -> list[Axes]:
     """The outputs' axes when the inputs vary over ``ins``."""
@@ -69,13 +72,13 @@ class Region:
     if ins == self.ins:
       return self.outs
     self.ins, raised = ins, self.raised
-    for v, axes in zip(self.jaxpr.invars, ins):
-      if axes != vt.varying(v.aval):
+    for v, axes, traced in zip(self.invars, ins, self.traced):
+      if axes != traced:
         raised[v] = axes | self.read(v) if vt.is_ref(v.aval) else axes
     if raised or self.refs:
       while self.sweep():
         pass
-    self.outs = [self.read(v) for v in self.jaxpr.outvars]
+    self.outs = [self.read(v) for v in self.outvars]
     return self.outs
 
   def sweep(self) -> bool:

@@ -49,7 +49,7 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
   """
   jaxpr = region.jaxpr
   outs = region.outs if outs is None else outs
-  if not region.raised and [vt.varying(v.aval) for v in jaxpr.outvars] == outs:
+  if not region.raised and [vt.varying(v.aval) for v in region.outvars] == outs:
     return jaxpr
   known = _built.setdefault(jaxpr, {})
   key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
@@ -74,9 +74,9 @@ class _Builder:
     self.ctx = eqns[0].ctx if eqns else None
 
   def build(self, outs: Sequence[Axes]) -> core.Jaxpr:
-    jaxpr, region = self.region.jaxpr, self.region
+    region, jaxpr = self.region, self.region.jaxpr
     constvars = [self.define(v) for v in jaxpr.constvars]  # refs, if anything
-    invars = [self.define(v) for v in jaxpr.invars]
+    invars = [self.define(v) for v in region.invars]
     for eqn in jaxpr.eqns:
       site = region.sites.get(id(eqn))
       if site is None:
@@ -89,7 +89,7 @@ class _Builder:
       else:
         self.source, self.ctx = eqn.source_info, eqn.ctx
         builders.get(eqn.primitive.name, copy)(self, site)
-    outvars = [self.cast(v, a) for v, a in zip(jaxpr.outvars, outs)]
+    outvars = [self.cast(v, a) for v, a in zip(region.outvars, outs)]
     # Later releases keep the captured values with the variables.
     values = getattr(jaxpr, 'consts', ())
     return jaxpr.replace(constvars=constvars, invars=invars,
@@ -126,7 +126,7 @@ class _Builder:
 
   def effects(self, effects, new):
     """Effects on inputs, of the new variables."""
-    return type(effects)(
+    return effects and type(effects)(
         e.replace(new[e.input]) if type(getattr(e, 'input', None)) is core.Var
         and e.input in new else e for e in effects)
 

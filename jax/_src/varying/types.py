@@ -82,8 +82,11 @@ else:  # 0.6.0
 
 def promoting() -> bool:
   """Whether types may be promoted without an annotation."""
-  return (checking() and promote_carries.value
-          and (_auto_pcast is None or _auto_pcast.value))
+  return checking() and _promotes()
+
+
+def _promotes() -> bool:
+  return promote_carries.value and (_auto_pcast is None or _auto_pcast.value)
 
 
 def is_ref(aval) -> bool:
@@ -138,23 +141,24 @@ def varying(aval) -> Axes:
 
 def with_varying(aval, axes: Axes):
   """The same type, varying along exactly ``axes``."""
-  if varying(aval) == axes:
-    return aval
-  if is_ref(aval):
-    return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
   if not isinstance(aval, core.ShapedArray):
+    if varying(aval) == axes or not is_ref(aval):
+      return aval
+    return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
+  if axes_of_array(aval) == axes:
     return aval
   if LATER:
     # A literal's mesh is empty, and a captured value's can be an outer one.
-    if not axes <= frozenset(aval.sharding.mesh.manual_axes):
-      mesh = mesh_lib.get_abstract_mesh()
-      aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
-    return _varying_along(aval, axes)
+    within = axes.issubset(aval.sharding.mesh.manual_axes)
+    mesh = None if within else mesh_lib.get_abstract_mesh()
+    return _varying_along(aval, axes, mesh)
   return aval.update(vma=_possible(aval, axes))
 
 
 @functools.lru_cache(maxsize=4096)
-def _varying_along(aval, axes: Axes):
+def _varying_along(aval, axes: Axes, mesh):
+  if mesh is not None:
+    aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
   return aval.update(manual_axis_type=aval.mat.update(varying=axes))
 
 
@@ -171,17 +175,17 @@ def _possible(aval, axes: Axes) -> Axes:
   return axes if mesh.empty else axes.intersection(mesh.manual_axes)
 
 
-def _summed(aval) -> Axes:
-  """Axes over which a value is typed as (un)reduced, which can't vary."""
-  if not LATER or not isinstance(aval, core.ShapedArray):
-    return NO_AXES
-  return aval.mat.unreduced | aval.mat.reduced
-
-
 def promotable(aval, axes: Axes) -> bool:
   """Whether a value of this type can be cast to vary along ``axes`` too."""
-  return (isinstance(aval, core.ShapedArray) and varying(aval) <= axes
-          and not _summed(aval) & axes)
+  return varying(aval) <= axes and _castable(aval, axes)
+
+
+def _castable(aval, axes: Axes) -> bool:
+  """``promotable``, of axes that the value varies along and others."""
+  if not LATER or not isinstance(aval, core.ShapedArray):
+    return isinstance(aval, core.ShapedArray)
+  kind = aval.manual_axis_type  # what is (un)reduced over an axis can't vary
+  return axes.isdisjoint(kind.unreduced) and axes.isdisjoint(kind.reduced)
 
 
 def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
@@ -199,21 +203,31 @@ def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
   Returns:
     ``out_avals``, with the axes of ``in_avals`` where promotion applies.
   """
-  if not checking() or len(in_avals) != len(out_avals):
+  return _agree(in_avals, out_avals) if checking() else out_avals
+
+
+def _agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
+  if len(in_avals) != len(out_avals):
     return out_avals
-  for a, b in zip(in_avals, out_avals):
+  agreed = None
+  for n, (a, b) in enumerate(zip(in_avals, out_avals)):
     if a is not b and varying(a) != varying(b):
-      return list(map(agreed_aval, in_avals, out_avals))
-  return out_avals
+      agreed = agreed or list(out_avals)
+      agreed[n] = _agreed(a, b)
+  return agreed or out_avals
 
 
 def agreed_aval(in_aval, out_aval):
   """``agree`` for one type."""
   if in_aval is out_aval or not checking():
     return out_aval
+  return _agreed(in_aval, out_aval)
+
+
+def _agreed(in_aval, out_aval):
   a, b = varying(in_aval), varying(out_aval)
-  if (a != b and promoting() and promotable(in_aval, a | b)
-      and promotable(out_aval, a | b)):
+  if (a != b and _promotes() and _castable(in_aval, a | b)
+      and _castable(out_aval, a | b)):
     return with_varying(out_aval, a)
   return out_aval
 
@@ -222,17 +236,15 @@ def agreeing_tree(in_avals, out_avals):
   """``agree`` for the trees of types that later releases work with."""
   if not checking():
     return out_avals
-  for a, b in zip(in_avals, out_avals):
-    if a is not b and varying(a) != varying(b):
-      return out_avals.update(agree(list(in_avals), list(out_avals)))
-  return out_avals
+  agreed = _agree(list(in_avals), before := list(out_avals))
+  return out_avals if agreed is before else out_avals.update(agreed)
 
 
 def ordered(axes: Axes) -> tuple:
   """The axes in the mesh's order, which is that of upstream's own casts."""
   names = mesh_lib.get_abstract_mesh().axis_names
-  return (tuple(a for a in names if a in axes)
-          + tuple(sorted((a for a in axes if a not in names), key=str)))
+  return (*[a for a in names if a in axes],
+          *sorted(axes.difference(names), key=str))
 
 
 def is_mapped(x) -> bool:
@@ -259,18 +271,16 @@ def cast_params(axes: Axes) -> dict[str, Any]:
   return params
 
 
-def new_var(aval) -> core.Var:
-  if _TAKES_SUFFIX:
-    return core.Var('', aval)
-  return core.Var(aval)
-
-
-_TAKES_SUFFIX = 'suffix' in core.Var.__init__.__code__.co_varnames
+# A variable of the type that it is given.
+if 'suffix' in core.Var.__init__.__code__.co_varnames:
+  new_var = functools.partial(core.Var, '')
+else:
+  new_var = core.Var
 
 
 def open_jaxpr(jaxpr) -> core.Jaxpr:
   """The jaxpr itself, of a closed or an open one."""
-  return jaxpr.jaxpr if hasattr(jaxpr, 'jaxpr') else jaxpr
+  return jaxpr if isinstance(jaxpr, core.Jaxpr) else jaxpr.jaxpr
 
 
 def reclose(like, jaxpr: core.Jaxpr):

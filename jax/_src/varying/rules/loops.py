@@ -38,10 +38,11 @@ from jax._src.varying.rules import untouched
 from jax._src.varying.types import Axes
 
 
-def _grow(carry: list[Axes], new, jaxpr: core.Jaxpr, start: int) -> list[Axes]:
+def _grow(carry: list[Axes], new, body: flow.Region,
+          start: int) -> list[Axes]:
   """The carry's sets joined with ``new``; only arrays have varying axes."""
   return [c | n if isinstance(v.aval, core.ShapedArray) else c
-          for c, n, v in zip(carry, new, jaxpr.invars[start:])]
+          for c, n, v in zip(carry, new, body.invars[start:])]
 
 
 def while_rule(site: flow.Site, ins: list[Axes]) -> None:
@@ -50,7 +51,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
   cond, body = site.regions(params['cond_jaxpr'], params['body_jaxpr'])
   cond_consts, body_consts, carry = split_list(ins, [nc, nb])
   if site.operands:
-    carry = _grow(carry, site.operands[nc + nb:], body.jaxpr, nb)
+    carry = _grow(carry, site.operands[nc + nb:], body, nb)
   while True:
     pred, = cond.run(cond_consts + carry)
     if pred and body.refs:
@@ -60,7 +61,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
           zip(outs, untouched.sources(body.jaxpr)), nb)]
-    grown = _grow(carry, outs, body.jaxpr, nb)
+    grown = _grow(carry, outs, body, nb)
     if grown == carry:
       break
     carry = grown
@@ -77,10 +78,10 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
   body, = site.regions(params['jaxpr'])
   consts, carry, xs = split_list(ins, [nc, nk])
   if site.operands:
-    carry = _grow(carry, site.operands[nc:nc + nk], body.jaxpr, nc)
+    carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
     outs, ys = split_list(body.run(consts + carry + xs), [nk])
-    grown = _grow(carry, outs, body.jaxpr, nc)
+    grown = _grow(carry, outs, body, nc)
     if grown == carry:
       break
     carry = grown
