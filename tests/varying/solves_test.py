@@ -47,6 +47,16 @@ def solve(a, b, symmetric=False):
       symmetric=symmetric)
 
 
+def solve_with_more(a, b):
+  """A solve that returns two numbers beside the solution."""
+  def more(a, b):
+    return invert(a, b), {'a': jnp.sum(a), 'one': F32(1.)}
+  x, found = lax.custom_linear_solve(
+      lambda x: a @ x, b, lambda _, b: more(a, b), lambda _, b: more(a.T, b),
+      has_aux=True)
+  return x + found['a'] * found['one']
+
+
 def spread_solve(a, b):
   """Solves with the sum of all devices' matrices."""
   return lax.custom_linear_solve(
@@ -60,6 +70,17 @@ def cube_root(a):
       lambda y: y ** 3 - a, F32(1.),
       lambda f, y: lax.stop_gradient(jnp.cbrt(a)) + 0 * y,
       lambda g, y: y / g(F32(1.)))
+
+
+def several_roots(a, b):
+  """Solves `a y + y^3 / 8 = b` by Newton's method."""
+  def newton(f, y):
+    for _ in range(6):
+      y = y - jnp.linalg.solve(a + jnp.diag(y ** 2) * .375, f(y))
+    return y
+  return lax.custom_root(
+      lambda y: a @ y + y ** 3 / 8 - b, jnp.zeros(3), newton,
+      lambda g, y: jnp.linalg.solve(jax.jacobian(g)(y), y))
 
 
 def exact(a, b):
@@ -89,6 +110,48 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(
         da, np.stack([-np.outer(u, exact(m, B)) for u, m in zip(left, a)]),
         rtol=1e-3, atol=1e-4)
+
+  @parameterized.product(mesh=list(MESHES))
+  def test_second_derivatives(self, mesh):
+    a, weights = matrices(), np.arange(12, dtype=F32).reshape(4, 3)
+    def product(f):
+      loss = lambda a, b: jnp.sum(f(a, b) * weights)
+      return jax.jit(lambda a, b: jax.jvp(
+          jax.grad(loss, (0, 1)), (a, b), (jnp.cos(a), jnp.sin(b)))[1])(a, B)
+    f = shard_map(lambda a, b: solve(a[0], b)[None],
+                  mesh=make_mesh(*MESHES[mesh]), in_specs=(P('x'), P()),
+                  out_specs=P('x'))
+    self.assertAllClose(product(f), product(jax.vmap(solve, (0, None))),
+                        rtol=1e-3, atol=1e-4)
+
+  def check_rows(self, fun, rows, mesh, jit=True):
+    """Against one device, where operands named in ``rows`` vary along 'x'."""
+    a, b = matrices(), np.outer(np.arange(1, 5, dtype=F32), B)
+    args = a if 'a' in rows else a[0], b if 'b' in rows else b[0]
+    own = lambda n, x: x[0] if n in rows else x
+    f = shard_map(
+        lambda a, b: fun(own('a', a), own('b', b))[None],
+        mesh=make_mesh(*MESHES[mesh]), out_specs=P('x'),
+        in_specs=tuple(P('x') if n in rows else P() for n in 'ab'))
+    alone = jax.vmap(fun, [0 if n in rows else None for n in 'ab'])
+    loss = lambda f: jax.value_and_grad(
+        lambda *args: jnp.sum(jnp.sin(f(*args))), (0, 1))
+    self.assertAllClose(maybe_jit(jit)(loss(f))(*args),
+                        jax.jit(loss(alone))(*args), rtol=1e-3, atol=1e-4)
+
+  @parameterized.parameters(('a', '1d', True), ('b', '2d', True),
+                            ('ab', '1d', True), ('a', '2d', False))
+  def test_what_a_solver_returns_beside(self, rows, mesh, jit):
+    self.check_rows(solve_with_more, rows, mesh, jit)
+
+  def test_what_a_solver_returns_beside_varies_alike(self):
+    def fun(a, b):
+      more = lambda a, b: (invert(a, b), jnp.sum(a))
+      x, found = lax.custom_linear_solve(
+          lambda x: a @ x, b, lambda _, b: more(a, b),
+          lambda _, b: more(a.T, b), has_aux=True)
+      return x * found
+    self.check_rows(fun, 'ab', '1d')
 
   @parameterized.product(jit=[False, True])
   def test_matrix_spread_over_the_devices(self, jit):
@@ -121,6 +184,10 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(maybe_jit(jit)(f)(a), np.cbrt(a), rtol=1e-5)
     da = maybe_jit(jit)(jax.grad(lambda a: jnp.sum(f(a))))(a)
     self.assertAllClose(da, np.cbrt(a) ** -2 / 3, rtol=1e-4)
+
+  @parameterized.parameters(('a', '1d'), ('b', '2d'), ('ab', '2d'))
+  def test_roots_by_jacobian(self, rows, mesh):
+    self.check_rows(several_roots, rows, mesh)
 
   def test_replicated_solve_and_root(self):
     a = matrices()[0]
