@@ -8,6 +8,7 @@ taken up again after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import contextlib
 import dataclasses
 import json
 import os
@@ -156,7 +157,8 @@ def watch(child: forks.Process, events: pathlib.Path, limit: float,
   """
   size, since, more = -1, time.monotonic(), 0.
   while child.poll() is None:
-    time.sleep(_POLL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+      child.wait(_POLL)
     now = events.stat().st_size if events.exists() else 0
     if now != size:
       size, since, more = now, time.monotonic(), 0.
