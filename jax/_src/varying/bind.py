@@ -98,13 +98,13 @@ def bind_at_least_types(prim: core.Primitive, solved: Callable[..., bool],
       with a TypeError where the configuration says so.
   """
   def settle(args, params, avals):
-    if any(map(vt.is_ref, avals)):
+    if vt.any_ref(avals):
       args, avals = all_here(args, avals)
       if solved(params, avals, True):
         return args, params
     site = solve(prim, params, args, avals, binders(params))
     if carries and site.operands != site.ins:
-      if not vt.promoting():
+      if not vt.promotes_where_checked():
         raise TypeError(_refusal(site))
       new = flow.union([
           to - now for now, to in zip(site.ins, site.operands)])

@@ -169,7 +169,8 @@ def check_divergence(sites: Iterable[Site]) -> None:
       for check in divergence_checks.values():
         check(site)
     for region in site.kids:
-      check_divergence(region.sites.values())
+      if region.sites:
+        check_divergence(region.sites.values())
 
 
 def union(sets) -> Axes:

@@ -76,7 +76,8 @@ class _Builder:
   def build(self, outs: Sequence[Axes]) -> core.Jaxpr:
     region, jaxpr = self.region, self.region.jaxpr
     constvars = [self.define(v) for v in jaxpr.constvars]  # refs, if anything
-    invars = [self.define(v) for v in region.invars]
+    raised = region.raised
+    invars = [self.define(v) if v in raised else v for v in region.invars]
     for eqn in jaxpr.eqns:
       site = region.sites.get(id(eqn))
       if site is None:
@@ -113,7 +114,7 @@ class _Builder:
 
   def cast(self, atom, axes: Axes):
     """The atom, or an atom that holds it cast to vary along ``axes``."""
-    x = self.read(atom)
+    x = atom if type(atom) is core.Literal else self.new.get(atom, atom)
     missing = axes - vt.varying(x.aval)
     if not missing or not isinstance(x.aval, core.ShapedArray):
       return x

@@ -82,15 +82,23 @@ else:  # 0.6.0
 
 def promoting() -> bool:
   """Whether types may be promoted without an annotation."""
-  return checking() and _promotes()
+  return checking() and promotes_where_checked()
 
 
-def _promotes() -> bool:
+def promotes_where_checked() -> bool:
+  """``promoting``, where it is known that types hold varying axes."""
   return promote_carries.value and (_auto_pcast is None or _auto_pcast.value)
 
 
 def is_ref(aval) -> bool:
   return hasattr(aval, 'inner_aval')
+
+
+def any_ref(avals: Sequence[Any]) -> bool:
+  for aval in avals:
+    if hasattr(aval, 'inner_aval'):
+      return True
+  return False
 
 
 # Of an array's type, in the fewest steps.
@@ -226,7 +234,7 @@ def agreed_aval(in_aval, out_aval):
 
 def _agreed(in_aval, out_aval):
   a, b = varying(in_aval), varying(out_aval)
-  if (a != b and _promotes() and _castable(in_aval, a | b)
+  if (a != b and promotes_where_checked() and _castable(in_aval, a | b)
       and _castable(out_aval, a | b)):
     return with_varying(out_aval, a)
   return out_aval

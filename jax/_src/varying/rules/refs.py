@@ -239,7 +239,7 @@ def _settling_access(prim: core.Primitive, bind, operands: int):
 
 def _uses_no_ref(params, avals) -> bool:
   """Whether a call goes without refs, which costs next to nothing to see."""
-  return not params['jaxpr'].effects or not any(map(vt.is_ref, avals))
+  return not params['jaxpr'].effects or not vt.any_ref(avals)
 
 
 def _settling_closed_call(bind):
@@ -248,7 +248,7 @@ def _settling_closed_call(bind):
 
   def bind_call(*args, **params):
     avals = list(map(vt.typeof, args)) if vt.checking() else ()
-    if any(map(vt.is_ref, avals)):
+    if vt.any_ref(avals):
       args, params = _settle(prim, args, params, avals)
     return bind(*args, **params)
   return bind_call
