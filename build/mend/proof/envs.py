@@ -39,7 +39,8 @@ def dependencies(base: Base, python: str,
     kind: which of build/requirements/*.txt to add; "" for none.
   """
   wanted = base.requirements
-  name = f"deps-{base.version}-{cache.key(python, *wanted)}"
+  # Older checkouts, which may share the cache, want pip in theirs.
+  name = f"deps-{base.version}-{cache.key('without pip', python, *wanted)}"
   deps = _environment(name, python, wanted, f"what jax {base.version} needs")
   if not kind:
     return deps
