@@ -190,8 +190,10 @@ def promotable(aval, axes: Axes) -> bool:
 
 def _castable(aval, axes: Axes) -> bool:
   """``promotable``, of axes that the value varies along and others."""
-  if not LATER or not isinstance(aval, core.ShapedArray):
-    return isinstance(aval, core.ShapedArray)
+  if not isinstance(aval, core.ShapedArray):
+    return False
+  if not LATER:
+    return True
   kind = aval.manual_axis_type  # what is (un)reduced over an axis can't vary
   return axes.isdisjoint(kind.unreduced) and axes.isdisjoint(kind.reduced)
 

@@ -122,17 +122,18 @@ def type_by_solver(solve_p: core.Primitive) -> None:
       return rule(*avals, **params)
     none = frozenset()
     # What a solver returns beside the solution can vary along other axes than
-    # it does, which that rule refuses: it is asked of the solution alone.
-    outs, _ = rule(*(vp.with_axes(a, none) for a in avals),
+    # it does, which that rule refuses: it is given them as operands, without.
+    solved = jaxprs.solve.out_avals
+    beside = solved[len(jaxprs.matvec.out_avals):]
+    outs, _ = rule(*(vp.with_axes(a, none) for a in (*avals, *beside)),
                    const_lengths=const_lengths,
                    jaxprs=jaxprs._replace(solve=jaxprs.matvec))
-    solved = jaxprs.solve.out_avals
     first = const_lengths.matvec + const_lengths.vecmat
     operands = [*avals[first:first + const_lengths.solve],
                 *avals[sum(const_lengths):]]
     raised = none.union(*(vt.varying(a) - vt.varying(t)
                           for a, t in zip(operands, jaxprs.solve.in_avals)))
-    return [vp.with_axes(a, vt.varying(t) | raised) for a, t in zip(
-        (*outs, *solved[len(outs):]), solved)], jaxprs.solve.effects
+    return [vp.with_axes(a, vt.varying(t) | raised)
+            for a, t in zip(outs, solved)], jaxprs.solve.effects
 
   solve_p.abstract_eval = abstract_eval
