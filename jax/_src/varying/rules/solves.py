@@ -32,7 +32,6 @@ from typing import Any
 
 from jax._src import core
 from jax._src import tree_util
-from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import types as vt
 from jax._src.varying.rules import primitives as vp
 
@@ -83,23 +82,6 @@ def cast_alike(*trees):
   """
   leaves, tree = tree_util.tree_flatten(trees)
   return tree_util.tree_unflatten(tree, vp.promote(leaves))
-
-
-def eval_closure(jaxpr: core.Jaxpr, consts, *args):
-  """Evaluates a converted closure; its constants can vary along more axes too.
-
-  Args:
-    jaxpr: what the closure was traced to.
-    consts: values for its constants, which the caller may have cast.
-    *args: on what to evaluate it.
-
-  Returns:
-    Its results, flat.
-  """
-  if vt.checking():
-    without = pe.convert_constvars_jaxpr(jaxpr)
-    return core.eval_jaxpr(without, (), *consts, *args)
-  return core.eval_jaxpr(jaxpr, consts, *args)
 
 
 def partial_of_linear(fun, consts, x):
