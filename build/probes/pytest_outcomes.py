@@ -7,6 +7,8 @@ names are left out: so a run goes on after the test that crashed it. If
 MEND_ONLY names a file, tests whose id does not stand in it are left out too.
 Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
+MEND_MATCHING has patterns of names: tests that match none are left out, and
+MEND_ONE_IN=N takes one in N of those that match each, the first always.
 Where MEND_REDS is set, patterns of names, that is for tests that match one;
 of the others MEND_GUARDS=K/N are taken.
 """
@@ -41,9 +43,11 @@ def pytest_collection_modifyitems(config, items):
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
   first, step = map(int, os.environ.get("MEND_SHARE", "0/1").split("/"))
   patterns = os.environ.get("MEND_MATCHING", "*").splitlines()
+  one_in = int(os.environ.get("MEND_ONE_IN", "1"))
   # By name: the order of collection must not decide.
-  names = sorted(name for name in (_name(i.nodeid) for i in items)
-                 if any(fnmatch.fnmatchcase(name, p) for p in patterns))
+  every = sorted(_name(i.nodeid) for i in items)
+  names = sorted({name for p in patterns
+                  for name in fnmatch.filter(every, p)[::one_in]})
   step = max(1, min(step, len(names)))
   share = set(names[first % step::step])
   if "MEND_REDS" in os.environ:

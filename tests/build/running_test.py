@@ -139,7 +139,7 @@ def test_the_longest_files_on_mended_begin(base):
 @pytest.mark.parametrize("newer,given,wanted", [
     (("3.13.1", "p"), None, "3.13"), (None, None, None),
     (("3.13.1", "p"), "3.12", "3.12")])
-def test_every_regression_test_runs_live_on_a_newer_python(
+def test_each_kind_of_regression_test_runs_live_on_a_newer_python(
     project, base, monkeypatch, newer, given, wanted):
   asked = []
   monkeypatch.setattr(jobs.interpreters, "newer", lambda b: newer)
@@ -151,6 +151,7 @@ def test_every_regression_test_runs_live_on_a_newer_python(
   assert (job.side, asked) == ("live", [wanted])
   assert job.newer == ("3.13" if wanted == "3.13" else "")
   assert dict(job.env)["MEND_MATCHING"] == "GreetingTest.test_polite"
+  assert dict(job.env)["MEND_ONE_IN"] == "4"
   assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
 
 
@@ -329,6 +330,30 @@ def test_regression_tests_run_whatever_the_share_of_the_others(tmp_path):
   assert run(MEND_GUARDS="0/2") == ["T.test_a", "T.test_c", *reds]
   assert run(MEND_GUARDS="1/2") == ["T.test_b", *reds]
   assert run(MEND_GUARDS="1/2", MEND_SHARE="1/2") == ["T.test_b", reds[0]]
+
+
+def test_releases_that_are_alike_run_half_of_what_is_right_anyway():
+  every, series = bases.all_bases(), patches.load()
+  file = "tests/varying/derivatives_test.py"
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  found = {job.base.version: dict(job.env)
+           for b in every for job in jobs.shared_out(series, [jobs.Job(
+               b, "mended", pathlib.Path("p"), file, reds)], every)}
+  shared = {v: env for v, env in found.items() if v in ("0.10.2", "0.11.2")}
+  assert len(found) == len(every) - 1 and len(shared) == 1
+  assert list(shared.values()) == [
+      {"MEND_REDS": "T.test_red*", "MEND_GUARDS": "0/2"}]
+  assert all(not env for v, env in found.items() if v not in shared)
+
+
+def test_some_of_each_kind_of_test(tmp_path):
+  names = ("a0", "a1", "a2", "a3", "a4", "b", "c")
+  path = write(tmp_path / "x_test.py", (
+      "import unittest\nclass T(unittest.TestCase):\n" + "".join(
+          f"  def test_{n}(self): pass\n" for n in names)))
+  found = pytest_run.run_file(sys.executable, path, limit=60, env={
+      "MEND_MATCHING": "T.test_a*\nT.test_b*", "MEND_ONE_IN": "4"})
+  assert sorted(found) == ["T.test_a0", "T.test_a4", "T.test_b"]
 
 
 def test_a_share_of_a_files_tests(tmp_path):

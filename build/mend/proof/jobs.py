@@ -22,6 +22,11 @@ from mend.proof import live, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
+# In a run of all bases: of the regression tests that a pattern names, one in so
+# many runs with jax-mend, too; of the others, one in so many on the releases
+# that are alike.
+_LIVE_ONE_IN = 4
+_GUARDS_ONE_IN = 2
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -91,7 +96,7 @@ def longest_first(jobs: Iterable[Job]) -> list[Job]:
 
 def reds_live(series: Sequence[patches.Patch], base: Base,
               python_version: str | None) -> list[Job]:
-  """The base's regression tests with jax-mend, on the newest Python that fits.
+  """Regression tests of each kind with jax-mend, on the newest Python that fits.
 
   So one run tells both, whether jax-mend mends and whether a Python other than
   the oldest, which the wheel's tests run on, does as well.
@@ -127,8 +132,8 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
 
   The releases between the second and the newest are served by the same edits,
   for the most part: a run of all bases has each test file on one of them, half
-  of each family on either. And what is right on pristine, too, runs there on
-  one base.
+  of each family on either, with all regression tests and half of the others.
+  And what is right on pristine, too, runs there on one base.
 
   Args:
     series: the patches.
@@ -144,9 +149,14 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     having, env = where[job.file], dict(job.env)
     if job.base not in having:
       continue
+    guards = ""
     if job.side == "pristine":
+      guards = f"{having.index(job.base)}/{len(having)}"
+    elif job.base in alike:
+      guards = f"0/{_GUARDS_ONE_IN}"
+    if guards:
       env["MEND_REDS"] = "\n".join(t for r in job.reds for t in r.tests)
-      env["MEND_GUARDS"] = f"{having.index(job.base)}/{len(having)}"
+      env["MEND_GUARDS"] = guards
     out.append(dataclasses.replace(job, env=tuple(env.items())))
   return out
 
@@ -187,6 +197,7 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
     env = live.settings(python)
     if reds_only:
       env["MEND_MATCHING"] = "\n".join(t for r in reds for t in r.tests)
+      env["MEND_ONE_IN"] = str(_LIVE_ONE_IN)
     if reds or not reds_only:
       found.append(Job(base, "live", python, file, reds,
                        env=tuple(env.items())))
