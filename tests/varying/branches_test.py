@@ -167,6 +167,14 @@ def piecewise(w, x, i):
   return jnp.piecewise(x, [x < 2., x > 3.], [lambda a: a * w, 1., 0.]).sum()
 
 
+def chooses_by_its_own(w, x, i):
+  """A branch whose inner index is a constant, and is kept for a gradient."""
+  def choose(w):
+    n = jnp.sum(jnp.full(3, .5)).astype(int)
+    return lax.switch(n, [lambda: w, lambda: w * w * x.sum(), lambda: 0.])
+  return lax.cond(i == 0, choose, lambda w: 2. * w, w)
+
+
 PROGRAMS = {f.__name__: f for f in [
     ignores_parameter, returns_parameter, one_returns_parameter, constants,
     different_axes, switched, remat_and_jit, scan_in_branch, branch_in_scan,
@@ -295,6 +303,29 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     got = self.run_safely(jax.grad(jax.checkpoint(
         lambda w: run(w, self.x).sum())), self.w)
     self.assertAllClose(got, alone(name)[2][0])
+
+  @parameterized.parameters('plain', 'remat', 'jit')
+  def test_what_a_branch_keeps(self, how):
+    # Where another branch is taken, something else is in its place.
+    run = self.per_device(chooses_by_its_own, '1d')
+    run = {'plain': run, 'jit': jax.jit(run), 'remat': jax.checkpoint(
+        run, policy=jax.checkpoint_policies.everything_saveable)}[how]
+    value, pull = jax.vjp(lambda w: run(w, self.x), self.w)
+    for kept in jax.tree.leaves(pull):
+      if isinstance(kept, jax.Array) and kept.sharding.is_fully_replicated:
+        for shard in kept.addressable_shards:
+          np.testing.assert_array_equal(shard.data, kept)
+    oracle = lambda w: self.oracle(chooses_by_its_own, w, self.x).sum()
+    self.assertAllClose(pull(jnp.ones_like(value))[0], jax.grad(oracle)(self.w))
+
+  def test_gradient_in_a_branch_outside(self):
+    # The program's jaxpr is evaluated anew there.
+    run = self.per_device(chooses_by_its_own, '1d')
+    def loss(w):
+      return lax.cond(w > 0., lambda w: run(w, self.x).sum(), lambda w: w, w)
+    oracle = lambda w: self.oracle(chooses_by_its_own, w, self.x).sum()
+    self.assertAllClose(jax.jit(jax.grad(loss))(self.w),
+                        jax.grad(oracle)(self.w))
 
   def test_piecewise(self):
     if jax.__version_info__ < (0, 7):

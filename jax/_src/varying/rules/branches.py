@@ -26,9 +26,8 @@ cotangent.
 """
 from __future__ import annotations
 
-import threading
-
 from jax._src import core
+from jax._src.interpreters import ad
 from jax._src.varying import bind as binding
 from jax._src.varying import flow
 from jax._src.varying import retype
@@ -95,43 +94,65 @@ FLOW_RULES = {'cond': cond_rule}
 BUILDERS = {'cond': lambda b, site: retype.copy(b, site, **cond_params(site))}
 
 
-class _Split(threading.local):
-  """Whether what is bound are halves of conditionals that have been typed."""
-  halves = False
+def reading(cond_p: core.Primitive, branches, operands):
+  """Branches that read what the first half of a conditional has kept.
 
-
-_split = _Split()
-
-
-def binding_residuals(cond_p: core.Primitive):
-  """What binds a conditional whose outputs another one with its index takes.
-
-  Partial evaluation splits a conditional in two. What the first hands to the
-  second is read there by the branch that made it, so that devices part ways in
-  both alike. It keeps the type that both were traced with.
+  Partial evaluation splits a conditional in two, and traces both before the
+  first is bound. What a branch makes of constants and keeps for the second
+  doesn't vary in the branch; as an output of the first it varies as the index
+  does, for other branches leave something else in its place.
 
   Args:
     cond_p: the primitive.
+    branches: those of the second half, as they were traced.
+    operands: of the second half, the index and what is kept among them.
 
   Returns:
-    A function of the arguments of ``cond_p.bind``.
+    The branches, at the types of the operands.
   """
-  def bind(*args, **params):
-    before, _split.halves = _split.halves, True
-    try:
-      return cond_p.bind(*args, **params)
-    finally:
-      _split.halves = before
-  return bind
+  avals = list(map(vt.typeof, operands))
+  params = dict(branches=branches)
+  if not vt.varying(avals[0]) or cond_solved(params, avals):
+    return branches
+  site = binding.solve(cond_p, params, operands, avals, cond_binders(params))
+  return type(branches)(cond_params(site)['branches'])
+
+
+def split_alike(eqn: core.JaxprEqn, first, second, kept):
+  """``reading``, for a conditional in a jaxpr: both halves, and what is kept.
+
+  Args:
+    eqn: the conditional that is split.
+    first: the branches of the first half, whose last outputs are kept.
+    second: those of the second half, whose first inputs are what was kept.
+    kept: its types.
+
+  Returns:
+    The three, where the index varies with types that vary as it does.
+  """
+  index = vt.varying(eqn.invars[0].aval)
+  if not index:
+    return first, second, kept
+  wide = [vt.with_varying(a, index | vt.varying(a)) for a in kept]
+  axes = list(map(vt.varying, wide))
+  if axes == list(map(vt.varying, kept)):
+    return first, second, kept
+
+  def at(branches, in_axes, out_axes):
+    new = []
+    for b in branches:
+      region = flow.Region(vt.open_jaxpr(b))
+      outs = region.run(in_axes(region.traced))
+      new.append(vt.reclose(b, retype.rebuild(region, out_axes(outs))))
+    return type(branches)(new)
+
+  n = len(kept)
+  return (at(first, lambda ins: ins, lambda outs: [*outs[:-n], *axes]),
+          at(second, lambda ins: [*axes, *ins[n:]], lambda outs: outs), wide)
 
 
 def agree(out_avals1, out_avals2):
-  """``types.agree``, for branches that a public function has traced.
-
-  It can be called by a derivative rule while a conditional is split, and its
-  own has not been typed yet.
-  """
-  _split.halves = False
+  """``types.agree``, for branches or for trees of their results."""
   if isinstance(out_avals1, (list, tuple)):
     return vt.agree(out_avals1, out_avals2)
   return vt.agreeing_tree(out_avals1, out_avals2)
@@ -193,7 +214,7 @@ def cond_solved(params, avals, refs: bool = False) -> bool:
         b is not first and not binding.same_axes(b.outvars, outs)):
       return False
   return not index or not refs and _fits_index(
-      branches, avals[1:], () if _split.halves else outs, index)
+      branches, avals[1:], outs, index)
 
 
 def _fits_index(branches, avals, outs, index: Axes) -> bool:
@@ -220,3 +241,15 @@ def cond_binders(params) -> list[core.Var | None]:
 def bind_at_least_types(cond_p: core.Primitive) -> None:
   """Has branches bound at the least types that hold for them, by whomever."""
   binding.bind_at_least_types(cond_p, cond_solved, cond_binders, cond_params)
+  if hasattr(ad, 'vjp_node'):  # 0.12: what the second half is bound as
+    node = ad.vjp_node(cond_p)
+    bind = node.bind_with_trace
+
+    def bound(trace, args, avals, params):
+      if vt.checking():
+        with core.set_current_trace(trace):
+          branches = reading(cond_p, params['branches'], args)
+        params = {**params, 'branches': branches}
+      return bind(trace, args, avals, params)
+
+    node.def_bind_with_trace(bound)
