@@ -318,6 +318,23 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     oracle = lambda w: self.oracle(chooses_by_its_own, w, self.x).sum()
     self.assertAllClose(pull(jnp.ones_like(value))[0], jax.grad(oracle)(self.w))
 
+  def test_backward_rule_is_typed_twice(self):
+    # By the branch that it is in, and by the one that this is in.
+    def f(w, x, i, j):
+      inner = lambda w: lax.cond(j == 0, lambda w: vjp_rule(w, x), jnp.sin, w)
+      return lax.cond(i == j, inner, lambda w: 2. * w, w)
+    def run(w, x):
+      i, j = lax.axis_index('x'), lax.axis_index('y')
+      return f(w, x[0], i, j)[None]
+    x = jnp.arange(8.).reshape(4, 2)
+    run = shard_map(run, mesh=make_mesh('2d'), in_specs=(P(), P(('x', 'y'))),
+                    out_specs=P(('x', 'y')))
+    got = self.run_safely(jax.grad(lambda w, x: run(w, x).sum(), (0, 1)),
+                          self.w, x)
+    want = jax.grad(lambda w, x: sum(
+        f(w, x[2 * i + j], i, j) for i in range(2) for j in range(2)), (0, 1))
+    self.assertAllClose(got, want(self.w, x))
+
   def test_gradient_in_a_branch_outside(self):
     # The program's jaxpr is evaluated anew there.
     run = self.per_device(chooses_by_its_own, '1d')

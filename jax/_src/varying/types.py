@@ -21,6 +21,7 @@ the spelling is here; the modules that compute with these sets import it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import functools
 import operator
 import threading
@@ -312,6 +313,16 @@ def scan_counts(params) -> tuple[int, int]:
 class _Cotangents(threading.local):
   """What a custom_vjp's primal inputs vary over, while its bwd starts."""
   axes: Sequence[Axes] | None = None
+
+  @contextlib.contextmanager
+  def of(self, axes: Sequence[Axes]):
+    """The types of a call that is re-typed; the last time holds, if several."""
+    if self.axes is None:
+      self.axes = axes
+    try:
+      yield
+    finally:
+      self.axes = None
 
 
 cotangents = _Cotangents()

@@ -52,8 +52,8 @@ def _custom_vjp(b, site: flow.Site) -> None:
   primals = primals[site.eqn.params['num_consts']:]
 
   def bwd_at_new_types(*args):
-    vt.cotangents.axes = primals
-    return bwd.call_wrapped(*args)
+    with vt.cotangents.of(primals):
+      return bwd.call_wrapped(*args)
 
   retype.copy(b, site, **call_params(site), bwd=lu.wrap_init(
       bwd_at_new_types, debug_info=bwd.debug_info))
