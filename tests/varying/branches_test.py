@@ -318,6 +318,24 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     oracle = lambda w: self.oracle(chooses_by_its_own, w, self.x).sum()
     self.assertAllClose(pull(jnp.ones_like(value))[0], jax.grad(oracle)(self.w))
 
+  def test_guard_what_a_branch_of_a_rule_keeps(self):
+    @jax.custom_jvp
+    def square(w, x):
+      return w * w * x.sum()
+    def rule(primals, tangents):
+      (w, x), (dw, dx) = primals, tangents
+      def choose(dw):
+        n = jnp.sum(jnp.full(3, .5)).astype(int)
+        return lax.switch(n, [lambda: dw, lambda: 2. * dw * w, lambda: 0.])
+      slope = lax.cond(x[0] > 2., choose, lambda dw: dw * w * 2., dw)
+      return square(w, x), slope * x.sum() + w * w * dx.sum()
+    square.defjvp(rule)
+    f = lambda w, x, i: square(w, x)
+    run = self.per_device(f, '1d')
+    got = self.run_safely(jax.grad(lambda w: run(w, self.x).sum()), self.w)
+    self.assertAllClose(
+        got, jax.grad(lambda w: self.oracle(f, w, self.x).sum())(self.w))
+
   def test_backward_rule_is_typed_twice(self):
     # By the branch that it is in, and by the one that this is in.
     def f(w, x, i, j):

@@ -96,7 +96,7 @@ def longest_first(jobs: Iterable[Job]) -> list[Job]:
 
 def reds_live(series: Sequence[patches.Patch], base: Base,
               python_version: str | None) -> list[Job]:
-  """Regression tests of each kind with jax-mend, on the newest Python that fits.
+  """Regression tests of each kind with jax-mend, on the newest Python.
 
   So one run tells both, whether jax-mend mends and whether a Python other than
   the oldest, which the wheel's tests run on, does as well.
