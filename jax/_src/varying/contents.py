@@ -72,7 +72,7 @@ def named_axes(eqn: core.JaxprEqn) -> Axes:
   """The axes that the equation communicates over."""
   params = eqn.params
   axes = params.get('axes', params.get('axis_name', ()))
-  if not axes or eqn.primitive.name in _LOCAL:
+  if not axes or vt.name_of(eqn.primitive) in _LOCAL:
     return NO_AXES
   try:
     return frozenset(axes if isinstance(axes, (tuple, list)) else (axes,))
@@ -141,3 +141,19 @@ def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
   """
   found = contents(jaxpr)
   return not found.permutes and axes.isdisjoint(found.collectives)
+
+
+def without_unused_sums(jaxpr, axes: Axes):
+  """The jaxpr, without sums of a derivative over ``axes`` that nothing uses.
+
+  Where one input's cotangent is wanted, another's is summed as well, though
+  nobody reads it; where devices part ways that would be refused. With a sum
+  that is used, it would be anyway, and the jaxpr is returned as it is.
+  """
+  opened = vt.open_jaxpr(jaxpr)
+  if opened.constvars or not axes & contents(opened).derived_sums:
+    return jaxpr
+  from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
+  used, _ = pe.dce_jaxpr(opened, [True] * len(opened.outvars), True)
+  return (jaxpr if axes & contents(used).derived_sums
+          else vt.reclose(jaxpr, used))

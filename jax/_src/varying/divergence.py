@@ -93,13 +93,13 @@ _NAMES = {'while': 'lax.while_loop', 'cond': 'lax.cond or lax.switch'}
 
 
 def _check_site(site: flow.Site) -> None:
-  prim, source = site.eqn.primitive, site.eqn.source_info
+  name, source = vt.name_of(site.eqn.primitive), site.eqn.source_info
   jaxprs = [kid.jaxpr for kid in site.kids]
-  if prim.name == 'while':
+  if name == 'while':
     out, = jaxprs[0].outvars
     source = next((e.source_info for e in jaxprs[0].eqns if out in e.outvars),
                   source)
-  check(jaxprs, site.predicate, _NAMES[prim.name],
+  check(jaxprs, site.predicate, _NAMES[name],
         source_info_util.summarize(source))
 
 

@@ -136,7 +136,7 @@ class Site:
     self.writes: dict[int, Axes] = {}
     self.predicate = NO_AXES
     self.opaque = self.selects = False
-    self.rule = rules.get(eqn.primitive.name, unknown)
+    self.rule = rules.get(vt.name_of(eqn.primitive), unknown)
 
   def run(self, ins) -> list[Axes]:
     ins = list(ins)
@@ -196,7 +196,7 @@ _REDUCERS = ('reduce', 'scatter', 'select_and', 'argm', 'sort', 'cum')
 def unknown(site: Site, ins: list[Axes]) -> None:
   """An ordinary equation, unless there are types in its parameters."""
   ordinary(site, ins)
-  name, params = site.eqn.primitive.name, site.eqn.params
+  name, params = vt.name_of(site.eqn.primitive), site.eqn.params
   for n in vt.written(site.eqn):
     site.writes[n] = union(ins)
   site.opaque = (name == 'call_hi_primitive' or

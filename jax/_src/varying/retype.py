@@ -89,7 +89,7 @@ class _Builder:
         self.eqns.append(eqn)
       else:
         self.source, self.ctx = eqn.source_info, eqn.ctx
-        builders.get(eqn.primitive.name, copy)(self, site)
+        builders.get(vt.name_of(eqn.primitive), copy)(self, site)
     outvars = [self.cast(v, a) for v, a in zip(region.outvars, outs)]
     # Later releases keep the captured values with the variables.
     values = getattr(jaxpr, 'consts', ())
@@ -243,7 +243,8 @@ def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
   """
   for eqn in jaxpr.eqns:
     atoms = [v for v in eqn.invars if type(v) is core.Var]
-    if eqn.primitive.name in flow.rules or narrow.keys().isdisjoint(atoms):
+    if (narrow.keys().isdisjoint(atoms)
+        or vt.name_of(eqn.primitive) in flow.rules):
       continue
     traced = [vt.varying(v.aval) for v in eqn.invars]
     axes = [narrow.get(v, a) if type(v) is core.Var else a

@@ -21,10 +21,8 @@ the spelling is here; the modules that compute with these sets import it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import contextlib
 import functools
 import operator
-import threading
 from typing import Any
 
 from jax._src import config
@@ -289,6 +287,11 @@ else:
   new_var = core.Var
 
 
+def name_of(primitive: core.Primitive) -> str:
+  """The primitive's name, or that of the one whose derivative it marks."""
+  return getattr(primitive, 'prim', primitive).name  # a VJPNode's, 0.12
+
+
 def open_jaxpr(jaxpr) -> core.Jaxpr:
   """The jaxpr itself, of a closed or an open one."""
   return jaxpr if isinstance(jaxpr, core.Jaxpr) else jaxpr.jaxpr
@@ -308,29 +311,3 @@ def scan_counts(params) -> tuple[int, int]:
     return params['num_consts'], params['num_carry']
   consts, carry, _ = params['ft_in'].unpack()
   return len(consts), len(carry)
-
-
-class _Cotangents(threading.local):
-  """What a custom_vjp's primal inputs vary over, while its bwd starts."""
-  axes: Sequence[Axes] | None = None
-
-  @contextlib.contextmanager
-  def of(self, axes: Sequence[Axes]):
-    """The types of a call that is re-typed; the last time holds, if several."""
-    if self.axes is None:
-      self.axes = axes
-    try:
-      yield
-    finally:
-      self.axes = None
-
-
-cotangents = _Cotangents()
-
-
-def bwd_in_avals(in_avals):
-  """The types that the results of a backward rule are checked against."""
-  axes, cotangents.axes = cotangents.axes, None
-  if axes is None or len(axes) != len(in_avals):
-    return in_avals
-  return [with_varying(a, x) for a, x in zip(in_avals, axes)]

@@ -126,18 +126,23 @@ def match_cotangents(
     elif got < expected:
       new_cts[i] = vt.cast(ct, expected)
     else:
-      extra = got - expected
-      raise error(
-          f'{api_name}: unexpected JAX type for the cotangent'
-          f'{_path(tree, i)}: got {got_type.str_short()}, but expected'
-          f' {cotangent_type(aval).str_short()}, the type of the corresponding'
-          f' output. The cotangent varies over {axes_text(extra)} and the'
-          ' output does not. To add up what the devices have, apply'
-          f' `jax.lax.psum(ct, {vt.ordered(extra)})` to the cotangent; to'
-          ' let each device have its own, apply'
-          f" {cast_text('out', extra)} to the output of the function"
-          f'{_at_the_primal(api_name, extra)}.')
+      raise error(refusal(api_name, got_type, aval, _path(tree, i)))
   return new_cts, new_avals
+
+
+def refusal(api_name: str, got_type: Any, aval: Any, path: str = '') -> str:
+  """Formats the refusal of a cotangent that varies where its output doesn't."""
+  extra = vt.varying(got_type) - vt.varying(aval)
+  return (
+      f'{api_name}: unexpected JAX type for the cotangent{path}: got'
+      f' {got_type.str_short()}, but expected'
+      f' {cotangent_type(aval).str_short()}, the type of the corresponding'
+      f' output. The cotangent varies over {axes_text(extra)} and the'
+      ' output does not. To add up what the devices have, apply'
+      f' `jax.lax.psum(ct, {vt.ordered(extra)})` to the cotangent; to'
+      ' let each device have its own, apply'
+      f" {cast_text('out', extra)} to the output of the function"
+      f'{_at_the_primal(api_name, extra)}.')
 
 
 def _at_the_primal(api_name: str, axes: frozenset) -> str:

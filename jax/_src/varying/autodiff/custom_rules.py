@@ -52,6 +52,7 @@ from jax._src import dtypes
 from jax._src import linear_util as lu
 from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero
+from jax._src.varying import backward
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
 
@@ -135,12 +136,15 @@ class _Wanted(threading.local):
 _wanted = _Wanted()
 
 
-def calling_for(call: Callable, flags: Sequence[bool]) -> Callable:
+def calling_for(call: Callable, flags: Sequence[bool],
+                out_avals: Sequence[Any]) -> Callable:
   """A flat backward rule, called for some of its cotangents only.
 
   Args:
     call: the rule, or what a transformation has made of it.
     flags: for each primal input, whether its cotangent is wanted.
+    out_avals: the types of the function's results when its forward rule was
+      traced. It is called with a cotangent of each, the last of its arguments.
 
   Returns:
     A function of the same arguments and results; ``call`` outside of shard_map.
@@ -149,9 +153,12 @@ def calling_for(call: Callable, flags: Sequence[bool]) -> Callable:
     return call
 
   def with_flags(*args):
+    cts = zip(reversed(args), reversed(out_avals))
+    wider = any(vt.varying(_type(ct)) - vt.varying(aval) for ct, aval in cts)
     before, _wanted.flags = _wanted.flags, flags
     try:
-      return call(*args)
+      with backward.rule.running(wider):
+        return call(*args)
     finally:
       _wanted.flags = before
   return with_flags

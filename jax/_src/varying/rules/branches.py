@@ -32,7 +32,9 @@ from jax._src.varying import bind as binding
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.contents import contents, parting_is_harmless
+from jax._src.varying.contents import contents
+from jax._src.varying.contents import parting_is_harmless
+from jax._src.varying.contents import without_unused_sums
 from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
 
@@ -45,7 +47,8 @@ def _is_one_number(outs) -> bool:
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   index, *ops = ins
-  branches = site.regions(*site.eqn.params['branches'])
+  branches = site.regions(*(without_unused_sums(b, index)
+                            for b in site.eqn.params['branches']))
   refs = any(b.refs for b in branches)
   if index:
     flow.diverges(site, index)

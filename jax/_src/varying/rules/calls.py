@@ -21,7 +21,10 @@ it is told those of now.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jax._src import linear_util as lu
+from jax._src.varying import backward
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
@@ -46,17 +49,35 @@ def _call(b, site: flow.Site) -> None:
   retype.copy(b, site, **call_params(site))
 
 
-def _custom_vjp(b, site: flow.Site) -> None:
-  """The forward rule is typed when it's evaluated; the backward is checked."""
-  bwd, primals = site.eqn.params['bwd'], site.operands
-  primals = primals[site.eqn.params['num_consts']:]
+def _told(bwd: lu.WrappedFun, axes: Sequence[Axes | None]) -> lu.WrappedFun:
+  """A backward rule that is told what the inputs vary over, where known."""
+  if hasattr(bwd.f, 'call_with_accums'):  # it adds to what it is given
+    return bwd
 
   def bwd_at_new_types(*args):
-    with vt.cotangents.of(primals):
+    with backward.rule.of(axes):
       return bwd.call_wrapped(*args)
 
-  retype.copy(b, site, **call_params(site), bwd=lu.wrap_init(
-      bwd_at_new_types, debug_info=bwd.debug_info))
+  return lu.wrap_init(bwd_at_new_types, debug_info=bwd.debug_info)
+
+
+def _custom_vjp(b, site: flow.Site) -> None:
+  """The forward rule is typed when it's evaluated; the backward is checked."""
+  params = site.eqn.params
+  retype.copy(b, site, **call_params(site), bwd=_told(
+      params['bwd'], site.operands[params['num_consts']:]))
+
+
+def _custom_lin(b, site: flow.Site) -> None:
+  """What differentiation makes of a custom_vjp: its backward rule, to be."""
+  params = site.eqn.params
+  directions = iter(site.operands[params['num_res']:])
+  out_avals = params['out_avals']
+  primals = [None if zero else next(directions) for zero in params.get(
+      'in_zeros', [False] * (len(site.operands) - params['num_res']))]
+  retype.copy(b, site, bwd=_told(params['bwd'], primals),
+              out_avals=type(out_avals)(map(
+                  vt.with_varying, out_avals, site.outs)))
 
 
 _CALLS = (
@@ -66,4 +87,5 @@ _CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
 FLOW_RULES = {'linear_solve': flow.ordinary,
               **dict.fromkeys(_CALLS + _CUSTOM_VJP, call)}
 BUILDERS = {**dict.fromkeys(_CALLS, _call),
-            **dict.fromkeys(_CUSTOM_VJP, _custom_vjp)}
+            **dict.fromkeys(_CUSTOM_VJP, _custom_vjp),
+            'custom_lin': _custom_lin}

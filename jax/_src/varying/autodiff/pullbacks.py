@@ -1,0 +1,172 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The function that ``jax.vjp`` returns, at types of which it wasn't made.
+
+A ``custom_vjp`` often keeps it for its backward rule: ``fwd`` is ``jax.vjp(f,
+...)`` and ``bwd`` calls it. It holds a linear program, at the types that ``fwd``
+was traced with. In a loop whose carry varies in the end, or a branch whose
+index does, the function's inputs and results vary over more axes than those.
+While such a rule runs, the program is re-typed: it is linear, and so right for
+a direction of each device as well as for one that all share. Its inputs get the
+axes that the function's have now. If they aren't the same (``f`` of some of
+them), or if a cotangent varies over more axes still, all get all that are new;
+then what comes of an input is each device's part. The sum over them is taken
+after the rule, as of anything that a rule returns with more axes than its input
+has (`custom_rules`). A program that was made in the rule itself is right as it
+is, unless its cotangent varies over more axes than its result.
+
+A program whose results then still don't vary as their cotangents do, for it
+sums over devices itself, is refused, and so is one that adds to a ref of the
+caller's.
+
+Limits: a rule that does something to the parts that isn't linear does it to
+each of them, as it does to cotangents. Cost: that of re-typing the program.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import core
+from jax._src import dtypes
+from jax._src.ad_util import Zero
+from jax._src.interpreters import partial_eval as pe
+from jax._src.varying import backward
+from jax._src.varying import flow
+from jax._src.varying import retype
+from jax._src.varying import types as vt
+from jax._src.varying.autodiff import cotangents as smc
+from jax._src.varying.types import Axes, NO_AXES
+
+
+def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
+  """The types that the cotangents given to a ``jax.vjp`` must have.
+
+  Args:
+    cts: the cotangents, flat.
+    avals: the types of the results of the differentiated function.
+
+  Returns:
+    The types; while a backward rule runs at new types, varying along the axes
+    of the cotangents too. Whether they may is for `at_new_types` to say.
+  """
+  if not backward.rule.retyped:
+    return avals
+  return [vt.with_varying(a, vt.varying(a) | vt.varying(_type(ct)))
+          if smc.comparable(_type(ct), smc.cotangent_type(a)) else a
+          for ct, a in zip(cts, avals)]
+
+
+def at_new_types(
+    jaxpr: core.Jaxpr, residuals: Sequence[Any], cts: Sequence[Any],
+    accumulators: Sequence[Any] = ()) -> tuple[core.Jaxpr, Sequence[Any]]:
+  """The linear program of a ``jax.vjp``, for the cotangents that it is given.
+
+  Args:
+    jaxpr: the program. Its constants, or if it has none its first inputs, are
+      what was kept.
+    residuals: these values.
+    cts: a cotangent of each of its results.
+    accumulators: what adds up the cotangents of its other inputs, on releases
+      that have such; they are given the inputs' new types.
+
+  Returns:
+    The program and the values, re-typed while a backward rule runs at new
+    types, if they must be.
+
+  Raises:
+    ValueError: a cotangent varies where its result can't.
+  """
+  if not backward.rule.retyped:
+    return jaxpr, residuals
+  constants, count = bool(jaxpr.constvars), len(residuals)
+  opened = pe.convert_constvars_jaxpr(jaxpr) if constants else jaxpr
+  kept, inputs = opened.invars[:count], opened.invars[count:]
+  new = _new_axes(jaxpr, inputs)
+  beyond = _beyond(residuals, kept)
+  if not beyond and not any(new) and not _beyond(cts, jaxpr.outvars):
+    return jaxpr, residuals
+  region = flow.Region(opened)
+  ins = [vt.varying(v.aval) | vt.varying(_type(x))
+         for v, x in zip(kept, residuals)]
+
+  def run(new):
+    return region.run(ins + [
+        vt.varying(v.aval) | a if _is_direction(v.aval) else vt.varying(v.aval)
+        for v, a in zip(inputs, new)])
+
+  missing = _lacking(cts, run(new))
+  if missing:
+    every = missing | beyond | flow.union(new)
+    missing = _lacking(cts, run([every] * len(inputs)))
+  if missing:
+    ct, v = next((ct, v) for ct, v in zip(cts, region.outvars)
+                 if vt.varying(_type(ct)) - region.read(v))
+    raise ValueError(smc.refusal(
+        'jax.vjp', _type(ct), vt.with_varying(v.aval, region.read(v))))
+  flow.check_divergence(region.sites.values())
+  retyped = retype.rebuild(region)
+  _retype(accumulators, [v.aval for v in retyped.invars[count:]])
+  if constants:
+    retyped = pe.convert_invars_to_constvars(retyped, count)
+  return retyped, list(map(vt.cast, residuals, ins))
+
+
+def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
+  """What each input varies over now that it didn't when ``fwd`` was traced."""
+  none = [NO_AXES] * len(inputs)
+  if (backward.rule.inputs is None
+      or any(jaxpr is made for made in backward.rule.made)):
+    return none
+  traced, told = backward.rule.inputs
+  grown = [vt.varying(b) - vt.varying(a) for a, b in zip(traced, told)]
+  if len(traced) == len(inputs) and all(
+      vt.varying(v.aval) == vt.varying(a)
+      and smc.comparable(v.aval, smc.cotangent_type(a))
+      for v, a in zip(inputs, traced)):
+    return grown
+  return [flow.union(grown)] * len(inputs)
+
+
+def _lacking(cts: Sequence[Any], outs: Sequence[Axes]) -> Axes:
+  return flow.union([vt.varying(_type(ct)) - a for ct, a in zip(cts, outs)])
+
+
+def _type(x: Any) -> Any:
+  return x.aval if isinstance(x, Zero) else smc.array_type(x)
+
+
+def _beyond(values: Sequence[Any], variables: Sequence[core.Atom]) -> Axes:
+  """What any of the values varies over that its variable doesn't."""
+  return flow.union([vt.varying(_type(x)) - vt.varying(v.aval)
+                     for x, v in zip(values, variables)])
+
+
+def _is_direction(aval: Any) -> bool:
+  return isinstance(aval, core.ShapedArray) and aval.dtype != dtypes.float0
+
+
+def _retype(accumulators: Sequence[Any], avals: Sequence[Any]) -> None:
+  for a, aval in zip(accumulators, map(smc.cotangent_type, avals)):
+    if vt.varying(a.aval) == vt.varying(aval):
+      continue
+    if hasattr(a, 'ref'):
+      raise ValueError(
+          'jax.vjp: the function is called where its gradients vary over'
+          f' {smc.axes_text(vt.varying(aval) - vt.varying(a.aval))} and the ref'
+          ' that was given to `with_refs` does not. Call it without, and add'
+          ' what it returns to the ref.')
+    a.aval = aval
+    if isinstance(getattr(a, 'val', None), Zero):
+      a.val = Zero(aval)

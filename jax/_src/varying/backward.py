@@ -1,0 +1,87 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What is known of the custom_vjp's backward rule that runs, if it is re-typed.
+
+Its function was traced before it was known what varies. The rule is a function
+still, of what its forward rule kept then. It is told what the function's inputs
+vary over now, and what it calls can ask.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+import contextlib
+import threading
+from typing import Any
+
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+
+class _Rule(threading.local):
+  """The innermost rule that runs.
+
+  Attributes:
+    axes: what the primal inputs vary over, until the rule has been told; None
+      for one whose axes are those of its type.
+    retyped: whether it, or a cotangent of it, varies over more axes than when
+      its function was traced.
+    inputs: the types of the primal inputs, as traced and as told, while it runs
+      at others than it was traced at.
+    made: the linear programs of ``jax.vjp`` that were made while it ran.
+  """
+  axes: Sequence[Axes | None] | None = None
+  retyped = False
+  inputs: tuple[Sequence[Any], Sequence[Any]] | None = None
+  made: Sequence[Any] = ()
+
+  @contextlib.contextmanager
+  def running(self, retyped: bool):
+    """While a rule runs, within another perhaps."""
+    before = self.retyped, self.inputs, self.made
+    self.retyped, self.inputs, self.made = retyped, None, []
+    try:
+      yield
+    finally:
+      self.retyped, self.inputs, self.made = before
+
+  @contextlib.contextmanager
+  def of(self, axes: Sequence[Axes | None]):
+    """The rule of a call that is re-typed; the last time holds, if several."""
+    if self.axes is None:
+      self.axes = axes
+    try:
+      with self.running(True):
+        yield
+    finally:
+      self.axes = None
+
+
+rule = _Rule()
+
+
+def in_avals(traced):
+  """The types that the results of a backward rule are checked against."""
+  axes, rule.axes = rule.axes, None
+  if axes is None or len(axes) != len(traced):
+    return traced
+  told = [a if x is None else vt.with_varying(a, x)
+          for a, x in zip(traced, axes)]
+  rule.inputs = traced, told
+  return told
+
+
+def made(jaxpr) -> None:
+  """Notes a linear program, whose types are those of now."""
+  if rule.retyped:
+    rule.made.append(jaxpr)

@@ -1,0 +1,263 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Backward rules that call what jax.vjp returned, where types grow afterwards.
+
+The rule's function is in a loop whose carry varies in the end, or in a branch
+whose index does. Results are compared with the same program without a rule, on
+each device's part of the input by itself.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import MESHES
+from varying.testing.common import cast
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+W = 0.7
+
+
+def with_rules(f, fwd, bwd):
+  g = jax.custom_vjp(f)
+  g.defvjp(fwd, bwd)
+  return g
+
+
+def kept(f):
+  return with_rules(f, lambda *args: jax.vjp(f, *args),
+                    lambda pull, ct: pull(ct))
+
+
+def kept_jitted(f):
+  call = jax.jit(lambda pull, ct: pull(ct))
+  return with_rules(f, lambda *args: jax.vjp(f, *args), call)
+
+
+def kept_of_one(f):
+  """Its program has other inputs than the function."""
+  def fwd(w, z):
+    y, pull = jax.vjp(lambda w: f(w, z), w)
+    return y, (pull, jax.vjp(lambda z: f(w, z), z)[1])
+  return with_rules(
+      f, fwd, lambda pulls, ct: (pulls[0](ct)[0], pulls[1](ct)[0]))
+
+
+def recomputed(f):
+  return with_rules(f, lambda *args: (f(*args), args),
+                    lambda args, ct: jax.vjp(f, *args)[1](ct))
+
+
+def smooth(w, z):
+  return jnp.sin(w) * jnp.cos(z) + w * w
+
+
+def product(w, z):
+  return w * z
+
+
+def linear(w, z):
+  return .5 * w + .3 * z
+
+
+def nested(w, z):
+  return kept(product)(jnp.sin(w), z) + z
+
+
+def looped(w, z):
+  return lax.scan(lambda c, _: (jnp.sin(c) * w + z, None), z, None, length=2)[0]
+
+
+def carried(h, w, x):
+  return lax.fori_loop(0, 3, lambda _, c: h(w, c) + .1 * x, .5)
+
+
+def carried_with_data(h, w, x):
+  return lax.fori_loop(0, 3, lambda _, c: h(w, x) + h(c, x) + h(x, c), w)
+
+
+def chosen(h, w, x):
+  return lax.cond(x > 1.5, lambda: h(w, w + 1.), lambda: 3. * w)
+
+
+def chosen_with_data(h, w, x):
+  return lax.cond(x > 1.5, lambda: h(w, x), lambda: 3. * w)
+
+
+def chosen_with_number(h, w, x):
+  return lax.switch(jnp.int32(x) % 3, [
+      lambda v: h(v, 2.), lambda v: 2. * h(v, v), lambda v: 3. * v], w)
+
+
+def chosen_in_loop(h, w, x):
+  return lax.fori_loop(0, 2, lambda _, c: lax.cond(
+      c > x, lambda: h(c, w), lambda: h(w, 1.) + .2 * x), .5)
+
+
+JIT_1D, EAGER_2D = ('1d', True), ('2d', False)
+
+
+class PullbackTest(jtu.JaxTestCase):
+
+  def check(self, program, f, g, where=JIT_1D, derive=jax.value_and_grad):
+    kind, jit = where
+    mesh = make_mesh(*MESHES[kind])
+    axes = mesh.axis_names
+    x = jnp.arange(4.)
+    total = shard_map(lambda w, x: lax.psum(program(g, w, x.reshape(())), axes),
+                      mesh=mesh, in_specs=(P(), P(axes)), out_specs=P())
+    got = maybe_jit(jit)(derive(total, (0, 1)))(W, x)
+    alone = jax.vmap(lambda w, x: program(f, w, x), (None, 0), axis_name='x')
+    want = derive(lambda w, x: alone(w, x).sum(), (0, 1))(W, x)
+    self.assertAllClose(got, want, rtol=1e-4)
+
+  @parameterized.parameters(
+      (carried, JIT_1D), (carried, EAGER_2D), (carried_with_data, JIT_1D),
+      (chosen, JIT_1D), (chosen_with_data, EAGER_2D),
+      (chosen_with_number, JIT_1D), (chosen_in_loop, ('2d', True)))
+  def test_kept(self, program, where):
+    self.check(program, smooth, kept(smooth), where)
+
+  @parameterized.parameters(
+      (carried, JIT_1D), (chosen_with_data, JIT_1D),
+      (chosen_with_number, EAGER_2D), (chosen_with_number, JIT_1D))
+  def test_recomputed(self, program, where):
+    self.check(program, smooth, recomputed(smooth), where)
+
+  @parameterized.parameters(
+      (carried_with_data, product), (chosen_with_data, linear),
+      (carried_with_data, nested), (chosen_with_data, nested),
+      (carried_with_data, looped))
+  def test_functions(self, program, f):
+    self.check(program, f, kept(f))
+
+  @parameterized.parameters((carried_with_data,), (chosen_with_data,))
+  def test_functions_of_one_input(self, program):
+    self.check(program, product, kept_of_one(product))
+
+  def test_jitted(self):
+    self.check(chosen_with_data, smooth, kept_jitted(smooth))
+
+  @parameterized.product(program=[carried, chosen_with_data])
+  def test_second_derivative(self, program):
+    self.check(program, smooth, kept(smooth), derive=jax.hessian)
+
+  def test_batch(self):
+    def program(h, w, x):
+      return jax.vmap(lambda t: chosen(h, w * t, x))(jnp.arange(1., 3.)).sum()
+    self.check(program, smooth, kept(smooth))
+
+  def test_result_is_a_sum_over_devices(self):
+    f = lambda w, z: lax.psum(w * z, 'x')
+    program = lambda h, w, x: lax.fori_loop(
+        0, 2, lambda _, c: .1 * h(w, c) + .1 * x, .5)
+    self.check(program, f, kept(f))
+
+  def test_inside(self):
+    mesh = make_mesh(4)
+    x = jnp.arange(4.)
+    def inside(w, x):
+      loss = lambda w: lax.psum(chosen_with_data(kept(smooth), w, x[0]), 'x')
+      return jax.grad(loss)(w)
+    got = jax.jit(shard_map(inside, mesh=mesh, in_specs=(P(), P('x')),
+                            out_specs=P()))(W, x)
+    want = jax.grad(lambda w: sum(chosen_with_data(smooth, w, a) for a in x))(W)
+    self.assertAllClose(got, want)
+
+  def test_each_input_as_the_function_has_it(self):
+    # What isn't linear in the sum over devices is done to the sum, as if the
+    # carry had been cast by hand: the parameter doesn't vary.
+    f = lambda w, c, x: jnp.sin(w) * c * x
+    g = with_rules(f, lambda *args: jax.vjp(f, *args),
+                   lambda pull, ct: tuple(map(jnp.tanh, pull(ct))))
+    mesh = make_mesh(4)
+    def gradient(first):
+      def run(w, x):
+        return lax.fori_loop(0, 3, lambda _, c: g(w, c, x[0]), first())[None]
+      run = shard_map(run, mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))
+      return jax.jit(jax.grad(lambda w, x: run(w, x).sum(), (0, 1)))(
+          W, jnp.arange(1., 5.))
+    self.assertAllClose(gradient(lambda: jnp.float32(.5)),
+                        gradient(lambda: cast(jnp.float32(.5), 'x')))
+
+  def test_program_of_another_function(self):
+    # Made in the rule, of a number that all share: its sum stays inside.
+    inner = lambda v, x: lax.psum(v * v * x, 'x')
+    f = lambda w, x: w * jax.grad(inner)(2., x)
+    g = with_rules(f, lambda w, x: (f(w, x), x), lambda x, ct: (
+        ct * jax.grad(inner)(2., x), jnp.zeros_like(x)))
+    mesh, x = make_mesh(4), jnp.arange(4.)
+    def run(w, x):
+      return lax.fori_loop(0, 2, lambda _, c: g(c, x[0]) + x[0], w)[None]
+    run = shard_map(run, mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))
+    got = jax.jit(jax.grad(lambda w: run(w, x).sum()))(W)
+    self.assertAllClose(got, 4. * (4. * x.sum()) ** 2, check_dtypes=False)
+
+  def test_ref_for_a_gradient_is_refused(self):
+    if not hasattr(jax, 'new_ref'):
+      self.skipTest('no with_refs on this release')
+    def bwd(pull, ct):
+      ref = jax.new_ref(jnp.zeros(()))
+      pull.with_refs(ref)(ct)
+      return ref[...],
+    g = with_rules(jnp.sin, lambda w: jax.vjp(jnp.sin, w), bwd)
+    program = lambda h, w, x: lax.cond(x > 1.5, h, lambda w: 3. * w, w)
+    with self.assertRaisesRegex(ValueError, 'Call it without'):
+      self.check(program, jnp.sin, g)
+
+
+class UnusedSumTest(jtu.JaxTestCase):
+  """One input's gradient, where another's would be summed over devices."""
+
+  def run_per_device(self, program, x):
+    mesh = make_mesh(4)
+    run = shard_map(lambda x: program(x[0])[None], mesh=mesh,
+                    in_specs=P('x'), out_specs=P('x'))
+    return jax.jit(run)(x)
+
+  def check(self, program):
+    x = jnp.arange(4.)
+    got = self.run_per_device(program, x)
+    want = jnp.stack([program(a) for a in x])
+    self.assertAllClose(got, want, rtol=1e-5)
+
+  def test_guard_in_a_branch(self):
+    self.check(lambda x: lax.cond(
+        x > 1.5, lambda x: jax.vjp(smooth, x, W)[1](x)[0], lambda x: x, x))
+
+  def test_in_a_loop(self):
+    self.check(lambda x: lax.while_loop(
+        lambda c: c < x, lambda c: c + jax.vjp(product, c, W)[1](1.)[0], x - 2.))
+
+  def test_guard_in_a_loop_in_a_branch(self):
+    body = lambda c, _: (jax.vjp(smooth, c, W)[1](c)[0], None)
+    self.check(lambda x: lax.cond(
+        x > 1.5, lambda x: lax.scan(body, x, None, length=2)[0],
+        lambda x: x, x))
+
+  def test_used_is_refused(self):
+    with self.assertRaisesRegex(ValueError, 'psum over mesh axis .x.'):
+      self.check(lambda x: lax.cond(
+          x > 1.5, lambda x: jax.vjp(smooth, x, W)[1](x)[1], lambda x: x, x))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
