@@ -24,7 +24,6 @@ from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-import numpy as np
 from varying.testing.common import MESHES
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
@@ -164,6 +163,14 @@ class PullbackTest(jtu.JaxTestCase):
     def program(h, w, x):
       return jax.vmap(lambda t: chosen(h, w * t, x))(jnp.arange(1., 3.)).sum()
     self.check(program, smooth, kept(smooth))
+
+  def test_constant_result(self):
+    # Its cotangent would be summed, and nobody reads it.
+    def f(w):
+      return jnp.zeros(()), w * w
+    def program(h, w, x):
+      return sum(lax.cond(x > 1.5, h, lambda w: (w, 3. * w), w))
+    self.check(program, f, recomputed(f))
 
   def test_result_is_a_sum_over_devices(self):
     f = lambda w, z: lax.psum(w * z, 'x')
