@@ -14,7 +14,7 @@ STEPS = {
         ("rules",)),
     "jax._src.varying": (
         ("types", "compile_time", "structures", "contents"),
-        ("flow", "retrace"),
+        ("flow", "retrace", "backward"),
         ("retype", "bind", "divergence", "origin"), ("rules",), ("autodiff",)),
 }
 

@@ -252,7 +252,8 @@ class UnusedSumTest(jtu.JaxTestCase):
 
   def test_in_a_loop(self):
     self.check(lambda x: lax.while_loop(
-        lambda c: c < x, lambda c: c + jax.vjp(product, c, W)[1](1.)[0], x - 2.))
+        lambda c: c < x, lambda c: c + jax.vjp(product, c, W)[1](1.)[0],
+        x - 2.))
 
   def test_guard_in_a_loop_in_a_branch(self):
     body = lambda c, _: (jax.vjp(smooth, c, W)[1](c)[0], None)

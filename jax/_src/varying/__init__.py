@@ -15,11 +15,11 @@
 
 ``types`` reads and changes the varying axes in a type; ``flow`` finds what each
 value of a traced jaxpr varies over; ``retype`` builds the jaxpr again at these
-types, ``retrace`` says when a function must be traced again, ``bind`` binds a
-loop or branch; ``divergence`` and ``origin`` explain refusals. ``rules`` know
-single primitives, ``autodiff`` what differentiation makes of them. Each stands
-on those named before it, and on none after. Begin with ``types``, then
-``flow``.
+types, ``retrace`` says when a function must be traced again, ``backward`` what
+a backward rule that runs is told, ``bind`` binds a loop or branch;
+``divergence`` and ``origin`` explain refusals. ``rules`` know single
+primitives, ``autodiff`` what differentiation makes of them. Each stands on
+those named before it, and on none after. Begin with ``types``, then ``flow``.
 
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to

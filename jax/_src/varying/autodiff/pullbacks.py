@@ -14,17 +14,17 @@
 """The function that ``jax.vjp`` returns, at types of which it wasn't made.
 
 A ``custom_vjp`` often keeps it for its backward rule: ``fwd`` is ``jax.vjp(f,
-...)`` and ``bwd`` calls it. It holds a linear program, at the types that ``fwd``
-was traced with. In a loop whose carry varies in the end, or a branch whose
-index does, the function's inputs and results vary over more axes than those.
-While such a rule runs, the program is re-typed: it is linear, and so right for
-a direction of each device as well as for one that all share. Its inputs get the
-axes that the function's have now. If they aren't the same (``f`` of some of
-them), or if a cotangent varies over more axes still, all get all that are new;
-then what comes of an input is each device's part. The sum over them is taken
-after the rule, as of anything that a rule returns with more axes than its input
-has (`custom_rules`). A program that was made in the rule itself is right as it
-is, unless its cotangent varies over more axes than its result.
+...)`` and ``bwd`` calls it. It holds a linear program, at the types that
+``fwd`` was traced with. In a loop whose carry varies in the end, or a branch
+whose index does, the function's inputs and results vary over more axes than
+those. While such a rule runs, the program is re-typed: it is linear, and so
+right for a direction of each device as well as for one that all share. Its
+inputs get the axes that the function's have now. If they aren't the same (``f``
+of some of them), or if a cotangent varies over more axes still, all get all
+that are new; then what comes of an input is each device's part. The sum over
+them is taken after the rule, as of anything that a rule returns with more axes
+than its input has (`custom_rules`). A program that was made in the rule itself
+is right as it is, unless its cotangent varies over more axes than its result.
 
 A program whose results then still don't vary as their cotangents do, for it
 sums over devices itself, is refused, and so is one that adds to a ref of the
