@@ -93,7 +93,7 @@ def at_new_types(
   constants, count = bool(jaxpr.constvars), len(residuals)
   opened = pe.convert_constvars_jaxpr(jaxpr) if constants else jaxpr
   kept, inputs = opened.invars[:count], opened.invars[count:]
-  new = _new_axes(jaxpr, inputs)
+  new = _new_axes(jaxpr, inputs[:len(accumulators) or None])
   beyond = _beyond(residuals, kept)
   if not beyond and not any(new) and not _beyond(cts, jaxpr.outvars):
     return jaxpr, residuals
@@ -102,6 +102,8 @@ def at_new_types(
          for v, x in zip(kept, residuals)]
 
   def run(new):
+    # On later releases values follow what is a direction.
+    new = [*new, *[NO_AXES] * (len(inputs) - len(new))]
     return region.run(ins + [
         vt.varying(v.aval) | a if _is_direction(v.aval) else vt.varying(v.aval)
         for v, a in zip(inputs, new)])
@@ -109,7 +111,7 @@ def at_new_types(
   missing = _lacking(cts, run(new))
   if missing:
     every = missing | beyond | flow.union(new)
-    missing = _lacking(cts, run([every] * len(inputs)))
+    missing = _lacking(cts, run([every] * len(new)))
   if missing:
     ct, v = next((ct, v) for ct, v in zip(cts, region.outvars)
                  if vt.varying(_type(ct)) - region.read(v))
