@@ -261,6 +261,16 @@ class UnusedSumTest(jtu.JaxTestCase):
         x > 1.5, lambda x: lax.scan(body, x, None, length=2)[0],
         lambda x: x, x))
 
+  def test_in_a_branch_whose_index_varies_late(self):
+    def program(x):
+      def step(_, c):
+        first, second, _ = c
+        return x, first, lax.cond(
+            second > 1., lambda: jax.vjp(smooth, x, W)[1](x)[0] + first,
+            lambda: first)
+      return lax.fori_loop(0, 3, step, (.5, .5, .5))[2]
+    self.check(program)
+
   def test_used_is_refused(self):
     with self.assertRaisesRegex(ValueError, 'psum over mesh axis .x.'):
       self.check(lambda x: lax.cond(

@@ -143,17 +143,15 @@ def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
   return not found.permutes and axes.isdisjoint(found.collectives)
 
 
-def without_unused_sums(jaxpr, axes: Axes):
+def without_unused_sums(jaxpr: core.Jaxpr, axes: Axes) -> core.Jaxpr:
   """The jaxpr, without sums over ``axes`` that nothing uses.
 
   Where one input's cotangent is wanted, another's is summed as well, though
   nobody reads it; where devices part ways that would be refused. With a sum
   that is used, it would be anyway, and the jaxpr is returned as it is.
   """
-  opened = vt.open_jaxpr(jaxpr)
-  if opened.constvars or not axes & contents(opened).sums:
+  if jaxpr.constvars or not axes & contents(jaxpr).sums:
     return jaxpr
   from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
-  used, _ = pe.dce_jaxpr(opened, [True] * len(opened.outvars), True)
-  return (jaxpr if axes & contents(used).sums
-          else vt.reclose(jaxpr, used))
+  used, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), True)
+  return jaxpr if axes & contents(used).sums else used

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jax._src import core
 from jax._src.varying import types as vt
+from jax._src.varying.contents import without_unused_sums
 from jax._src.varying.types import Axes, NO_AXES
 
 visits = 0  # equations evaluated since the module was imported, for tests
@@ -157,9 +158,20 @@ rules: dict[str, Callable[[Site, list[Axes]], None]] = {}
 divergence_checks: dict[str, Callable[[Site], None]] = {}
 
 
-def diverges(site: Site, axes: Axes) -> None:
-  """Notes that devices along ``axes`` part ways at this site."""
+def diverges(site: Site, axes: Axes) -> list[Region]:
+  """Notes that devices along ``axes`` part ways at this site.
+
+  Returns:
+    The site's regions, without sums over these axes that nothing uses.
+  """
   site.predicate |= axes
+  for n, region in enumerate(site.kids):
+    used = without_unused_sums(region.jaxpr, axes)
+    if used is not region.jaxpr:
+      site.kids[n] = Region(used)
+      if region.ins is not None:
+        site.kids[n].run(region.ins)
+  return site.kids
 
 
 def check_divergence(sites: Iterable[Site]) -> None:

@@ -32,9 +32,7 @@ from jax._src.varying import bind as binding
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.contents import contents
-from jax._src.varying.contents import parting_is_harmless
-from jax._src.varying.contents import without_unused_sums
+from jax._src.varying.contents import contents, parting_is_harmless
 from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
 
@@ -47,11 +45,10 @@ def _is_one_number(outs) -> bool:
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   index, *ops = ins
-  branches = site.regions(*(without_unused_sums(b, index)
-                            for b in site.eqn.params['branches']))
+  branches = site.regions(*site.eqn.params['branches'])
   refs = any(b.refs for b in branches)
   if index:
-    flow.diverges(site, index)
+    branches = flow.diverges(site, index)
     reads = map(any, zip(*(contents(b.jaxpr).reads for b in branches)))
     ops = [a | index if r and (isinstance(v.aval, core.ShapedArray)
                                or refs and vt.is_ref(v.aval)) else a

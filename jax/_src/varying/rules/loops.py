@@ -33,7 +33,6 @@ from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.contents import parting_is_harmless
-from jax._src.varying.contents import without_unused_sums
 from jax._src.varying.rules import permute
 from jax._src.varying.rules import untouched
 from jax._src.varying.types import Axes
@@ -67,12 +66,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
       break
     carry = grown
   if pred:
-    used = without_unused_sums(body.jaxpr, pred)
-    if used is not body.jaxpr:
-      site.kids = [cond, flow.Region(used)]
-      while_rule(site, ins)
-      return
-    flow.diverges(site, pred)
+    cond, body = flow.diverges(site, pred)
   cond_consts = flow.entered(site, cond, cond_consts + carry)[:nc]
   body_consts = flow.entered(site, body, body_consts + carry, nc)[:nb]
   site.operands, site.outs = cond_consts + body_consts + carry, carry
