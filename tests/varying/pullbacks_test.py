@@ -231,6 +231,26 @@ class PullbackTest(jtu.JaxTestCase):
       self.check(program, jnp.sin, g)
 
 
+class KeyTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(True, False)
+  def test_traced_anew_outside_of_the_rule(self, jit):
+    # What the rule's types allow, no other call of the same types is allowed.
+    call = jax.jit(lambda w, z, ct: jax.vjp(product, w, z)[1](ct))
+    h = with_rules(product, lambda w, z: (product(w, z), None),
+                   lambda _, ct: call(W, 1. + W, ct))
+
+    def inside(w, x):
+      x = x.reshape(())
+      g = jax.grad(lambda w: chosen(h, w, x))(w)
+      return (g + call(W, 1. + W, x)[0]).reshape(1)
+
+    f = maybe_jit(jit)(shard_map(inside, mesh=make_mesh(*MESHES['1d']),
+                                 in_specs=(P(), P('x')), out_specs=P('x')))
+    with self.assertRaisesRegex(ValueError, 'unexpected JAX type'):
+      f(jnp.float32(W), jnp.arange(4.))
+
+
 class UnusedSumTest(jtu.JaxTestCase):
   """One input's gradient, where another's would be summed over devices."""
 

@@ -15,17 +15,35 @@
 
 Its function was traced before it was known what varies. The rule is a function
 still, of what its forward rule kept then. It is told what the function's inputs
-vary over now, and what it calls can ask.
+vary over now, and what it calls can ask. What they are told is part of the key
+of every tracing cache: a function that the rule calls, jitted say, is traced
+anew when it is called elsewhere with arguments of the same types.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 import contextlib
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
+
+
+class At(NamedTuple):
+  """The types that a rule runs at.
+
+  Attributes:
+    retyped: whether it, or a cotangent of it, varies over more axes than when
+      its function was traced.
+    inputs: the types of the primal inputs, as traced and as told, while it runs
+      at others than it was traced at.
+  """
+  retyped: bool = False
+  inputs: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
+
+
+_at = vt.part_of_trace_key('backward_rule', At())
 
 
 class _Rule(threading.local):
@@ -34,26 +52,28 @@ class _Rule(threading.local):
   Attributes:
     axes: what the primal inputs vary over, until the rule has been told; None
       for one whose axes are those of its type.
-    retyped: whether it, or a cotangent of it, varies over more axes than when
-      its function was traced.
-    inputs: the types of the primal inputs, as traced and as told, while it runs
-      at others than it was traced at.
     made: the linear programs of ``jax.vjp`` that were made while it ran.
+    wanted: of each primal input, whether its cotangent is wanted; None if that
+      isn't known.
   """
   axes: Sequence[Axes | None] | None = None
-  retyped = False
-  inputs: tuple[Sequence[Any], Sequence[Any]] | None = None
   made: Sequence[Any] = ()
+  wanted: Sequence[bool] | None = None
+
+  @property
+  def at(self) -> At:
+    return _at.value
 
   @contextlib.contextmanager
-  def running(self, retyped: bool):
+  def running(self, retyped: bool, wanted: Sequence[bool] | None):
     """While a rule runs, within another perhaps."""
-    before = self.retyped, self.inputs, self.made
-    self.retyped, self.inputs, self.made = retyped, None, []
+    before = self.made, self.wanted, _at.swap_local(At(retyped))
+    self.made, self.wanted = [], wanted
     try:
       yield
     finally:
-      self.retyped, self.inputs, self.made = before
+      self.made, self.wanted, at = before
+      _at.set_local(at)
 
   @contextlib.contextmanager
   def of(self, axes: Sequence[Axes | None]):
@@ -61,7 +81,7 @@ class _Rule(threading.local):
     if self.axes is None:
       self.axes = axes
     try:
-      with self.running(True):
+      with self.running(True, self.wanted):
         yield
     finally:
       self.axes = None
@@ -77,11 +97,11 @@ def in_avals(traced):
     return traced
   told = [a if x is None else vt.with_varying(a, x)
           for a, x in zip(traced, axes)]
-  rule.inputs = traced, told
+  _at.set_local(rule.at._replace(inputs=(tuple(traced), tuple(told))))
   return told
 
 
 def made(jaxpr) -> None:
   """Notes a linear program, whose types are those of now."""
-  if rule.retyped:
+  if rule.at.retyped:
     rule.made.append(jaxpr)

@@ -54,6 +54,24 @@ def trace_option(name: str, default: bool, text: str):
                            include_in_trace_context=True)
 
 
+def part_of_trace_key(name: str, default: Any):
+  """A value for the current thread that is part of tracing caches' keys.
+
+  Args:
+    name: what to call it.
+    default: what it is until set; hashable, as every other.
+
+  Returns:
+    What has it as ``value``, with ``swap_local`` and ``set_local``.
+  """
+  if hasattr(config, 'extra_trace_states'):
+    context = config.config_ext.Config(default, include_in_jit_key=True)
+    config.extra_trace_states.append(context)
+    return context
+  return config.config_ext.Config(name, default, include_in_jit_key=True,
+                           include_in_trace_context=True)
+
+
 promote_carries = trace_option(
     'jax_shard_map_promote_carries', True,
     'Inside shard_map with the check on, let loop carries and branch outputs '

@@ -44,7 +44,6 @@ look-up for each leaf; no operation at run time except the sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import threading
 from typing import Any
 
 from jax._src import core
@@ -128,14 +127,6 @@ def match_fwd_outputs(primals: Sequence[Any],
       for p, d in zip(primals, _declared(maybe_out_type, len(primals)))]
 
 
-class _Wanted(threading.local):
-  """Which cotangents the backward rule that is running is called for."""
-  flags: Sequence[bool] | None = None
-
-
-_wanted = _Wanted()
-
-
 def calling_for(call: Callable, flags: Sequence[bool],
                 out_avals: Sequence[Any]) -> Callable:
   """A flat backward rule, called for some of its cotangents only.
@@ -155,12 +146,8 @@ def calling_for(call: Callable, flags: Sequence[bool],
   def with_flags(*args):
     cts = zip(reversed(args), reversed(out_avals))
     wider = any(vt.varying(_type(ct)) - vt.varying(aval) for ct, aval in cts)
-    before, _wanted.flags = _wanted.flags, flags
-    try:
-      with backward.rule.running(wider):
-        return call(*args)
-    finally:
-      _wanted.flags = before
+    with backward.rule.running(wider, flags):
+      return call(*args)
   return with_flags
 
 
@@ -179,7 +166,7 @@ def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
   from jax._src.lax import parallel  # imports custom derivatives itself
 
   out = list(cts)
-  flags = _wanted.flags
+  flags = backward.rule.wanted
   if flags is None or len(flags) != len(out):
     flags = [True] * len(out)
   for i, (aval, ct, wanted) in enumerate(zip(avals, cts, flags)):

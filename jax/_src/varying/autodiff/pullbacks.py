@@ -61,7 +61,7 @@ def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     The types; while a backward rule runs at new types, varying along the axes
     of the cotangents too. Whether they may is for `at_new_types` to say.
   """
-  if not backward.rule.retyped:
+  if not backward.rule.at.retyped:
     return avals
   return [vt.with_varying(a, vt.varying(a) | vt.varying(_type(ct)))
           if smc.comparable(_type(ct), smc.cotangent_type(a)) else a
@@ -88,7 +88,7 @@ def at_new_types(
   Raises:
     ValueError: a cotangent varies where its result can't.
   """
-  if not backward.rule.retyped:
+  if not backward.rule.at.retyped:
     return jaxpr, residuals
   constants, count = bool(jaxpr.constvars), len(residuals)
   opened = pe.convert_constvars_jaxpr(jaxpr) if constants else jaxpr
@@ -128,10 +128,10 @@ def at_new_types(
 def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
   """What each input varies over now that it didn't when ``fwd`` was traced."""
   none = [NO_AXES] * len(inputs)
-  if (backward.rule.inputs is None
+  if (backward.rule.at.inputs is None
       or any(jaxpr is made for made in backward.rule.made)):
     return none
-  traced, told = backward.rule.inputs
+  traced, told = backward.rule.at.inputs
   grown = [vt.varying(b) - vt.varying(a) for a, b in zip(traced, told)]
   if len(traced) == len(inputs) and all(
       vt.varying(v.aval) == vt.varying(a)
