@@ -67,7 +67,7 @@ def test_wrong_values(line, wrong, following, capsys):
     ("", ""), ("frob", ""), ("status --nope", ""), ("docs extra", ""),
     ("export", " export"), ("new", " new"), ("retire fork-identity", " retire"),
     ("test --time=soon", " test"), ("test --share=0", " test"),
-    ("bazel", " bazel")])
+    ("bazel", " bazel"), ("test --base=0.6.0 --base=0.12.0.1", " test")])
 def test_unknown_or_missing_arguments(line, command, capsys):
   with pytest.raises(SystemExit) as stopped:
     cli.main(line.split())
@@ -114,6 +114,10 @@ def test_defaults_are_shown_and_options_are_not_guessed(capsys):
   with pytest.raises(SystemExit):
     cli.main(["biuld"])
   assert "there is no 'biuld'; did you mean build?" in capsys.readouterr().err
+  with pytest.raises(SystemExit):
+    cli.main(["test", "--base=0.6.0", "a_test", "--base=0.12.0.1"])
+  assert ("--base was given twice; what takes a list takes --base=A,B."
+          in capsys.readouterr().err)
 
 
 def test_what_patches_need_comes_with_them(capsys):

@@ -43,8 +43,27 @@ class _Help(argparse.ArgumentDefaultsHelpFormatter,
     return super()._get_help_string(action)
 
 
+class _Once(argparse.Action):
+  """Stores an option's value; a second one would go unseen, and is refused."""
+
+  def __call__(self, reader: argparse.ArgumentParser,
+               namespace: argparse.Namespace, values: Any,
+               option: str | None = None) -> None:
+    given = namespace.__dict__.setdefault("given", set())
+    if option and self.dest in given:
+      reader.error(f"{option} was given twice; what takes a list takes "
+                   f"{option}=A,B")
+    given.add(self.dest)
+    setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
   """Ends its errors with the command to run next, as all others do."""
+
+  def __init__(self, *args: Any, **settings: Any):
+    super().__init__(*args, **settings)
+    for name in (None, "store"):
+      self.register("action", name, _Once)
 
   def error(self, message: str) -> NoReturn:
     self.print_usage(sys.stderr)
