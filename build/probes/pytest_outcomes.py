@@ -7,10 +7,9 @@ names are left out: so a run goes on after the test that crashed it. If
 MEND_ONLY names a file, tests whose id does not stand in it are left out too.
 Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
-MEND_MATCHING has patterns of names: tests that match none are left out, and
-MEND_ONE_IN=N takes one in N of those that match each, the first always.
-Where MEND_REDS is set, patterns of names, that is for tests that match one;
-of the others MEND_GUARDS=K/N are taken.
+MEND_REDS has patterns of names: of the tests that match each,
+MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N of those that match
+none; none of these if N is 0.
 """
 
 import fnmatch
@@ -39,23 +38,33 @@ def _listed(variable):
     return set(handle.read().splitlines())
 
 
+def _part(names, share):
+  """One in N of them, beginning with the Kth, and at least one; share: "K/N"."""
+  first, step = map(int, share.split("/"))
+  if not step or not names:
+    return []
+  step = min(step, len(names))
+  return names[first % step::step]
+
+
+def _kinds_part(names):
+  """A share of what each pattern names, and one of the others."""
+  if "MEND_REDS" not in os.environ:
+    return names
+  taken, others = set(), set(names)
+  for pattern in os.environ["MEND_REDS"].splitlines():
+    matching = fnmatch.filter(names, pattern)
+    others.difference_update(matching)
+    taken.update(_part(matching, os.environ["MEND_REDS_SHARE"]))
+  taken.update(_part(sorted(others), os.environ["MEND_OTHERS_SHARE"]))
+  return sorted(taken)
+
+
 def pytest_collection_modifyitems(config, items):
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
-  first, step = map(int, os.environ.get("MEND_SHARE", "0/1").split("/"))
-  patterns = os.environ.get("MEND_MATCHING", "*").splitlines()
-  one_in = int(os.environ.get("MEND_ONE_IN", "1"))
   # By name: the order of collection must not decide.
-  every = sorted(_name(i.nodeid) for i in items)
-  names = sorted({name for p in patterns
-                  for name in fnmatch.filter(every, p)[::one_in]})
-  step = max(1, min(step, len(names)))
-  share = set(names[first % step::step])
-  if "MEND_REDS" in os.environ:
-    reds = os.environ["MEND_REDS"].splitlines()
-    guards = [name for name in names
-              if not any(fnmatch.fnmatchcase(name, p) for p in reds)]
-    first, step = map(int, os.environ["MEND_GUARDS"].split("/"))
-    share = share.difference(guards).union(guards[first::step])
+  names = sorted(_name(i.nodeid) for i in items)
+  share = set(_part(_kinds_part(names), os.environ.get("MEND_SHARE", "0/1")))
   chosen = [i for i in items if _name(i.nodeid) not in done
             and _name(i.nodeid) in (share if only is None else only)]
   if len(chosen) < len(items):

@@ -150,8 +150,9 @@ def test_each_kind_of_regression_test_runs_live_on_a_newer_python(
   (job,) = jobs.reds_live(patches.load(project), base, given)
   assert (job.side, asked) == ("live", [wanted])
   assert job.newer == ("3.13" if wanted == "3.13" else "")
-  assert dict(job.env)["MEND_MATCHING"] == "GreetingTest.test_polite"
-  assert dict(job.env)["MEND_ONE_IN"] == "4"
+  env = dict(job.env)
+  assert env["MEND_REDS"] == "GreetingTest.test_polite"
+  assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"]) == ("0/8", "0/0")
   assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
 
 
@@ -162,7 +163,7 @@ def test_what_jax_reads_as_it_is_imported_is_its_servers(monkeypatch, base):
   servers = types.SimpleNamespace(of=lambda *a: a)
   progress = types.SimpleNamespace(begin=lambda label: None)
   testing._run_job(servers, jobs.Job(base, "live", "p", "x.py", (), env=(
-      ("JAX_MEND_CACHE", "c"), ("MEND_MATCHING", "*"))), progress)
+      ("JAX_MEND_CACHE", "c"), ("MEND_REDS", "*"))), progress)
   assert seen == [("p", base, {"JAX_MEND_CACHE": "c"})]
 
 
@@ -309,51 +310,52 @@ def test_releases_that_are_alike_share_the_files_out():
     assert of(alike[0], chosen) == have[alike[0]]
 
 
-def test_what_is_right_on_pristine_too_runs_there_on_one_base():
+def _shares(file, side, reds):
+  """By base that has the file: the shares of regression tests and others."""
   every, series = bases.all_bases(), patches.load()
+  found = [job for b in every for job in jobs.shared_out(series, [jobs.Job(
+      b, side, pathlib.Path("p"), file, reds)], every)]
+  envs = {job.base.version: dict(job.env) for job in found}
+  assert {e["MEND_REDS"] for e in envs.values() if e} == {"T.test_red*"}
+  return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"]) if e else None
+          for v, e in envs.items()}
+
+
+def test_a_run_of_all_bases_has_every_test_on_the_newest():
   file = "tests/varying/loops_test.py"  # of 0.6.0 and later
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  found = [job for b in every for job in jobs.shared_out(series, [jobs.Job(
-      b, "pristine", pathlib.Path("p"), file, reds)], every)]
-  assert [dict(j.env)["MEND_GUARDS"] for j in found] == ["0/3", "1/3", "2/3"]
-  assert {dict(j.env)["MEND_REDS"] for j in found} == {"T.test_red*"}
+  mended, pristine = (_shares(file, s, reds) for s in ("mended", "pristine"))
+  (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
+  assert alike in ("0.10.2", "0.11.2")
+  assert mended == {"0.6.0": ("0/2", "0/2"), alike: ("1/2", "1/4"),
+                    "0.12.0.1": None}
+  # What is right on pristine, too, runs there on one base.
+  assert pristine == {"0.6.0": ("0/2", "0/3"), alike: ("1/2", "1/3"),
+                      "0.12.0.1": ("2/1", "2/3")}
 
 
-def test_regression_tests_run_whatever_the_share_of_the_others(tmp_path):
-  body = "".join(f"  def test_{c}(self): pass\n"
-                 for c in ("red0", "red1", "a", "b", "c"))
-  path = write(tmp_path / "x_test.py",
-               f"import unittest\nclass T(unittest.TestCase):\n{body}")
-  run = lambda **env: sorted(pytest_run.run_file(
-      sys.executable, path, limit=60, env={"MEND_REDS": "T.test_red*", **env}))
-  reds = ["T.test_red0", "T.test_red1"]
-  assert run(MEND_GUARDS="0/2") == ["T.test_a", "T.test_c", *reds]
-  assert run(MEND_GUARDS="1/2") == ["T.test_b", *reds]
-  assert run(MEND_GUARDS="1/2", MEND_SHARE="1/2") == ["T.test_b", reds[0]]
-
-
-def test_releases_that_are_alike_run_half_of_what_is_right_anyway():
+def test_what_one_base_alone_has_runs_whole():
   every, series = bases.all_bases(), patches.load()
-  file = "tests/varying/derivatives_test.py"
-  reds = (Red(("T.test_red*",), "^E: some words"),)
-  found = {job.base.version: dict(job.env)
-           for b in every for job in jobs.shared_out(series, [jobs.Job(
-               b, "mended", pathlib.Path("p"), file, reds)], every)}
-  shared = {v: env for v, env in found.items() if v in ("0.10.2", "0.11.2")}
-  assert len(found) == len(every) - 1 and len(shared) == 1
-  assert list(shared.values()) == [
-      {"MEND_REDS": "T.test_red*", "MEND_GUARDS": "0/2"}]
-  assert all(not env for v, env in found.items() if v not in shared)
+  job = jobs.Job(every[0], "mended", pathlib.Path("p"),
+                 "tests/replication/loops_test.py", ())
+  assert jobs.shared_out(series, [job], every) == [job]
 
 
-def test_some_of_each_kind_of_test(tmp_path):
-  names = ("a0", "a1", "a2", "a3", "a4", "b", "c")
+def test_a_share_of_each_kind_of_test(tmp_path):
+  names = ("red0", "red1", "red2", "red3", "red4", "alone", "a", "b", "c")
   path = write(tmp_path / "x_test.py", (
       "import unittest\nclass T(unittest.TestCase):\n" + "".join(
           f"  def test_{n}(self): pass\n" for n in names)))
-  found = pytest_run.run_file(sys.executable, path, limit=60, env={
-      "MEND_MATCHING": "T.test_a*\nT.test_b*", "MEND_ONE_IN": "4"})
-  assert sorted(found) == ["T.test_a0", "T.test_a4", "T.test_b"]
+  def run(reds, others, **more):
+    found = pytest_run.run_file(sys.executable, path, limit=60, env={
+        "MEND_REDS": "T.test_red*\nT.test_alone", "MEND_REDS_SHARE": reds,
+        "MEND_OTHERS_SHARE": others, **more})
+    return " ".join(sorted(n.removeprefix("T.test_") for n in found))
+  assert run("0/4", "0/0") == "alone red0 red4"
+  assert run("1/4", "0/2") == "a alone c red1"
+  assert run("0/1", "1/2") == "alone b red0 red1 red2 red3 red4"
+  assert run("3/9", "4/9") == "alone b red3"  # at least one
+  assert run("0/4", "1/2", MEND_SHARE="1/2") == "b red4"
 
 
 def test_a_share_of_a_files_tests(tmp_path):

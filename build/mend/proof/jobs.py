@@ -22,11 +22,14 @@ from mend.proof import live, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
-# In a run of all bases: of the regression tests that a pattern names, one in so
-# many runs with jax-mend, too; of the others, one in so many on the releases
-# that are alike.
-_LIVE_ONE_IN = 4
-_GUARDS_ONE_IN = 2
+# In a run of all bases the newest release has every test. Of the regression
+# tests that a pattern names, one in so many runs on an older release, or with
+# jax-mend; of the others, one in so many on an older release, or on one of the
+# releases that are alike.
+_REDS_ONE_IN = 2
+_LIVE_ONE_IN = 8
+_OTHERS_ONE_IN = 2
+_OTHERS_OF_ALIKE_ONE_IN = 4
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -130,35 +133,53 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
                chosen: Sequence[Base]) -> list[Job]:
   """The jobs of a base in a run of several, of which some run on one.
 
-  The releases between the second and the newest are served by the same edits,
-  for the most part: a run of all bases has each test file on one of them, half
-  of each family on either, with all regression tests and half of the others.
-  And what is right on pristine, too, runs there on one base.
+  The newest base has every test. The releases between the second and it are
+  served by the same edits, for the most part: each test file runs on one of
+  them, half of each family on either. On all but the newest, some of the tests
+  that a pattern of regression tests names stand for the others, not the same
+  on a base and the next. And what is right on pristine, too, runs there on one
+  base. A file that one base alone has runs whole.
 
   Args:
     series: the patches.
     found: the jobs of one base.
     chosen: all bases of the run.
   """
-  alike = [b for b in bases.all_bases()[2:-1] if b in chosen]
+  every = bases.all_bases()
+  alike = [b for b in every[2:-1] if b in chosen]
   if len(alike) < 2 or len(alike) == len(chosen):
     return list(found)
   where = _bases_of_files(series, chosen, alike)
   out = []
   for job in found:
-    having, env = where[job.file], dict(job.env)
+    having = where[job.file]
     if job.base not in having:
       continue
-    guards = ""
-    if job.side == "pristine":
-      guards = f"{having.index(job.base)}/{len(having)}"
-    elif job.base in alike:
-      guards = f"0/{_GUARDS_ONE_IN}"
-    if guards:
-      env["MEND_REDS"] = "\n".join(t for r in job.reds for t in r.tests)
-      env["MEND_GUARDS"] = guards
-    out.append(dataclasses.replace(job, env=tuple(env.items())))
+    if len(having) > 1:
+      job = _thinned(job, having, job.base in alike)
+    out.append(job)
   return out
+
+
+def _thinned(job: Job, having: Sequence[Base], is_alike: bool) -> Job:
+  """With a share of the file's tests, which some bases have in common."""
+  number = having.index(job.base)
+  newest = job.base == bases.all_bases()[-1]
+  others = _OTHERS_OF_ALIKE_ONE_IN if is_alike else _OTHERS_ONE_IN
+  if job.side == "pristine":
+    others = len(having)
+  elif newest:
+    return job
+  reds = 1 if newest else _REDS_ONE_IN
+  return dataclasses.replace(job, env=(*job.env, *_share(
+      job.reds, f"{number}/{reds}", f"{number}/{others}")))
+
+
+def _share(reds: Iterable[Red], of_reds: str,
+           of_others: str) -> list[tuple[str, str]]:
+  """What has pytest_outcomes take a share: K/N of each pattern's, of others."""
+  return [("MEND_REDS", "\n".join(t for r in reds for t in r.tests)),
+          ("MEND_REDS_SHARE", of_reds), ("MEND_OTHERS_SHARE", of_others)]
 
 
 def _bases_of_files(series: Sequence[patches.Patch], chosen: Sequence[Base],
@@ -196,8 +217,7 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
     reds = _reds(mine, base, file)
     env = live.settings(python)
     if reds_only:
-      env["MEND_MATCHING"] = "\n".join(t for r in reds for t in r.tests)
-      env["MEND_ONE_IN"] = str(_LIVE_ONE_IN)
+      env.update(_share(reds, f"0/{_LIVE_ONE_IN}", "0/0"))
     if reds or not reds_only:
       found.append(Job(base, "live", python, file, reds,
                        env=tuple(env.items())))

@@ -47,7 +47,7 @@ SMOOTH = [
     '{0}.at[jnp.argmin({1})].set({1}[0])', 'jnp.sort({0}) * .5 + {1}',
     'jnp.einsum("i,ij->j", {0}, jnp.outer({1}, {1})) * .2',
     'jnp.dot({0}, {1}) * jnp.tanh({1})', 'jax.nn.softmax({0}) - {1}',
-    'lax.optimization_barrier(({0}, {1}))[0] * .7',
+    'lax.optimization_barrier(({0}, {1}))[0] * {1}',
     'lax.associative_scan(lambda u, v: u * .5 + v, {0})',
     'lax.map(lambda u: jnp.sin(u) * {1}[0], {0})',
     'lax.map(lambda u: u * {1}[1], {0}, batch_size=2)',
