@@ -4,6 +4,8 @@ import ast
 import json
 import os
 import pathlib
+import queue
+import types
 
 from mend.editing import patches
 from mend.proof import executed, needed, pytest_run, sides
@@ -147,8 +149,27 @@ def test_the_likeliest_tests_come_first_and_all_in_the_end():
   known.of = tests.__getitem__
   assert list(known.batches(found, list(tests))) == [
       ("a", ["quick", "slow"]), ("b", ["binds"]), ("a", ["no"]), ("c", [])]
-  first = next(known.batches(found, list(tests), "b binds"))
-  assert first == ("b", ["binds"])
+
+
+@pytest.mark.parametrize("misses,asked", [
+    (["a T.x"], [("a", ["T.x"])]),  # as on the other release
+    (["b T.y"], [("a", ["T.x"]), ("b", ["T.y"])]),
+    ([], [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
+def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, asked):
+  runner = needed.Runner.__new__(needed.Runner)
+  runner._overlays = queue.SimpleQueue()
+  runner._overlays.put(overlay[1])
+  runner._executed = types.SimpleNamespace(
+      batches=lambda omission, files: iter([("b", ["T.y"])]))
+  seen = []
+  def first_failure(over, file, tests):
+    assert over is overlay[1]
+    seen.append((file, tests))
+    return next((m for m in misses if m == f"{file} {tests[0]}"), "")
+  runner._first_failure = first_failure
+  found = omissions.Omission("o", "varying/loops", "jax/core.py", "", "edit")
+  test, own = runner._ask(found, ["a"], ["b"], "a T.x")
+  assert (test, own, seen) == ("".join(misses), bool(misses), asked)
 
 
 def test_which_lines_a_test_runs_is_written_down(kept_cache, tmp_path):

@@ -65,8 +65,8 @@ class Executed:
     self._locks: dict[str, threading.Lock] = collections.defaultdict(
         threading.Lock)
 
-  def batches(self, omission: Omission, files: Sequence[str],
-              before: str = "") -> Iterator[tuple[str, list[str]]]:
+  def batches(self, omission: Omission,
+              files: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Tests to run together, (file, names); the likeliest to fail first.
 
     No names are all of a file of which nothing is known.
@@ -74,12 +74,9 @@ class Executed:
     Args:
       omission: what is left out.
       files: the files whose tests are to be run, all of them in the end.
-      before: the test that failed when it was last left out, or "".
     """
-    likely = sorted(
-        ((-self._score(omission, test), test.took, file, test.name)
-         for file in files for test in self.of(file)),
-        key=lambda found: (f"{found[2]} {found[3]}" != before, found))
+    likely = sorted((-self._score(omission, test), test.took, file, test.name)
+                    for file in files for test in self.of(file))
     first, seconds = 0, 0.
     for score, took, *_ in likely[:_FIRST]:
       if score == 0 or first and seconds + took > _SECONDS:

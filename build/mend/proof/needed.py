@@ -1,11 +1,11 @@
 """`build.py test --needed`: does a test miss each thing that the patches do?
 
-One edit, or one registration of our modules, is left out at a time, and the
-tests of its patch are run until one fails, those that run it first. If none
-does, those of the patches that depend on it are. What no test misses is either
-not needed, and goes, or lacks a test. A run costs an import of jax and the
-tests up to the first that fails; outcomes are remembered, so that a stopped
-run goes on.
+One edit, or one registration of our modules, is left out at a time. The test
+that missed it before, or on another release, runs first; if it doesn't fail,
+the tests of its patch do until one fails, those that run it first, and then
+those of the patches that depend on it. What no test misses is either not
+needed, and goes, or lacks a test. A run costs an import of jax and the tests up
+to the first that fails; outcomes are remembered, so that a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mend.editing import patches
 from mend.ground import cache, pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import executed, jobs, pytest_run, sides, testing
+from mend.proof import executed, forks, jobs, pytest_run, sides, testing
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
 from mend.trees import omissions, tree
@@ -34,6 +34,9 @@ DOCUMENT = "docs/needed.md"
 _LIMIT = 60.0  # seconds for one test: what is left out may leave a deadlock
 _PROBES = bases.ROOT / "build" / "probes"
 _TESTS = bases.ROOT / "tests"
+# What a test imports beside jax, of which each outcome has another one.
+_PRELOAD = ("numpy", "pytest", "absl.testing.parameterized",
+            "jaxlib.xla_client")
 _COLUMNS = ("family", "edits", "registrations", "missed by a test of the patch",
             "by one of another", "by none")
 
@@ -73,11 +76,13 @@ class Runner:
     series: the patches.
     found: all that can be left out.
     result: the mended tree.
+    servers: have what tests import beside jax.
   """
 
   def __init__(self, base: Base, series: Sequence[patches.Patch],
-               found: Sequence[Omission], result: tree.Result):
-    self._base = base
+               found: Sequence[Omission], result: tree.Result,
+               servers: forks.Servers):
+    self._base, self._servers = base, servers
     self._series = patches.for_base(series, base)
     self._python = sides.build_sides(base, series=series,
                                      python=_interpreter(base)).mended
@@ -92,18 +97,19 @@ class Runner:
 
   def look(self, omission: Omission) -> Missed:
     """Who misses it; an outcome holds while the tests are the same."""
-    memory = cache.folder("needed") / (cache.key(
-        self._base.version, omission.file, omission.text) + ".json")
-    before: dict[str, Any] = {"test": "", "own": False, "texts": ""}
-    if memory.is_file():
-      before = json.loads(memory.read_text(encoding="utf-8"))
+    memory = _Memory(self._base.version, omission.file, omission.text)
+    before = memory.read({"test": "", "own": False, "texts": ""})
     own, others = self._files_of(omission)
     if before["texts"] != _texts(before["test"], own, others):
-      test, is_own = self._ask(omission, own, others, before["test"])
+      # A test that misses it on one release most often does on the others.
+      elsewhere = _Memory(omission.label)
+      likely = before["test"] or elsewhere.read({"test": ""})["test"]
+      test, is_own = self._ask(omission, own, others, likely)
       before = {"test": test, "own": is_own,
                 "texts": _texts(test, own, others)}
-      with cache.whole(memory) as made:
-        made.write_text(json.dumps(before), encoding="utf-8")
+      memory.write(before)
+      if test:
+        elsewhere.write({"test": test})
     return Missed(omission, before["test"], before["own"])
 
   def _files_of(self, omission: Omission) -> tuple[list[str], list[str]]:
@@ -117,13 +123,17 @@ class Runner:
                  if f not in own]
 
   def _ask(self, omission: Omission, own: Sequence[str], others: Sequence[str],
-           before: str) -> tuple[str, bool]:
+           likely: str) -> tuple[str, bool]:
     """The first test that fails, or "", and whether it is its patch's."""
     overlay = self._overlays.get()
     try:
       with overlay.holding(omission.file, omission.text):
+        file, _, name = likely.partition(" ")
+        if file in (*own, *others) and self._first_failure(
+            overlay, file, [name]):
+          return likely, file in own
         for files in (own, others):
-          for file, tests in self._executed.batches(omission, files, before):
+          for file, tests in self._executed.batches(omission, files):
             if found := self._first_failure(overlay, file, tests):
               return found, files is own
     finally:
@@ -135,10 +145,27 @@ class Runner:
     outcomes = pytest_run.run_file(
         self._python, bases.ROOT / file, limit=_LIMIT, first=True,
         options=testing.OPTIONS, only=tests or None,
-        env={**testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
-            map(str, (overlay.folder, _PROBES, _TESTS)))})
+        server=self._servers.of(self._python), env={
+            **testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
+                map(str, (overlay.folder, _PROBES, _TESTS)))})
     failed = [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
     return f"{file} {failed[0]}" if failed else ""
+
+
+class _Memory:
+  """What is known of something that is named, from one run to the next."""
+
+  def __init__(self, *name: str):
+    self._path = cache.folder("needed") / (cache.key(*name) + ".json")
+
+  def read(self, default: dict[str, Any]) -> dict[str, Any]:
+    if not self._path.is_file():
+      return default
+    return json.loads(self._path.read_text(encoding="utf-8"))
+
+  def write(self, what: dict[str, Any]) -> None:
+    with cache.whole(self._path) as made:
+      made.write_text(json.dumps(what), encoding="utf-8")
 
 
 def _interpreter(base: Base) -> str:
@@ -187,10 +214,11 @@ def _look_at(base: Base, series: Sequence[patches.Patch],
   result = tree.mended(series, base, origin)
   every = omissions.of_result(result, series, origin)
   todo = [o for o in every if not names or o.patch in names]
-  runner = Runner(base, series, every, result)
   found = []
   with (cache.scratch() as folder, jobs.pool() as pool,
+        forks.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
+    runner = Runner(base, series, every, result, servers)
     runner.enter(folder)
     for missed in pool.map(runner.look, todo):
       progress.end("", f"{base.version} {missed.omission.label}: "

@@ -125,8 +125,8 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
            "MEND_DONE": str(done), **env}
   with open(output, "w", encoding="utf-8") as out:
     child: forks.Process = server.start(
-        pytest=arguments, path=found, cwd=folder, env=extra,
-        output=output) if server else subprocess.Popen(
+        pytest=arguments, path=extra["PYTHONPATH"].split(os.pathsep),
+        cwd=folder, env=extra, output=output) if server else subprocess.Popen(
             [str(python), "-m", "pytest", *arguments], cwd=folder,
             env=process.environment(extra), stdout=out,
             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,

@@ -1,0 +1,73 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Derivatives in loops whose devices take different branches."""
+"""Backward rules that call the function of jax.vjp, where types grow later."""
+import jax
+from jax import lax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
+
+REPORT = "jax#28193"
+
+
+def _sharded(f, in_specs, out_specs):
+  try:
+    from jax import shard_map
+  except ImportError:
+    from jax.experimental.shard_map import shard_map
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+def _plain(w, z):
+  return jnp.sin(w) * jnp.cos(z) + w * w
+
+
+@jax.custom_vjp
+def _with_rule(w, z):
+  return _plain(w, z)
+
+
+_with_rule.defvjp(lambda *args: jax.vjp(_plain, *args),
+                  lambda pull, ct: pull(ct))
+
+
+def _compare(program):
+  """The gradient of a sum over devices, and of the same without a rule."""
+  x, w = np.arange(4, dtype=np.float32), np.float32(.7)
+  total = _sharded(
+      lambda w, x: lax.psum(program(_with_rule, w, x[0]), "x"),
+      (P(), P("x")), P())
+  try:
+    got = jax.jit(jax.grad(total))(w, x)
+  except (TypeError, ValueError) as e:
+    raise AssertionError(f"refused: {str(e)[:60]}") from e
+  want = jax.jit(jax.grad(
+      lambda w: sum(program(_plain, w, b) for b in x)))(w)
+  assert np.allclose(got, want, rtol=1e-4), f"{got}, and {want} is right"
+
+
+def branch():
+  """the gradient of a custom_vjp in a branch that some devices take"""
+  _compare(lambda h, w, x: lax.cond(x > 1.5, lambda: h(w, w + 1.),
+                                    lambda: 3. * w))
+  return "the gradient is that of each device, summed"
+
+
+def loop():
+  """the gradient of a custom_vjp in a loop whose carry varies in the end"""
+  _compare(lambda h, w, x: lax.fori_loop(
+      0, 3, lambda _, c: h(w, c) + .1 * x, .5))
+  return "the gradient is right"
