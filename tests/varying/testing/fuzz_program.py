@@ -17,6 +17,7 @@ Each statement gives its lines of source, and by ``solve`` the axes along which
 what it makes may vary at most: the rules of issue 3, worked out on the tree.
 """
 import dataclasses
+import re
 
 
 AXES = ('x', 'y')
@@ -375,7 +376,9 @@ class Gradient:
       return self.solve(env)
     # Where devices have parted ways, no collective joins them inside.
     together = ALL - env[MEET]
-    if any(f'lax.{c}' in '\n'.join(self.block.lines('f')) for c in MEETING):
+    text = '\n'.join(self.block.lines('f'))
+    if (any(f'lax.{c}' in text for c in MEETING)
+        or re.search(r"total\(.*, \('", text)):  # a gradient that is summed
       self.sums |= (ALL - first) & together
       self.shared = (ALL - result) & together
     env[self.outs[0]] = first
