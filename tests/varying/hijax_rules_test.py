@@ -98,12 +98,19 @@ def communicates_in_branch(jaxpr, inside=False):
 
 class HijaxRulesTest(jtu.JaxTestCase):
 
-  def run_rows(self, f, jit, **kwargs):
+  def check(self, gradients, want, jit):
+    """Gradients by what varies, and by what is shared: these are summed."""
+    def stacked(x, w):
+      gx, gw = gradients(x, w)
+      return gx[None], gw
     def run(x, w):
-      return run_rows(f, ('2d', jit), x, shared=w, **kwargs)
+      return run_rows(stacked, ('2d', jit), x, shared=w,
+                      out=(P(('x', 'y')), P()))
     jaxpr = jax.make_jaxpr(run)(X, W).jaxpr
     self.assertFalse(communicates_in_branch(jaxpr), 'a sum is in a branch')
-    return run(X, W)
+    gx, gw = run(X, W)
+    np.testing.assert_allclose(gx, [g for g, _ in want], rtol=1e-5)
+    np.testing.assert_allclose(gw, sum(g for _, g in want), rtol=1e-5)
 
   @parameterized.named_parameters(
       dict(testcase_name=f'_{name}_{within}', name=name, within=within)
@@ -111,15 +118,11 @@ class HijaxRulesTest(jtu.JaxTestCase):
   def test_gradients(self, name, within):
     def gradients(make):
       return jax.grad(lambda x, w: WITHIN[within](make(), x, w), (0, 1))
-    want = [gradients(lambda: plain)(x, W) for x in X]
+    alone = jax.jit(gradients(lambda: plain))
+    want = [alone(x, W) for x in X]
     with jax_config.custom_vjp3(True), jax_config.custom_jvp3(True):
       for jit in (True, False) if within == 'branch' else (True,):
-        gx = self.run_rows(lambda x, w: gradients(FUNCTIONS[name])(x, w)[0],
-                           jit)
-        gw = self.run_rows(lambda x, w: gradients(FUNCTIONS[name])(x, w)[1],
-                           jit, out=P())
-        np.testing.assert_allclose(gx, [g for g, _ in want], rtol=1e-5)
-        np.testing.assert_allclose(gw, sum(g for _, g in want), rtol=1e-5)
+        self.check(gradients(FUNCTIONS[name]), want, jit)
 
 
 if __name__ == '__main__':
