@@ -125,7 +125,7 @@ class PullbackTest(jtu.JaxTestCase):
                       mesh=mesh, in_specs=(P(), P(axes)), out_specs=P())
     got = maybe_jit(jit)(derive(total, (0, 1)))(W, x)
     alone = jax.vmap(lambda w, x: program(f, w, x), (None, 0), axis_name='x')
-    want = derive(lambda w, x: alone(w, x).sum(), (0, 1))(W, x)
+    want = jax.jit(derive(lambda w, x: alone(w, x).sum(), (0, 1)))(W, x)
     self.assertAllClose(got, want, rtol=1e-4)
 
   @parameterized.parameters(
