@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Equality and hash of jax.ShapeDtypeStruct inside shard_map.
+"""Equality, hash and type of jax.ShapeDtypeStruct inside shard_map.
 
 That JAX's caches don't take one structure for another is seen by values: the
 transpose of `w * x` sums over devices if `w` is the same on all of them.
@@ -287,6 +287,72 @@ class StructuresTest(jtu.JaxTestCase):
       jax.jit(shard_map(f, in_specs=(P('x', None),) * 2,
                         out_specs=P('x', None), axis_names={'x'}))(a, b)
     self.assertEqual(seen[:2], [False, True])
+
+
+EDGES = np.linspace(0., 2., 5, dtype=np.float32)
+TABLES = {
+    'searchsorted': lambda x, w: jnp.searchsorted(EDGES * w, x),
+    'digitize': lambda x, w: jnp.digitize(x, EDGES * w),
+    'interp': lambda x, w: jnp.interp(x, EDGES * w, jnp.sin(EDGES * w)),
+    'histogram': lambda x, w: jnp.histogram(x, bins=EDGES * w)[0],
+}
+
+
+class PartlyManualTest(jtu.JaxTestCase):
+  """Types of structures in a shard_map over some axes of the mesh."""
+
+  def run_over_x(self, f, jit, *args):
+    g = shard_map(f, mesh=make_mesh(2, 2), in_specs=(P('x'), P()),
+                  out_specs=P('x'), axis_names={'x'})
+    return maybe_jit(jit)(g)(*args)
+
+  @parameterized.product(name=list(TABLES), jit=[True, False])
+  def test_tables(self, name, jit):
+    f, x, w = TABLES[name], np.tile(X, 2), np.float32(1.3)
+    got = self.run_over_x(lambda x, w: f(x[0], w)[None], jit,
+                          x.reshape(2, 4), w)
+    want = [jax.jit(f)(row, w) for row in x.reshape(2, 4)]
+    self.assertAllClose(got, np.stack(want), rtol=1e-5)
+
+  def test_gradient_of_interp(self):
+    def total(run):
+      return jax.jit(jax.grad(lambda x, w: jnp.sum(run(x, w) ** 2), (0, 1)))
+    w = np.float32(1.3)
+    got = total(lambda x, w: self.run_over_x(TABLES['interp'], False, x, w))
+    want = total(TABLES['interp'])
+    self.assertAllClose(got(X, w), want(X, w), rtol=1e-4)
+
+  def test_type_of_a_result(self):
+    seen = []
+    def f(x, w):
+      for y in (x, x + w):
+        seen.append(jax.typeof(structure(y)) == jax.typeof(y))
+      return x
+    self.run_over_x(f, True, X, np.float32(2.))
+    self.assertEqual(seen, [True] * 2)
+
+  @parameterized.parameters('1d', '2d')
+  def test_type_of_what_is_written_down(self, kind):
+    seen = []
+    def f(x, w):
+      s = jax.ShapeDtypeStruct(x.shape, x.dtype,
+                               manual_axis_type=jax.typeof(x).mat)
+      seen.append(jax.typeof(s) == jax.typeof(x))
+      out = jax.eval_shape(lambda x: jnp.sin(x) * w, s)
+      seen.append(jax.typeof(out) == jax.typeof(jnp.sin(x) * w))
+      return x
+    collect(f, (kind, True))
+    self.assertEqual(seen, [True] * 2)
+
+  def test_used_outside(self):
+    noted = []
+    def f(x, w):
+      noted.append(structure(x))
+      return x
+    self.run_over_x(f, True, X, np.float32(2.))
+    out = jax.eval_shape(jnp.sin, noted[0])
+    self.assertEqual((out.shape, out.dtype, out.manual_axis_type),
+                     ((2,), np.float32, None))
 
 
 if __name__ == '__main__':

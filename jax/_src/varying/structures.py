@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Equality of ``jax.ShapeDtypeStruct`` inside of shard_map.
+"""Equality and type of ``jax.ShapeDtypeStruct`` inside of shard_map.
 
 Libraries compare structures: is what this function returns like what it was
 given (lineax#185, diffrax#765)? Inside of shard_map the structures that
@@ -35,6 +35,11 @@ Hashes leave the same out, so that equal structures have equal hashes for all.
 A type that was noted inside of shard_map can be met outside: a callback that
 was made there runs on the host, on one device's values (equinox's noinline
 transposes in one). There nothing varies.
+
+A type that varies is in a mesh. ``jax.eval_shape`` writes none down where some
+axes of the mesh are Auto, and nor do people; then it is the mesh of where the
+structure is used. Without one, `jnp.searchsorted`, `interp`, `digitize` and
+`histogram` were refused in a shard_map over some of the axes.
 """
 from __future__ import annotations
 
@@ -44,6 +49,7 @@ import sys
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
+from jax._src.partition_spec import PartitionSpec as P
 
 _COMPARISONS = ('__eq__', '__ne__')
 
@@ -71,6 +77,25 @@ def here(aval: core.AbstractValue) -> core.AbstractValue:
     return aval
   return core.ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type,
                           memory_space=aval.memory_space)
+
+
+def typed(aval: core.ShapedArray, sharding, mat=None) -> core.AbstractValue:
+  """The type of a structure.
+
+  Args:
+    aval: the type by shape and dtype alone.
+    sharding: the structure's, or None.
+    mat: over which axes it varies, or None.
+
+  Returns:
+    The type, in the mesh of this place if the structure has none and varies.
+  """
+  if sharding is None and mat is not None and mat != core.empty_mat:
+    mesh = mesh_lib.get_abstract_mesh()
+    if not mesh._any_axis_manual:
+      return aval
+    sharding = NamedSharding(mesh, P(*[None] * aval.ndim))
+  return core.update_aval_with_sharding(aval, sharding, mat=mat)
 
 
 def key(structure) -> tuple:
