@@ -1,0 +1,141 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gradients of lax.all_to_all that moves an axis, in shard_map and pmap.
+
+The oracle is numpy: what device d got from device s goes back from d to s.
+"""
+import itertools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+N = 4  # devices
+CUBE = np.random.RandomState(0).uniform(-1, 1, (N,) * 4).astype(np.float32)
+MOVES = list(itertools.permutations(range(3), 2))
+
+
+def exchanged(blocks, split, concat, groups=None):
+  """all_to_all of the devices' blocks: device d gets the dth part of each."""
+  groups = groups or [range(len(blocks))]
+  out = [None] * len(blocks)
+  for group in groups:
+    for place, device in enumerate(group):
+      parts = [np.take(blocks[source], place, split) for source in group]
+      out[device] = np.stack(parts, concat)
+  return np.stack(out)
+
+
+def sharded(f, mesh, axes):
+  return shard_map(lambda x: f(x.reshape(x.shape[1:]))[None], mesh=mesh,
+                   in_specs=P(axes), out_specs=P(axes))
+
+
+class AllToAllTest(jtu.JaxTestCase):
+
+  def check(self, run, x, split, concat, groups=None, jit=True):
+    """Values and gradient of `run`, which applies it to stacked blocks."""
+    want = exchanged(x, split, concat, groups)
+    w = np.cos(np.arange(want.size, dtype=np.float32)).reshape(want.shape)
+    def loss(x):
+      y = run(x)
+      return jnp.sum(y * w), y
+    got, y = maybe_jit(jit)(jax.grad(loss, has_aux=True))(x)
+    np.testing.assert_allclose(y, want, rtol=1e-6)
+    np.testing.assert_allclose(got, exchanged(w, concat, split, groups),
+                               rtol=1e-6)
+
+  @parameterized.parameters(*MOVES)
+  def test_gradient(self, split, concat):
+    f = lambda x: lax.all_to_all(x, 'x', split, concat)
+    self.check(sharded(f, make_mesh(N), 'x'), CUBE, split, concat)
+
+  @parameterized.parameters(*MOVES)
+  def test_gradient_on_two_devices(self, split, concat):
+    # Where no other operation asks for a shape, the wrong one passed.
+    x, w = CUBE[:2, :2, :2, :2], CUBE[2:, 2:, 2:, 2:]
+    f = shard_map(lambda x: lax.all_to_all(x, 'x', split, concat),
+                  mesh=make_mesh(2), in_specs=P('x'), out_specs=P('x'))
+    with jax.enable_checks(False):
+      got = jax.jit(jax.grad(lambda x: jnp.sum(f(x) * w.reshape(4, 2, 2))))(
+          x.reshape(4, 2, 2))
+    np.testing.assert_allclose(
+        got, exchanged(w, concat, split).reshape(4, 2, 2), rtol=1e-6)
+
+  def test_gradient_eager(self):
+    f = lambda x: lax.all_to_all(x, 'x', 0, 2)
+    self.check(sharded(f, make_mesh(N), 'x'), CUBE, 0, 2, jit=False)
+
+  @parameterized.parameters((0, 1), (2, 0))
+  def test_gradient_over_two_axes(self, split, concat):
+    f = lambda x: lax.all_to_all(x, ('x', 'y'), split, concat)
+    self.check(sharded(f, make_mesh(2, 2), ('x', 'y')), CUBE, split, concat)
+
+  @parameterized.parameters((0, 1), (2, 0))
+  def test_gradient_in_pmap(self, split, concat):
+    f = jax.pmap(lambda x: lax.all_to_all(x, 'x', split, concat), 'x')
+    self.check(f, CUBE, split, concat, jit=False)
+
+  def test_gradient_inside(self):
+    f = lambda x: lax.all_to_all(x, 'x', 1, 0)
+    def gradient(x):
+      return jax.vjp(lambda x: jnp.sin(f(x)), x)[1](jnp.ones_like(x))[0]
+    got = jax.jit(sharded(gradient, make_mesh(N), 'x'))(CUBE)
+    want = exchanged(np.cos(exchanged(CUBE, 1, 0)), 0, 1)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+  def test_gradient_of_vmap(self):
+    f = jax.vmap(lambda x: lax.all_to_all(x, 'x', 0, 1), 2, 2)
+    self.check(sharded(f, make_mesh(N), 'x'), CUBE, 0, 1)
+
+  def test_second_derivative(self):
+    run = sharded(lambda x: lax.all_to_all(x, 'x', 0, 1), make_mesh(N), 'x')
+    loss = lambda x: jnp.sum(run(x) ** 3)
+    got = jax.jit(lambda x: jax.jvp(jax.grad(loss), (x,), (x,))[1])(CUBE)
+    np.testing.assert_allclose(got, 6 * CUBE ** 2, rtol=1e-5)
+
+  def test_gradient_in_groups(self):
+    groups = [[0, 2], [1, 3]]
+    x = CUBE[:, :2]
+    f = lambda x: lax.all_to_all(x, 'x', 0, 1, axis_index_groups=groups)
+    self.check(sharded(f, make_mesh(N), 'x'), x, 0, 1, groups)
+
+  @parameterized.parameters((0, 1), (1, 0), (2, 0))
+  def test_gradient_where_shapes_tell(self, split, concat):
+    x = np.moveaxis(CUBE[:, :, :3, :2], 1, split + 1)
+    f = lambda x: lax.all_to_all(x, 'x', split, concat)
+    self.check(sharded(f, make_mesh(N), 'x'), x, split, concat)
+
+  @parameterized.parameters(0, 1)
+  def test_guard_one_axis(self, axis):
+    f = lambda x: lax.all_to_all(x, 'x', axis, axis)
+    self.check(sharded(f, make_mesh(N), 'x'), CUBE, axis, axis)
+
+  def test_guard_tiled(self):
+    f = lambda x: lax.all_to_all(x, 'x', 1, 1, tiled=True)
+    self.check(sharded(f, make_mesh(N), 'x'), CUBE, 1, 1)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
