@@ -19,5 +19,6 @@ Begin with ``explicit_reshard``, the option and the rules of what it reshards.
 of the context can't express, ``mesh_error`` about arrays of another mesh that
 are refused, ``constraints`` about shardings of outside that are used inside,
 ``partitioning`` about functions that say how they are partitioned, ``batched``
-about what a batch over a mesh axis maps. Each of these seven stands by itself.
+about what a batch over a mesh axis maps, ``scattered`` about sums that are
+scattered over the other axes. Each of these eight stands by itself.
 """

@@ -1,0 +1,63 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Types of ``lax.psum_scatter`` and ``all_gather`` over Explicit axes.
+
+In a shard_map over some axes of a mesh, types have shardings over the others if
+those are Explicit. A sum that is scattered along a dimension, untiled, has one
+dimension less, and so has its sharding; what is gathered has one more; and the
+scalars that are added have none. JAX keeps the operand's sharding, which says
+another dimension then, or has another rank, and refuses its own type. With it
+go the gradients: each of the two is the other's transpose.
+"""
+from __future__ import annotations
+
+from jax._src import core
+from jax._src.partition_spec import PartitionSpec as P
+
+
+def scattered(operand: core.ShapedArray, dimension: int, tiled: bool):
+  """The sharding of a sum's part.
+
+  Args:
+    operand: the type of the operand.
+    dimension: the one that the sum is scattered along.
+    tiled: whether the result keeps that dimension.
+
+  Returns:
+    The sharding of its type.
+  """
+  parts = list(operand.sharding.spec)
+  if not tiled:
+    del parts[dimension]
+  return _with_parts(operand, parts)
+
+
+def gathered(operand: core.ShapedArray, dimension: int, tiled: bool):
+  """The sharding of what is gathered; arguments as in `scattered`."""
+  parts = list(operand.sharding.spec)
+  if not tiled:
+    parts.insert(dimension, None)
+  return _with_parts(operand, parts)
+
+
+def _with_parts(operand: core.ShapedArray, parts: list):
+  s = operand.sharding
+  if not s.mesh.explicit_axes:
+    return s
+  return s.update(spec=P(*parts))
+
+
+def scalar(operand: core.ShapedArray) -> core.ShapedArray:
+  """The type of one element, in the mesh of none."""
+  return core.ShapedArray((), operand.dtype)

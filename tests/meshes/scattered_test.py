@@ -1,0 +1,92 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""psum_scatter and all_gather over one axis of a mesh with Explicit axes.
+
+The oracle is numpy on the stacked blocks of the devices.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import AxisType
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+jtu.request_cpu_devices(8)
+
+# Of two devices along 'x', each.
+BLOCKS = np.random.RandomState(0).uniform(
+    -1, 1, (2, 4, 2, 6)).astype(np.float32)
+
+
+def run(f, x, jit=True):
+  """`f` of each device's block; its last dimension is over 'y', Explicit."""
+  mesh = jax.make_mesh((2, 2), ('x', 'y'),
+                       axis_types=(AxisType.Auto, AxisType.Explicit))
+  g = jax.shard_map(lambda x: f(x[0])[None], mesh=mesh, axis_names={'x'},
+                    in_specs=P('x'), out_specs=P('x'))
+  with jax.set_mesh(mesh):
+    x = jax.device_put(x, NamedSharding(mesh, P(None, None, None, 'y')))
+    return (jax.jit(g) if jit else g)(x)
+
+
+class ScatteredTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(False, True)
+  def test_untiled(self, jit):
+    got = run(lambda x: lax.psum_scatter(x, 'x', scatter_dimension=1),
+              BLOCKS, jit)
+    np.testing.assert_allclose(
+        got, np.moveaxis(BLOCKS.sum(0), 1, 0), rtol=1e-5)
+
+  def test_the_sharding_of_the_others_stays(self):
+    types = []
+    def f(x):
+      y = lax.psum_scatter(x, 'x', scatter_dimension=1)
+      types.append(jax.typeof(y).sharding.spec)
+      return y
+    run(f, BLOCKS)
+    self.assertEqual(types[0], P(None, 'y'))
+
+  @parameterized.parameters(0, 1)
+  def test_tiled(self, dimension):
+    got = run(lambda x: lax.psum_scatter(
+        x, 'x', scatter_dimension=dimension, tiled=True), BLOCKS)
+    np.testing.assert_allclose(
+        got, np.stack(np.split(BLOCKS.sum(0), 2, dimension)), rtol=1e-5)
+
+  @parameterized.parameters(True, False)
+  def test_gradient_of_all_gather(self, tiled):
+    w = np.cos(np.arange(8 * 2 * 6, dtype=np.float32).reshape(
+        (8, 2, 6) if tiled else (2, 4, 2, 6)))
+    def f(x):
+      return jax.grad(lambda x: jnp.sum(
+          lax.all_gather(x, 'x', tiled=tiled) * w))(x)
+    # Each device's loss has both blocks.
+    np.testing.assert_allclose(run(f, BLOCKS), 2 * w.reshape(BLOCKS.shape),
+                               rtol=1e-5)
+
+  def test_gradient_of_psum_scatter(self):
+    def f(x):
+      return jax.grad(lambda x: jnp.sum(lax.psum_scatter(
+          x, 'x', scatter_dimension=1) ** 2) / 2)(x)
+    np.testing.assert_allclose(run(f, BLOCKS), [BLOCKS.sum(0)] * 2, rtol=1e-5)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
