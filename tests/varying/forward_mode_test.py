@@ -31,6 +31,7 @@ from varying.testing.common import blockwise
 from varying.testing.common import fill
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
+from varying.testing.common import maybe_jit
 from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
@@ -279,6 +280,26 @@ class DerivativeInLoopTest(BlockwiseTestCase):
                   out_specs=P('y'))
     got = jax.jit(g)(b, np.ones((2, 2, 3), 'f'), w)
     np.testing.assert_allclose(got, 2 * w * b)
+
+  @parameterized.parameters(True, False)
+  def test_one_value_in_two_carries_one_untouched(self, jit):
+    # Which of them became a constant of the loop? Random programs: 530649.
+    def f(a, b, w):
+      def step(_, carry):
+        kept, grown = carry
+        slope = jax.grad(lambda u: jnp.sum(jnp.sin(b[0]) * u))(w)
+        return kept, b[0] * slope
+      kept, grown = lax.fori_loop((a[0, 0] * 0).astype(int), 2, step,
+                                  (w, w))
+      return kept, grown[None, None]
+    a, b = np.arange(6., dtype='f').reshape(2, 3)[::-1], np.ones((2, 3), 'f')
+    w = np.float32([1, 2, 3])
+    g = shard_map(f, mesh=make_mesh(2, 2), in_specs=(P('x'), P('y'), P()),
+                  out_specs=(P(), P('x', 'y')))
+    kept, grown = maybe_jit(jit)(g)(a, b, w)
+    np.testing.assert_array_equal(kept, w)
+    np.testing.assert_allclose(
+        grown, np.full((2, 2, 3), 2 * np.sin(1.)), rtol=1e-5)
 
 
 class TypesTest(BlockwiseTestCase):

@@ -55,8 +55,20 @@ class CarryGrew(Exception):
     self.axes = axes
 
   def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
-    """``trace`` of the initial value's leaves, those that grew promoted."""
-    new = list(map(vt.cast, leaves, self._axes_of(leaves)))
+    """``trace`` of the initial value's leaves, those that grew promoted.
+
+    Of a value that is there more than once, it may not be known which grew: an
+    untouched carry becomes a constant of the loop. Then they are told apart by
+    copies, which another trace is made of.
+    """
+    places = self._places(leaves)
+    apart = leaves if places else _told_apart(leaves)
+    if any(map(operator.is_not, apart, leaves)):
+      try:
+        return trace(apart)
+      except CarryGrew as e:
+        return e.retry(apart, trace)
+    new = list(map(vt.cast, leaves, self._axes_of(leaves, places)))
     if all(map(operator.is_, new, leaves)):
       # What was bound isn't what was given, such as a weak type's conversion.
       new = [vt.cast(x, self.axes) for x in leaves]
@@ -64,21 +76,37 @@ class CarryGrew(Exception):
       raise TypeError(str(self)) from self
     return trace(new)
 
-  def _axes_of(self, leaves: list) -> list[Axes]:
-    """What each must vary over, of values that may be there more than once.
+  def _places(self, leaves: list) -> list[int]:
+    """Where in what was bound the leaves may begin.
 
     They are found by where they all are; one that was converted is elsewhere.
     """
     given = [x for x, _ in self.promoted]
     known = set(map(id, given))
-    places = [i for i in range(len(given) - len(leaves) + 1)
-              if all(x is y or id(y) not in known
-                     for x, y in zip(given[i:], leaves))]
+    return [i for i in range(len(given) - len(leaves) + 1)
+            if all(x is y or id(y) not in known
+                   for x, y in zip(given[i:], leaves))]
+
+  def _axes_of(self, leaves: list, places: list[int]) -> list[Axes]:
+    """What each must vary over."""
     if not places:
       return [NO_AXES.union(*(a for y, a in self.promoted if y is x))
               for x in leaves]
     return [NO_AXES.union(*(self.promoted[i + n][1] for i in places))
             for n in range(len(leaves))]
+
+
+def _told_apart(leaves: list) -> list:
+  """The leaves, with a copy in place of each tracer that came before."""
+  from jax._src.lax import lax  # imports loops itself
+
+  seen: set[int] = set()
+  out = []
+  for x in leaves:
+    out.append(lax.copy_p.bind(x)
+               if isinstance(x, core.Tracer) and id(x) in seen else x)
+    seen.add(id(x))
+  return out
 
 
 class DivergentDerivativeError(ValueError):
