@@ -39,7 +39,7 @@ def _listed(variable):
 
 
 def _part(names, share):
-  """One in N of them, beginning with the Kth, and at least one; share: "K/N"."""
+  """One in N of them from the Kth on, and at least one; share: "K/N"."""
   first, step = map(int, share.split("/"))
   if not step or not names:
     return []

@@ -1,4 +1,4 @@
-"""Structures inside shard_map: lineax#185, diffrax#765 without the libraries."""
+"""Structures inside shard_map: lineax#185 and diffrax#765 without them."""
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P

@@ -31,7 +31,6 @@ from varying.testing.common import blockwise
 from varying.testing.common import fill
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
-from varying.testing.common import maybe_jit
 from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
