@@ -48,12 +48,12 @@ def _part(names, share):
 
 
 def _kinds_part(names):
-  """A share of what each pattern names, and one of the others."""
+  """A share of what each pattern is the first to name, and of the others."""
   if "MEND_REDS" not in os.environ:
     return names
   taken, others = set(), set(names)
   for pattern in os.environ["MEND_REDS"].splitlines():
-    matching = fnmatch.filter(names, pattern)
+    matching = fnmatch.filter(sorted(others), pattern)
     others.difference_update(matching)
     taken.update(_part(matching, os.environ["MEND_REDS_SHARE"]))
   taken.update(_part(sorted(others), os.environ["MEND_OTHERS_SHARE"]))

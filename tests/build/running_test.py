@@ -356,6 +356,9 @@ def test_a_share_of_each_kind_of_test(tmp_path):
   assert run("0/1", "1/2") == "alone b red0 red1 red2 red3 red4"
   assert run("3/9", "4/9") == "alone b red3"  # at least one
   assert run("0/4", "1/2", MEND_SHARE="1/2") == "b red4"
+  # An exception stands before the rule, which keeps a test of its own.
+  first = {"MEND_REDS": "T.test_red0\nT.test_red*"}
+  assert run("0/4", "0/0", **first) == "red0 red1"
 
 
 def test_a_share_of_a_files_tests(tmp_path):
