@@ -204,6 +204,18 @@ class CustomVjpTest(jtu.JaxTestCase):
     got = (jax.jit(g) if jit else g)(X, np.float32(1.5))
     np.testing.assert_allclose(got, np.sum(np.cos(X * 1.5) * X), rtol=1e-5)
 
+  def test_summed_if_it_is_wanted_only(self):
+    # The other cotangent is one of a constant: nobody asks for it.
+    f = jax.custom_vjp(lambda w, s, x: w * s * x)
+    f.defvjp(lambda w, s, x: (f(w, s, x), (w, s, x)),
+             lambda r, g: (g * r[1] * r[2], g * r[0] * r[2], None))
+    g = shard_map(
+        lambda w, x: gradient(lambda w: f(w, np.float32(2.), x[0]), w),
+        mesh=make_mesh(4), in_specs=(P(), P('x')), out_specs=P())
+    w, x = np.float32(1.), np.arange(4.).astype(np.float32)
+    self.assertEqual(str(jax.make_jaxpr(g)(w, x)).count('psum'), 1)
+    np.testing.assert_allclose(g(w, x), 12.)
+
   def test_summed_over_the_missing_axis_only(self):
     # w varies along 'x' and the cotangent along both.
     f = jax.custom_vjp(lambda x, w: jnp.sum(x * w, 1))

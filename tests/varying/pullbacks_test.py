@@ -218,6 +218,22 @@ class PullbackTest(jtu.JaxTestCase):
     got = jax.jit(jax.grad(lambda w: run(w, x).sum()))(W)
     self.assertAllClose(got, 4. * (4. * x.sum()) ** 2, check_dtypes=False)
 
+  def test_slope_of_the_rules_own_constant(self):
+    # A program that was made in the rule sums as anywhere: so it is refused,
+    # as it is in the program that is annotated by hand.
+    def bwd(res, ct):
+      w, z = res
+      slope = jax.vjp(lambda u: u * z * ct, jnp.float32(1.))[1]
+      return slope(jnp.ones_like(z * ct))[0], ct * w
+    h = with_rules(product, lambda w, z: (w * z, (w, z)), bwd)
+    for start in (lambda w: w, lambda w: cast(w, {'x'})):
+      total = shard_map(
+          lambda w, x: lax.psum(lax.fori_loop(
+              0, 3, lambda _, c: h(c, x[0]) + .1 * x[0], start(w)), 'x'),
+          mesh=make_mesh(*MESHES['1d']), in_specs=(P(), P('x')), out_specs=P())
+      with self.assertRaisesRegex(ValueError, 'Custom VJP bwd rule'):
+        jax.grad(total)(jnp.float32(W), jnp.arange(4.))
+
   def test_ref_for_a_gradient_is_refused(self):
     if not hasattr(jax, 'new_ref'):
       self.skipTest('no with_refs on this release')
