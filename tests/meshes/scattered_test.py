@@ -63,6 +63,19 @@ class ScatteredTest(jtu.JaxTestCase):
     run(f, BLOCKS)
     self.assertEqual(types[0], P(None, 'y'))
 
+  @parameterized.parameters('gather', 'scatter')
+  def test_guard_what_awaits_a_reduction(self, kind):
+    # Over another axis than the collective's own.
+    types = []
+    def f(x):
+      y = jnp.einsum('ajk,bjk->ab', x, x, out_sharding=P(unreduced={'y'}))
+      z = (lax.all_gather(y, 'x', tiled=True) if kind == 'gather' else
+           lax.psum_scatter(y, 'x', tiled=True))
+      types.extend(jax.typeof(v).sharding.spec for v in (y, z))
+      return x
+    run(f, BLOCKS)
+    self.assertEqual(types, [P(None, None, unreduced={'y'})] * 2)
+
   @parameterized.parameters(0, 1)
   def test_tiled(self, dimension):
     got = run(lambda x: lax.psum_scatter(

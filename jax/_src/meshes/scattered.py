@@ -23,7 +23,6 @@ go the gradients: each of the two is the other's transpose.
 from __future__ import annotations
 
 from jax._src import core
-from jax._src.partition_spec import PartitionSpec as P
 
 
 def scattered(operand: core.ShapedArray, dimension: int, tiled: bool):
@@ -37,25 +36,31 @@ def scattered(operand: core.ShapedArray, dimension: int, tiled: bool):
   Returns:
     The sharding of its type.
   """
-  parts = list(operand.sharding.spec)
-  if not tiled:
-    del parts[dimension]
+  parts = _parts(operand)
+  if tiled or not parts:
+    return operand.sharding
+  del parts[dimension]
   return _with_parts(operand, parts)
 
 
 def gathered(operand: core.ShapedArray, dimension: int, tiled: bool):
   """The sharding of what is gathered; arguments as in `scattered`."""
-  parts = list(operand.sharding.spec)
-  if not tiled:
-    parts.insert(dimension, None)
+  parts = _parts(operand)
+  if tiled or not parts:
+    return operand.sharding
+  parts.insert(dimension, None)
   return _with_parts(operand, parts)
+
+
+def _parts(operand: core.ShapedArray) -> list:
+  """Over which axes each dimension is, if any axis is Explicit."""
+  s = operand.sharding
+  return list(s.spec._partitions) if s.mesh.explicit_axes else []
 
 
 def _with_parts(operand: core.ShapedArray, parts: list):
   s = operand.sharding
-  if not s.mesh.explicit_axes:
-    return s
-  return s.update(spec=P(*parts))
+  return s.update(spec=s.spec.update(partitions=tuple(parts)))
 
 
 def scalar(operand: core.ShapedArray) -> core.ShapedArray:
