@@ -289,6 +289,7 @@ class StructuresTest(jtu.JaxTestCase):
     self.assertEqual(seen[:2], [False, True])
 
 
+HOST = jax.memory.Space.Host
 EDGES = np.linspace(0., 2., 5, dtype=np.float32)
 TABLES = {
     'searchsorted': lambda x, w: jnp.searchsorted(EDGES * w, x),
@@ -343,6 +344,18 @@ class PartlyManualTest(jtu.JaxTestCase):
       return x
     collect(f, (kind, True))
     self.assertEqual(seen, [True] * 2)
+
+  def test_memory_stays(self):
+    if not hasattr(jax.ShapeDtypeStruct((), 'f'), '_memory_space'):
+      self.skipTest('structures have no memory space on this release')
+    seen = []
+    def f(x, w):
+      s = jax.ShapeDtypeStruct(x.shape, x.dtype, _memory_space=HOST,
+                               manual_axis_type=jax.typeof(x).mat)
+      seen.append(jax.typeof(s).memory_space)
+      return x
+    self.run_over_x(f, True, X, np.float32(2.))
+    self.assertEqual(seen, [HOST])
 
   def test_used_outside(self):
     noted = []

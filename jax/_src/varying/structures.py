@@ -90,12 +90,14 @@ def typed(aval: core.ShapedArray, sharding, mat=None) -> core.AbstractValue:
   Returns:
     The type, in the mesh of this place if the structure has none and varies.
   """
-  if sharding is None and mat is not None and mat != core.empty_mat:
-    mesh = mesh_lib.get_abstract_mesh()
-    if not mesh._any_axis_manual:
-      return aval
-    sharding = NamedSharding(mesh, P(*[None] * aval.ndim))
-  return core.update_aval_with_sharding(aval, sharding, mat=mat)
+  if sharding is not None or mat is None or mat.empty:
+    return core.update_aval_with_sharding(aval, sharding, mat=mat)
+  mesh = mesh_lib.get_abstract_mesh()
+  if not mesh._any_axis_manual:
+    return aval
+  # A structure's sharding tells its memory, too; this one isn't its.
+  return aval.update(sharding=NamedSharding(mesh, P(*[None] * aval.ndim)),
+                     manual_axis_type=mat)
 
 
 def key(structure) -> tuple:
