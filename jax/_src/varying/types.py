@@ -45,11 +45,9 @@ def trace_option(name: str, default: bool, text: str):
   Returns:
     The option, whose ``value`` is the current setting.
   """
-  if hasattr(config, 'extra_trace_states'):  # 0.6.0, by an edit to config.py
-    option = config.bool_state(name, default, text, include_in_jit_key=True)
-    config.extra_trace_states.append(option)
-    config.extra_trace_value = operator.attrgetter('value')
-    return option
+  if hasattr(config, 'extra_trace_states'):
+    return _keyed(config.bool_state(name, default, text,
+                                    include_in_jit_key=True))
   return config.bool_state(name, default, text, include_in_jit_key=True,
                            include_in_trace_context=True)
 
@@ -64,12 +62,18 @@ def part_of_trace_key(name: str, default: Any):
   Returns:
     What has it as ``value``, with ``swap_local`` and ``set_local``.
   """
+  make = config.config_ext.Config
   if hasattr(config, 'extra_trace_states'):
-    context = config.config_ext.Config(default, include_in_jit_key=True)
-    config.extra_trace_states.append(context)
-    return context
-  return config.config_ext.Config(name, default, include_in_jit_key=True,
-                           include_in_trace_context=True)
+    return _keyed(make(default, include_in_jit_key=True))
+  return make(name, default, include_in_jit_key=True,
+              include_in_trace_context=True)
+
+
+def _keyed(state):
+  """Adds a state to the keys on 0.6.0, by an edit to config.py."""
+  config.extra_trace_states.append(state)
+  config.extra_trace_value = operator.attrgetter('value')
+  return state
 
 
 promote_carries = trace_option(
