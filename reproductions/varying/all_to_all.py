@@ -11,7 +11,6 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Derivatives in loops whose devices take different branches."""
 """The gradient of an all_to_all that moves an axis."""
 import jax
 from jax import lax

@@ -11,7 +11,6 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Derivatives in loops whose devices take different branches."""
 """Backward rules that call the function of jax.vjp, where types grow later."""
 import jax
 from jax import lax

@@ -17,6 +17,8 @@ The rule's function is in a loop whose carry varies in the end, or in a branch
 whose index does. Results are compared with the same program without a rule, on
 each device's part of the input by itself.
 """
+import functools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -25,6 +27,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from varying.testing.common import MESHES
+from varying.testing.common import axes_of
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
@@ -256,15 +259,20 @@ class KeyTest(jtu.JaxTestCase):
     h = with_rules(product, lambda w, z: (product(w, z), None),
                    lambda _, ct: call(W, 1. + W, ct))
 
-    def inside(w, x):
+    def inside(again, w, x):
       x = x.reshape(())
       g = jax.grad(lambda w: chosen(h, w, x))(w)
-      return (g + call(W, 1. + W, x)[0]).reshape(1)
+      return (g + call(W, 1. + W, x)[0] if again else cast(
+          g, {'x'} - axes_of(g))).reshape(1)
 
-    f = maybe_jit(jit)(shard_map(inside, mesh=make_mesh(*MESHES['1d']),
-                                 in_specs=(P(), P('x')), out_specs=P('x')))
+    def run(again):
+      f = shard_map(functools.partial(inside, again), in_specs=(P(), P('x')),
+                    out_specs=P('x'), mesh=make_mesh(*MESHES['1d']))
+      return maybe_jit(jit)(f)(jnp.float32(W), jnp.arange(4.))
+
+    run(again=False)  # the rule's call is allowed
     with self.assertRaisesRegex(ValueError, 'unexpected JAX type'):
-      f(jnp.float32(W), jnp.arange(4.))
+      run(again=True)
 
 
 class UnusedSumTest(jtu.JaxTestCase):
