@@ -50,6 +50,13 @@ def with_custom_vjp(f):
   return g
 
 
+def with_optimized_remat(f):
+  g = jax.custom_vjp(f)
+  g.defvjp(lambda x: (f(x), None), lambda _, c: (c,), optimize_remat=True)
+  # Differentiated within a checkpoint, it is a call of a closed jaxpr.
+  return lambda x: jax.vjp(jax.checkpoint(g), x)[0]
+
+
 def in_two_calls(f):
   inner = jax.jit(lambda x, y: (y, x + 1))
   return lambda x: inner(x, jax.jit(f)(x))[0]
@@ -58,7 +65,7 @@ def in_two_calls(f):
 CALLS = {
     '_jit': jax.jit, '_checkpoint': jax.checkpoint,
     '_custom_jvp': with_custom_jvp, '_custom_vjp': with_custom_vjp,
-    '_two_calls': in_two_calls,
+    '_optimized_remat': with_optimized_remat, '_two_calls': in_two_calls,
 }
 
 

@@ -60,15 +60,16 @@ def attributes(op):
   return {a.name: ir.StringAttr(a.attr).value for a in found}
 
 
-def operations(op):
-  """Every operation that computes, those in bodies too."""
+def operations(op, named=None):
+  """Every operation that computes, those in bodies too; or those named."""
   for region in op.regions:
     for block in region.blocks:
       for inner in block.operations:
         inner = inner.operation
-        if inner.name not in NO_COMPUTATION:
+        if (inner.name in named if named else
+            inner.name not in NO_COMPUTATION):
           yield inner
-        yield from operations(inner)
+        yield from operations(inner, named)
 
 
 def lowered_operations(f, *args, platform=None):
@@ -171,6 +172,22 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
       for line in text.splitlines():
         if 'stablehlo.constant' in line:
           self.assertNotIn(MARK, line)
+
+  # Where a rule's result is a constant, the base marks it: an initial carry, a
+  # platform's number.
+  @parameterized.named_parameters((f'_{name}', name) for name in FUNCTIONS
+                                  if name not in ('scan', 'platform'))
+  def test_what_computes_nothing_is_not_marked(self, name):
+    for form in FORMS:
+      host = form(FUNCTIONS[name])
+      traced = jax.jit(lambda x: host(x)).trace(self.x)
+      module = traced.lower(lowering_platforms=('tpu',)).compiler_ir(
+          'stablehlo')
+      found = [(op.name, attributes(op)) for op in operations(
+          module.operation, NO_COMPUTATION)]
+      self.assertNotEmpty(found)
+      for op, its in found:
+        self.assertNotIn(MARK, its, op)
 
   def test_streams(self):
     for form in FORMS:

@@ -67,7 +67,13 @@ def custom_vjp(x, w):
       lambda row: row + w[0])(x)
 
 
-PROGRAMS = [plain, indexing, through_jit, scan, cond, checkpoint, custom_vjp]
+def primitives(x, w):
+  return lax.mul(x, lax.broadcast(lax.dot(w, w), x.shape))
+
+
+PROGRAMS = [plain, indexing, through_jit, scan, cond, checkpoint, custom_vjp,
+            primitives]
+NAMED = parameterized.named_parameters((f'_{p.__name__}', p) for p in PROGRAMS)
 DIFFERENTIABLE = [plain, indexing, scan, checkpoint]
 
 
@@ -105,14 +111,14 @@ class CapturedTest(jtu.JaxTestCase):
   def check(self, got, want):
     self.assertAllClose(np.asarray(got), np.asarray(want), rtol=1e-4)
 
-  @jtu.sample_product(program=PROGRAMS)
+  @NAMED
   def test_constant(self, program):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))
     f = mapped(program, '1d', mesh)
     self.check(jax.jit(lambda x: f(x, w))(x), oracle(program, X, W))
 
-  @jtu.sample_product(program=PROGRAMS)
+  @NAMED
   def test_traced(self, program):
     mesh = mesh_of('partly')
     with set_mesh(mesh):

@@ -56,11 +56,18 @@ def transposing(seen):
   return f
 
 
+def noise():
+  # Traced as it is lowered, too.
+  return lax.cumsum(jax.random.uniform(jax.random.key(0), (2,)))[1]
+
+
 def normalizing():
   """A division by the sum of all devices' parts."""
   def part(x):
-    return x * 2 / lax.psum(jnp.sum(x), ('x', 'y')) + jnp.ones_like(x)
-  f = custom_partitioning(lambda x: x * 2 / jnp.sum(x) + jnp.ones_like(x))
+    total = lax.psum(jnp.sum(x), ('x', 'y'))
+    return x * 2 / total + jnp.ones_like(x) * noise()
+  f = custom_partitioning(
+      lambda x: x * 2 / jnp.sum(x) + jnp.ones_like(x) * noise())
   f.def_partition(
       infer_sharding_from_operands=lambda m, a, r: a[0].sharding,
       partition=lambda m, a, r: (m, part, r.sharding, (r.sharding,)),
@@ -122,7 +129,8 @@ class CustomPartitioningTest(jtu.JaxTestCase):
     with use_mesh(mesh):
       x = jax.device_put(X, NamedSharding(mesh, P('x', 'y')))
       out = jax.jit(lambda x: jnp.sin(f(x)))(x)
-    self.assertAllClose(np.asarray(out), np.sin(2 * X / X.sum() + 1))
+    want = 2 * X / X.sum() + np.float32(noise())
+    self.assertAllClose(np.asarray(out), np.sin(want))
 
   def test_operations_of_one_device(self):
     self.check_operations('explicit')

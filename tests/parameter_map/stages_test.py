@@ -309,6 +309,16 @@ class ParameterMapTest(jtu.JaxTestCase):
     y = np.zeros(3, np.float32)
     self.assertIs(lowered.parameter_values(x, y)[0], y)
 
+  def test_python_scalars_of_each_kind(self):
+    args = (True, 2, 3., 4j)
+    lowered = jax.jit(lambda a, b, c, d: (~a, b * 2, c * 2, d * 2)).lower(*args)
+    values = lowered.parameter_values(*args)
+    self.assertEqual([v.dtype.kind for v in values], ["b", "i", "f", "c"])
+    outs = raw_execute(raw_compile(lowered), values)
+    self.assertEqual([out[0] for out in outs], [False, 4, 6., 8j])
+    with self.assertRaisesRegex(TypeError, r"args\[3\]: expected c.*, got f"):
+      lowered.parameter_values(True, 2, 3., 4.)
+
   def test_map_is_an_immutable_sequence(self):
     pmap = jax.jit(lambda a, b, c: a + c).lower(X, X, X).parameter_map
     self.assertIsInstance(pmap, jax.stages.ParameterMap)

@@ -95,6 +95,23 @@ class VaryingFlowTest(RegionTestCase):
     self.assertLess(bare[-1], 1.25 * written)
     self.assertLess(bare[2] - bare[1], 1.05 * (bare[1] - bare[0]))
 
+  def test_loop_around_a_nested_shard_map_is_traced_once(self):
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('0.6.0 has no shard_map over some axes of its context')
+    calls = []
+    inner = shard_map(lambda c, a: c * a, axis_names={'y'},
+                      in_specs=(P('y'), P('y')), out_specs=P('y'))
+    def f(x):
+      def body(c, _):
+        calls.append(1)
+        return inner(c, x), None
+      return lax.scan(body, jnp.ones(4), None, length=2)[0]
+    outer = shard_map(f, mesh=self.mesh, axis_names={'x'}, in_specs=P('x'),
+                      out_specs=P('x'))
+    with jax.enable_checks(False):
+      jax.make_jaxpr(outer)(jnp.ones(8))
+    self.assertLen(calls, 1)
+
   def test_unchanged_jaxpr_is_kept(self):
     jaxpr = body_of(lambda x: x + 1., self.mesh, jnp.float32(1.))
     region = flow.Region(jaxpr)

@@ -256,6 +256,18 @@ class KernelTypesTest(jtu.JaxTestCase):
     self.assertAllClose(e, np.where(np.arange(4)[:, None] == 0, X, 1.),
                         check_dtypes=False)
 
+  def test_loop_around_a_kernel_is_traced_once(self):
+    calls = []
+    def f(start, x):
+      def body(c, _):
+        calls.append(1)
+        return call(times)(x, c), None
+      return lax.scan(body, start, None, length=2)[0]
+    jax.make_jaxpr(shard_map(
+        f, mesh=make_mesh(4), in_specs=(P(), P('x')), out_specs=P('x')))(
+            np.ones((1, 4), F32), X)
+    self.assertLen(calls, 1)
+
   @parameterized.parameters((False, '1d'), (True, '2d'))
   def test_gradients(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])

@@ -42,10 +42,11 @@ from jax._src.sharding_impls import UnspecifiedValue
 
 # Where the jaxpr of a call is, and that its results are the call's.
 _CALLS = {
-    "pjit": "jaxpr", "jit": "jaxpr", "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr", "eval_jaxpr": "call_jaxpr", "remat2": "jaxpr",
-    "checkpoint": "jaxpr", "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",
+    "pjit": "jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",  # before 0.7
+    "jit": "jaxpr", "custom_vjp_call": "call_jaxpr",
+    "closed_call": "call_jaxpr",  # before 0.11
+    "eval_jaxpr": "call_jaxpr",
+    "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr",
 }
 _LAST = {"sharding_constraint", *_CALLS}
 

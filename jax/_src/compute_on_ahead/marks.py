@@ -38,8 +38,7 @@ from typing import Any
 from jax._src.lib.mlir import ir
 
 _ATTRIBUTES = 'mhlo.frontend_attributes'
-_MARKS = ('_xla_compute_type', '_xla_stream_annotation')
-_NOT_COMPUTING = ('stablehlo.constant', 'chlo.constant', 'stablehlo.return')
+_NOT_COMPUTING = ('stablehlo.constant', 'stablehlo.return')
 
 
 def marks_results(lower: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,7 +121,7 @@ def mark_between(compute_type: str, inputs: Any, outputs: Any) -> None:
 
 
 def mark(op: Any, compute_type: str) -> None:
-  """Marks one operation, unless it is, and keeps its other attributes.
+  """Marks one operation, and keeps the attributes that it has.
 
   Args:
     op: an IR operation, or a view of one.
@@ -132,9 +131,8 @@ def mark(op: Any, compute_type: str) -> None:
   present = {}
   if _ATTRIBUTES in op.attributes:
     present = {a.name: a.attr for a in ir.DictAttr(op.attributes[_ATTRIBUTES])}
-  if not any(name in present for name in _MARKS):
-    op.attributes[_ATTRIBUTES] = ir.DictAttr.get(
-        {**_attributes(compute_type), **present})
+  op.attributes[_ATTRIBUTES] = ir.DictAttr.get(
+      {**_attributes(compute_type), **present})
 
 
 def _mark_with_bodies(op: Any, compute_type: str) -> None:

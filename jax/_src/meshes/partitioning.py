@@ -16,8 +16,8 @@
 The function that ``custom_partitioning`` is handed back by its callback is for
 one device, with that device's part of each operand, and is traced while XLA
 compiles. Under ``jax.set_mesh`` with Explicit axes its operations would be
-typed, and placed, as those of whole arrays. So it is traced and lowered as it
-is without a mesh around.
+typed, and placed, as those of whole arrays. So it is traced as it is without a
+mesh around; each operation is lowered in the context that it was traced in.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def local(fun: Callable) -> Callable:
   """A function that runs without the context's mesh if that has Explicit axes.
 
   Args:
-    fun: what traces or lowers the function of one device.
+    fun: what traces the function of one device.
   """
   @functools.wraps(fun)
   def run(*args, **kwargs):

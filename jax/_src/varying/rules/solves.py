@@ -66,14 +66,6 @@ def widened(start, *functions):
   return tree.unflatten([vt.cast(x, everything) for x in leaves])
 
 
-def casts_argument(fun, like):
-  """``fun`` of a pytree that is first cast to vary as ``like`` does."""
-  def cast_first(x):
-    return fun(tree_util.tree_map(
-        lambda a, b: vt.cast(a, vp.union([b])), x, like))
-  return cast_first if vt.checking() else fun
-
-
 def cast_alike(*trees):
   """Trees of arrays, all cast to vary along what any of them varies along.
 
@@ -86,7 +78,11 @@ def cast_alike(*trees):
 
 def partial_of_linear(fun, consts, x):
   """``partial(fun, consts, x)``, of an argument cast like ``x`` first."""
-  return casts_argument(functools.partial(fun, consts, x), x)
+  linear = functools.partial(fun, consts, x)
+  if not vt.checking():
+    return linear
+  return lambda y: linear(tree_util.tree_map(
+      lambda a, b: vt.cast(a, vp.union([b])), y, x))
 
 
 def operands_as_traced(*args):
