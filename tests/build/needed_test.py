@@ -97,6 +97,23 @@ def test_what_no_test_misses_is_listed():
   assert text.count("| varying | 2     | 0 ") == 1
 
 
+def test_a_registration_counts_that_a_test_misses_on_another_release():
+  base = bases.one("0.12.0.1")
+  edit, entry, other = (
+      omissions.Omission(label, "varying/loops", "f", "", kind)
+      for label, kind in (("e", "edit"), ("r", "registration"),
+                          ("s", "registration")))
+  here = [needed.Missed(o, "", False) for o in (edit, entry, other)]
+  there = [needed.Missed(o, "a_test A.b", True) for o in (edit, entry)]
+  found = needed.missed_registrations([*here, *there])
+  assert found == {"r"}
+  text = needed.section(base, here, found)
+  assert text.splitlines()[-2:] == ["* e", "* s"]
+  assert "| varying | 1     | 2             | 0" in text
+  assert text.splitlines()[4].split("|")[-3:-1] == [" 1                  ",
+                                                    " 2       "]
+
+
 TABLE = """\
 import tables
 def rule(x):

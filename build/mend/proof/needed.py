@@ -10,7 +10,7 @@ to the first that fails; outcomes are remembered, so that a stopped run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import contextlib
 import dataclasses
 import json
@@ -38,7 +38,7 @@ _TESTS = bases.ROOT / "tests"
 _PRELOAD = ("numpy", "pytest", "absl.testing.parameterized",
             "jaxlib.xla_client")
 _COLUMNS = ("family", "edits", "registrations", "missed by a test of the patch",
-            "by one of another", "by none")
+            "by one of another", "on another release", "by none")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,18 +194,26 @@ def run(chosen: Sequence[Base], names: Sequence[str],
   """Leaves out each thing of each base; what no test misses is a failure."""
   series = patches.load()
   patches.require_known(series, names)
-  looked_at = alone = 0
-  for base in chosen:
-    found = _look_at(base, series, names)
-    report.say("\n" + section(base, found))
-    looked_at += len(found)
-    alone += sum(not m.test for m in found)
+  found = {base: _look_at(base, series, names) for base in chosen}
+  elsewhere = missed_registrations(m for each in found.values() for m in each)
+  for base, each in found.items():
+    report.say("\n" + section(base, each, elsewhere))
     if write:
-      pages.write_section(bases.ROOT / DOCUMENT, "needed", section(base, found))
+      pages.write_section(bases.ROOT / DOCUMENT, "needed",
+                          section(base, each, elsewhere))
+  looked_at = sum(map(len, found.values()))
+  alone = sum(not m.test and m.omission.label not in elsewhere
+              for each in found.values() for m in each)
   if alone or not looked_at:
     return Verdict(f"{alone} of {looked_at} things are missed by no test.",
                    "remove each, or test what it is for")
   return Verdict(f"each of {looked_at} things is missed by a test.")
+
+
+def missed_registrations(found: Iterable[Missed]) -> frozenset[str]:
+  """Labels of those that a test misses, on any release: modules are shared."""
+  return frozenset(m.omission.label for m in found
+                   if m.test and m.omission.kind == "registration")
 
 
 def _look_at(base: Base, series: Sequence[patches.Patch],
@@ -227,8 +235,16 @@ def _look_at(base: Base, series: Sequence[patches.Patch],
   return found
 
 
-def section(base: Base, found: Sequence[Missed]) -> str:
-  """The heading, a row for each family, and what no test misses."""
+def section(base: Base, found: Sequence[Missed],
+            elsewhere: frozenset[str] = frozenset()) -> str:
+  """The heading, a row for each family, and what no test misses.
+
+  Args:
+    base: the release.
+    found: what was looked at on it.
+    elsewhere: labels of what a test misses on this or another release.
+  """
+  alone = {m.omission.label for m in found if not m.test} - elsewhere
   rows = []
   for family in dict.fromkeys(m.omission.patch.split("/")[0] for m in found):
     mine = [m for m in found if m.omission.patch.split("/")[0] == family]
@@ -236,8 +252,10 @@ def section(base: Base, found: Sequence[Missed]) -> str:
     rows.append((family, edits, len(mine) - edits,
                  sum(bool(m.test) and m.own for m in mine),
                  sum(bool(m.test) and not m.own for m in mine),
-                 sum(not m.test for m in mine)))
-  left = [f"* {m.omission.label}" for m in found if not m.test]
+                 sum(not m.test and m.omission.label in elsewhere
+                     for m in mine),
+                 sum(m.omission.label in alone for m in mine)))
+  left = [f"* {m.omission.label}" for m in found if m.omission.label in alone]
   return "\n".join([f"## jax {base.version}", "", report.table(
       _COLUMNS, [tuple(map(str, row)) for row in rows]),
                     *([""] + left if left else [])])
