@@ -20,5 +20,6 @@ of the context can't express, ``mesh_error`` about arrays of another mesh that
 are refused, ``constraints`` about shardings of outside that are used inside,
 ``partitioning`` about functions that say how they are partitioned, ``batched``
 about what a batch over a mesh axis maps, ``scattered`` about sums that are
-scattered over the other axes. Each of these eight stands by itself.
+scattered over the other axes, ``implied`` about what only its type places.
+Each of these nine stands by itself.
 """

@@ -1,0 +1,150 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What only its type places, over Explicit axes, runs on the mesh that fits."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import shard_map
+
+config.parse_flags_with_absl()
+
+X = np.linspace(.5, 1.5, 8, dtype=np.float32)
+Y = np.linspace(-1., 1., 8, dtype=np.float32)
+use_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
+TYPES = {'1d': (AxisType.Explicit,), '2d': (AxisType.Explicit,) * 2,
+         'mixed': (AxisType.Explicit, AxisType.Auto)}
+
+
+def mesh_of(kind, start=0):
+  sizes = (4,) if kind == '1d' else (2, 2)
+  devices = np.array(jax.devices()[start:start + 4]).reshape(sizes)
+  # Its names are of this test alone: other meshes of the process don't count.
+  return Mesh(devices, (f'a{kind[0]}', f'b{kind[0]}')[:len(sizes)],
+              axis_types=TYPES[kind])
+
+
+def plain(x, y):
+  del y
+  return jnp.sum(jnp.sin(x) ** 2)
+
+
+def of_both(x, y):
+  return jnp.sum(jnp.sin(x) * y)
+
+
+def through_jit(x, y):
+  return jax.jit(of_both)(x, y)
+
+
+def through_shard_map(mesh, names=None):
+  axes = names or mesh.axis_names
+  def f(x, y):
+    g = lambda x, y: lax.psum(jnp.sum(jnp.sin(x) * y), axes)
+    partly = {'axis_names': set(names)} if names else {}
+    return shard_map(g, mesh=mesh, in_specs=(P(axes), P(axes)),
+                     out_specs=P(), **partly)(x, y)
+  return f
+
+
+TRANSFORMS = {
+    'grad': lambda f: jax.grad(f, (0, 1)),
+    'value_and_grad': lambda f: jax.value_and_grad(f, (0, 1)),
+    'vjp': lambda f: lambda x, y: jax.vjp(f, x, y)[1](jnp.float32(1.)),
+}
+
+
+class ImpliedTest(jtu.JaxTestCase):
+
+  def arguments(self, mesh, spec=None):
+    if len(jax.devices()) < 8:
+      self.skipTest('needs eight devices')
+    put = lambda x: jax.device_put(x, NamedSharding(
+        mesh, spec or P(mesh.axis_names[0])))
+    return put(X), put(Y)
+
+  def check(self, f, oracle, transform, kind, spec=None):
+    mesh = mesh_of(kind)
+    x, y = self.arguments(mesh, spec)
+    got = TRANSFORMS[transform](f(mesh))(x, y)
+    want = jax.jit(TRANSFORMS[transform](oracle))(X, Y)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+      np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
+      self.assertEqual(a.sharding.device_set, set(mesh.devices.flat))
+
+  @parameterized.product(kind=list(TYPES), transform=list(TRANSFORMS))
+  def test_function(self, kind, transform):
+    self.check(lambda _: of_both, of_both, transform, kind)
+
+  @parameterized.product(kind=list(TYPES), transform=list(TRANSFORMS))
+  def test_argument_that_is_ignored(self, kind, transform):
+    self.check(lambda _: plain, plain, transform, kind)
+
+  @parameterized.product(kind=list(TYPES), transform=list(TRANSFORMS))
+  def test_jit_inside(self, kind, transform):
+    self.check(lambda _: through_jit, of_both, transform, kind)
+
+  @parameterized.product(kind=['1d', '2d'], transform=list(TRANSFORMS))
+  def test_shard_map(self, kind, transform):
+    axes = mesh_of(kind).axis_names
+    self.check(through_shard_map, of_both, transform, kind, P(axes))
+
+  @parameterized.product(kind=['2d', 'mixed'], transform=list(TRANSFORMS))
+  def test_shard_map_over_one_axis(self, kind, transform):
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('this release has no axis_names')
+    self.check(lambda mesh: through_shard_map(mesh, mesh.axis_names[:1]),
+               of_both, transform, kind)
+
+  @parameterized.parameters(*TYPES)
+  def test_second_derivative(self, kind):
+    x, y = self.arguments(mesh_of(kind))
+    f = lambda x, y: jnp.sum(jnp.sin(x) * y ** 2)
+    product = lambda x, y: jax.jvp(jax.grad(f, (0, 1)), (x, y), (y, x))
+    got, want = product(x, y), jax.jit(product)(X, Y)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+      np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
+
+  def test_of_two_meshes_neither_is_meant(self):
+    one, other = (
+        Mesh(np.array(jax.devices()[n:n + 4]), ('twin',), axis_types=TYPES['1d'])
+        for n in (0, 4))
+    for mesh in one, other:
+      x, y = self.arguments(mesh)
+      with self.assertRaisesRegex(ValueError, 'set_mesh|use_mesh'):
+        jax.grad(of_both)(x, y)
+      with use_mesh(mesh):
+        grad = jax.grad(of_both)(x, y)
+      self.assertEqual(grad.sharding.device_set, set(mesh.devices.flat))
+
+  def test_what_is_lowered_for_a_platform_stays_abstract(self):
+    if not hasattr(jax, 'set_mesh'):
+      self.skipTest('this release refuses it')
+    mesh = mesh_of('1d')
+    aval = jax.ShapeDtypeStruct((8,), np.float32, sharding=NamedSharding(
+        mesh.abstract_mesh, P(mesh.axis_names[0])))
+    lowered = jax.jit(jnp.sin).trace(aval).lower(lowering_platforms=('tpu',))
+    self.assertIn('num_partitions = 4', lowered.as_text())
+    with self.assertRaisesRegex(ValueError, 'lowering_platforms'):
+      jax.jit(jnp.sin).trace(aval).lower()
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
