@@ -10,11 +10,16 @@ MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 MEND_REDS has patterns of names: of the tests that match each,
 MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N of those that match
 none; none of these if N is 0.
+MEND_JAX names the folder that jax must come from: a conftest.py above the
+tests, or a `jax` beside them, can put another one before it.
 """
 
 import fnmatch
 import json
 import os
+import sys
+
+import pytest
 
 _reports = {}
 
@@ -60,7 +65,16 @@ def _kinds_part(names):
   return sorted(taken)
 
 
+def _check_jax():
+  jax, folder = sys.modules.get("jax"), os.environ.get("MEND_JAX")
+  if jax and folder and not jax.__file__.startswith(folder + os.sep):
+    raise pytest.UsageError(
+        f"jax was imported from {jax.__file__}, and not from {folder}: these "
+        "tests would say nothing of it")
+
+
 def pytest_collection_modifyitems(config, items):
+  _check_jax()
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
   # By name: the order of collection must not decide.
   names = sorted(_name(i.nodeid) for i in items)

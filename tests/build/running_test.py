@@ -274,6 +274,40 @@ def test_upstream_needs_a_checkout(tmp_path):
     upstream.find_files(tmp_path, ["b_test"])
 
 
+def test_upstreams_tests_run_on_the_jax_that_is_looked_at(tmp_path):
+  # A conftest.py above the tests puts its folder, and the jax there, first.
+  root, here = tmp_path / "checkout", tmp_path / "here"
+  for folder in (root, here):
+    write(folder / "jax" / "__init__.py", "")
+  write(root / "conftest.py", "")
+  path = write(root / "tests" / "a_test.py", """\
+    import jax
+
+
+    def test_where():
+      assert "here" in jax.__file__
+    """)
+  run = lambda jax, *found: upstream._run(
+      pathlib.Path(sys.executable), path, 60., {
+          "MEND_JAX": str(jax), "PYTEST_PLUGINS": "", "PYTHONPATH": os.pathsep
+          .join(map(str, (pytest_run._PROBES, *found)))})
+  assert run(here, here) == {"test_where": Outcome("passed")}
+  (failed,) = run(here).values()
+  assert failed.status == "failed"
+  assert "jax was imported from" in failed.text
+
+
+def test_upstreams_file_of_which_nothing_passes_is_a_failure(
+    base, monkeypatch, tmp_path):
+  counts = dict.fromkeys(verdicts.KINDS, 0)
+  request = upstream.Request(tmp_path, [], 1., None, False, False)
+  for its, good in (({"passed": 1}, True), ({"fail on pristine too": 1}, False)):
+    monkeypatch.setattr(upstream, "_run_base", lambda *_, its=its: [
+        ("all patches", "a_test.py", {**counts, **its})])
+    verdict = upstream.compare_wheels(request, [base])
+    assert verdict.good is good
+
+
 def test_only_some_tests_of_a_file(tmp_path):
   path = write(tmp_path / "x_test.py", """\
     import unittest
@@ -406,12 +440,14 @@ def test_pristine_runs_once_for_what_fails_with_any_patch(
   series = [dataclasses.replace(patch, id=name, upstream_tests=("a_test.py",))
             for name in ("one", "two")]
   monkeypatch.setattr(patches, "load", lambda: series)
-  made = sides.Sides(pathlib.Path("pristine"), pathlib.Path("mended"), tmp_path)
+  made = sides.Sides(*(pathlib.Path(f"{side}/bin/python")
+                       for side in ("pristine", "mended")), tmp_path)
   monkeypatch.setattr(upstream.sides, "build_sides", lambda *a, **k: made)
   runs = []
 
-  def run_file(python, path, *, limit, env, only=None):
-    runs.append((str(python), env.get("MEND_SHARE"), only))
+  def run_file(python, path, *, limit, env, only=None, options=()):
+    assert env["MEND_JAX"] == str(python.parents[1])
+    runs.append((python.parts[0], env.get("MEND_SHARE"), only))
     if only:
       return {"T.old": RUDE, "T.new": Outcome("passed")}
     first = env["MEND_SHARE"] == "0/2"

@@ -7,10 +7,11 @@ costs one pass, and what is reported is what the patches have broken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import pathlib
 import time
+import types
 
 from mend.editing import patches
 from mend.ground import pages, report
@@ -52,8 +53,11 @@ class _Job:
 def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
   """Whether a test that passes on pristine fails on mended."""
   broken = ran = 0
+  silent: list[str] = []
   for base in chosen:
     rows = _run_base(request, base)
+    silent += [f"{file} on {base.version}" for _, file, counts in rows
+               if not counts["passed"] + counts["skipped"]]
     totals = [sum(row[2][kind] for row in rows) for kind in verdicts.KINDS]
     text = _section(base, request, rows)
     report.say("\n" + text + f"\n\njax {base.mended}: {len(rows)} runs of "
@@ -67,6 +71,9 @@ def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
         f"{report.plural(broken, 'test')} of upstream's newly failing, of "
         f"{ran} that ran.", "look at NEWLY FAILING above; one file alone: "
         "--only FILE")
+  if silent:
+    return Verdict(f"no test passed of {', '.join(silent)}.",
+                   "see why: --verbose; the checkout must fit the release")
   return Verdict(f"{ran} outcomes of upstream's tests, none newly failing.")
 
 
@@ -133,9 +140,8 @@ def _run_base(request: Request,
   def one(job: _Job) -> Outcomes:
     share = f"{job.number % request.share}/{request.share}"
     began = time.monotonic()
-    after = pytest_run.run_file(
-        job.made.mended, job.path, limit=request.limit,
-        env={**_ENVIRONMENT, "MEND_SHARE": share})
+    after = _run(job.made.mended, job.path, request.limit,
+                 {"MEND_SHARE": share})
     report.say(f"{base.version}, {job.label}: {job.path.name}: {len(after)} "
                f"tests, {len(_failing(after))} to run on pristine too "
                f"({time.monotonic() - began:.0f} s)")
@@ -145,9 +151,8 @@ def _run_base(request: Request,
     failing = {t for job, after in zip(todo, mended) if job.path == path
                for t in _failing(after)}
     python = next(job.made.pristine for job in todo if job.path == path)
-    return pytest_run.run_file(
-        python, path, env=_ENVIRONMENT, limit=request.limit,
-        only=sorted(failing)) if failing else {}
+    return _run(python, path, request.limit,
+                only=sorted(failing)) if failing else {}
 
   with jobs.pool() as pool:
     mended = list(pool.map(one, todo))
@@ -158,6 +163,15 @@ def _run_base(request: Request,
            verdicts.compare(job.path.name, base, before[job.path], after,
                             job.series, f" with {job.label}"))
           for job, after in zip(todo, mended)]
+
+
+def _run(python: pathlib.Path, path: pathlib.Path, limit: float,
+         env: Mapping[str, str] = types.MappingProxyType({}),
+         only: Sequence[str] | None = None) -> Outcomes:
+  """Runs one file, of a checkout that has another jax beside its tests."""
+  return pytest_run.run_file(
+      python, path, limit=limit, only=only, options=("--import-mode=append",),
+      env={**_ENVIRONMENT, "MEND_JAX": str(python.parents[1]), **env})
 
 
 def _failing(outcomes: Outcomes) -> list[str]:

@@ -106,7 +106,7 @@ def _only_one(abstract: Any) -> Any:
 
 
 def _places(sharding: Any) -> bool:
-  """Whether a constraint says on which devices: one over a type's mesh can't."""
+  """Whether a constraint says on which devices: a type's mesh does not."""
   return not (isinstance(sharding, UnspecifiedValue) or
               isinstance(sharding, NamedSharding) and
               isinstance(sharding.mesh, mesh_lib.AbstractMesh))
