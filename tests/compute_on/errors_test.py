@@ -14,6 +14,7 @@
 """compute_on says what was expected and what came (jax#27825)."""
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import jax
 import jax.extend
 from jax._src import compute_on as compute_on_lib
@@ -115,6 +116,19 @@ class ComputeOnErrorsTest(jtu.JaxTestCase):
         with self.assertRaisesRegex(
             ERROR, r"Nesting `compute_on`.*'device_host'.*'device'"):
           call()
+
+  @parameterized.named_parameters(
+      ('_of_another', lambda x: context_form(jnp.sin, 'device')(x),
+       "outer compute type is 'device_host', inside it came 'device'"),
+      ('_of_none', jnp.sin, 'operation that was traced outside'))
+  def test_program_of_another_type(self, f, message):
+    if jax.__version_info__ >= (0, 10):
+      self.skipTest('this release evaluates it at the type that it was made at')
+    closed = jax.make_jaxpr(f)(self.x)
+    outer = context_form(
+        lambda x: jax.extend.core.jaxpr_as_fun(closed)(x)[0], 'device_host')
+    with self.assertRaisesRegex(NotImplementedError, message):
+      outer(self.x)
 
   def test_another_type_after_an_error(self):
     inner = REFUSES(lambda x: x * 2, 'device')

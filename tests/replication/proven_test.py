@@ -16,6 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import config
 from jax._src import test_util as jtu
 from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
@@ -113,6 +114,10 @@ class GradientTest(jtu.JaxTestCase):
         jax.jit(derivative(g))(X, W),
         jax.jit(derivative(self.single(f)))(X, W), rtol=1e-4)
 
+  def test_grad_by_direct_linearization(self):
+    with config.use_direct_linearize(True):
+      self.test_grad_nested()
+
   def test_vmap_of_grad_on_two_axes(self):
     f = output_of_one_branch
     g = smap(f, (P('i'), P()), (P('i'), P()), (4, 2))
@@ -166,6 +171,11 @@ class TangentTest(jtu.JaxTestCase):
     with refused:  # through another level of jit and of derivatives
       g = jax.jit(smap(f, P(), P()))
       jax.jit(jax.hessian(lambda w: g(w).sum()))(W)
+
+  def test_tangent_that_varies_is_refused_without_internal_checks(self):
+    with jax.enable_checks(False), self.assertRaisesRegex(
+        ValueError, "the tangent of an output.*varies over mesh axis 'i'"):
+      self.jvp(jax.jit(sine), jax.jit)
 
   def test_tangent_that_varies_is_taken_where_the_result_varies(self):
     g = smap(jax.jit(sine), P(), P('i'))

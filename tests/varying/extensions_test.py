@@ -149,6 +149,17 @@ class ExtensionsTest(jtu.JaxTestCase):
     np.testing.assert_allclose(got, np.sin(X).sum(0), rtol=1e-5)
 
   @parameterized.product(where=WHERE)
+  def test_what_only_a_derivative_binds(self, where):
+    value = primitive('sine', jnp.sin, flat)  # new ones, that no rule is known
+    slope = primitive('sine_slope', lambda x, t: jnp.cos(x) * t, flat)
+    ad.primitive_jvps[value] = lambda primals, tangents: (
+        value.bind(*primals), slope.bind(*primals, *tangents))
+    f = lambda x: run_rows(lambda x: value.bind(x), where, x)
+    got, rate = jax.jvp(f, (X,), (X,))
+    np.testing.assert_allclose(got, np.sin(X), rtol=1e-5)
+    np.testing.assert_allclose(rate, np.cos(X) * X, rtol=1e-5)
+
+  @parameterized.product(where=WHERE)
   def test_predicate(self, where):
     # What each device decides by its own numbers, though it computes with w.
     def f(x, w):

@@ -13,7 +13,7 @@
 # limitations under the License.
 """The meshes of this process, as long as anything holds them.
 
-A type has a mesh's axes without its devices, and ``Mesh`` remembers what it made
+A type has the axes of a mesh, no devices, and ``Mesh`` remembers what it made
 where nobody else can ask, from 0.10 on. It imports this module, so this one
 imports none of JAX's.
 """
