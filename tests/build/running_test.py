@@ -301,9 +301,9 @@ def test_upstreams_file_of_which_nothing_passes_is_a_failure(
     base, monkeypatch, tmp_path):
   counts = dict.fromkeys(verdicts.KINDS, 0)
   request = upstream.Request(tmp_path, [], 1., None, False, False)
-  for its, good in (({"passed": 1}, True), ({"fail on pristine too": 1}, False)):
-    monkeypatch.setattr(upstream, "_run_base", lambda *_, its=its: [
-        ("all patches", "a_test.py", {**counts, **its})])
+  for kind, good in (("passed", True), ("fail on pristine too", False)):
+    monkeypatch.setattr(upstream, "_run_base", lambda *_, kind=kind: [
+        ("all patches", "a_test.py", {**counts, kind: 1})])
     verdict = upstream.compare_wheels(request, [base])
     assert verdict.good is good
 
