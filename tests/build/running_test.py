@@ -274,6 +274,12 @@ def test_upstream_needs_a_checkout(tmp_path):
     upstream.find_files(tmp_path, ["b_test"])
 
 
+def test_files_that_an_upstream_checkout_lacks_are_named(tmp_path, capsys):
+  write(tmp_path / "tests" / "a_test.py", "")
+  assert upstream.present(tmp_path, ["a_test.py", "b_test.py"]) == ["a_test.py"]
+  assert "not in this checkout: b_test.py" in capsys.readouterr().out
+
+
 def test_upstreams_tests_run_on_the_jax_that_is_looked_at(tmp_path):
   # A conftest.py above the tests puts its folder, and the jax there, first.
   root, here = tmp_path / "checkout", tmp_path / "here"

@@ -33,9 +33,9 @@ TYPES = {'1d': (AxisType.Explicit,), '2d': (AxisType.Explicit,) * 2,
          'mixed': (AxisType.Explicit, AxisType.Auto)}
 
 
-def mesh_of(kind, start=0):
+def mesh_of(kind):
   sizes = (4,) if kind == '1d' else (2, 2)
-  devices = np.array(jax.devices()[start:start + 4]).reshape(sizes)
+  devices = np.array(jax.devices()[:4]).reshape(sizes)
   # Its names are of this test alone: other meshes of the process don't count.
   return Mesh(devices, (f'a{kind[0]}', f'b{kind[0]}')[:len(sizes)],
               axis_types=TYPES[kind])
@@ -123,10 +123,9 @@ class ImpliedTest(jtu.JaxTestCase):
       np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
 
   def test_of_two_meshes_neither_is_meant(self):
-    one, other = (
-        Mesh(np.array(jax.devices()[n:n + 4]), ('twin',), axis_types=TYPES['1d'])
-        for n in (0, 4))
-    for mesh in one, other:
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    twins = [Mesh(d, ('twin',), axis_types=TYPES['1d']) for d in devices]
+    for mesh in twins:
       x, y = self.arguments(mesh)
       with self.assertRaisesRegex(ValueError, 'set_mesh|use_mesh'):
         jax.grad(of_both)(x, y)

@@ -98,6 +98,16 @@ def find_files(checkout: pathlib.Path,
   return found
 
 
+def present(checkout: pathlib.Path, names: Sequence[str]) -> list[str]:
+  """Those of the files that a patch names that the checkout has."""
+  folder = checkout.absolute() / "tests"
+  found = [n for n in names if (folder / n).is_file()]
+  if len(found) < len(names) and folder.is_dir():
+    report.say("not in this checkout: " + ", ".join(
+        n for n in names if n not in found))
+  return found
+
+
 def areas_of(patch: patches.Patch, base: Base) -> list[str]:
   """Upstream's files for a patch: "x_test.py", or "x_test.py >=0.10"."""
   split = [item.partition(" ") for item in patch.upstream_tests]
@@ -122,7 +132,8 @@ def _jobs(request: Request, base: Base) -> list[_Job]:
   lowest = interpreters.for_base(base, lowest=True) if request.each else None
   jobs: list[_Job] = []
   for label, selected, areas in groups:
-    files = find_files(request.checkout, request.only or areas)
+    files = find_files(request.checkout, request.only or present(
+        request.checkout, areas))
     if files:
       made = (sides.build_sides(base, series=selected, python=lowest)
               if request.each else
