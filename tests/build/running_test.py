@@ -312,6 +312,11 @@ def test_upstreams_file_of_which_nothing_passes_is_a_failure(
         ("all patches", "a_test.py", {**counts, kind: 1})])
     verdict = upstream.compare_wheels(request, [base])
     assert verdict.good is good
+  monkeypatch.setattr(upstream, "_run_base", lambda *_: [
+      ("all patches", "a_test.py", {**counts, "passed": 1}),
+      ("all patches", "b_test.py", {**counts, "fail on pristine too": 1})])
+  verdict = upstream.compare_wheels(request, [base])
+  assert verdict.good and "No test passed of b_test.py" in str(verdict)
 
 
 def test_only_some_tests_of_a_file(tmp_path):

@@ -203,6 +203,32 @@ class ExplicitReshardTest(jtu.JaxTestCase):
                        [T_X, P(None, None, None)])
     self.assertAllClose(jax.device_get(got), jax.device_get(want), rtol=1e-4)
 
+  @parameterized.product(jit=[True, False], transform=['value', 'grad'])
+  def test_arguments_that_are_over_no_mesh(self, jit, transform):
+    # jax.make_mesh gives Explicit axes from 0.9 on; data comes from NumPy.
+    f = jax.shard_map(
+        lambda a, b: lax.pmean(jnp.mean(jnp.sin(a @ b)), ('x', 'y')),
+        mesh=make_mesh(), in_specs=(P('x', None), P(None, 'y')), out_specs=P())
+    plain = lambda a, b: jnp.mean(jnp.sin(a @ b))
+    if transform == 'grad':
+      f, plain = (jax.value_and_grad(g, (0, 1)) for g in (f, plain))
+    run = jax.jit(f) if jit else f
+    with self.assertRaisesRegex(ValueError, 'in_specs'):
+      run(A, B)
+    with option('allow'):
+      self.assertAllClose(jax.device_get(run(A, B)),
+                          jax.device_get(plain(A, B)), rtol=1e-5)
+
+  def test_warning_about_an_argument_over_no_mesh(self):
+    mesh = make_mesh()
+    f = jax.shard_map(lambda a: a * 2, mesh=mesh, in_specs=X, out_specs=X)
+    with option('warn'), warned() as said:
+      f(A)
+    self.assertLen(said, 1)
+    line = said[0].partition('write ')[2].partition(' for it')[0]
+    placed_so = eval(line, {'jax': jax, 'x': A, 'mesh': mesh})
+    self.assertAllClose(np.asarray(f(placed_so)), A * 2)
+
   def test_under_transformations(self):
     f = lambda a, b: jnp.concatenate([jnp.cumsum(a, 0), b], 1)
     with jax.set_mesh(make_mesh()), option('allow'):

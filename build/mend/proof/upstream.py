@@ -52,7 +52,7 @@ class _Job:
 
 def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
   """Whether a test that passes on pristine fails on mended."""
-  broken = ran = 0
+  broken = ran = passed = 0
   silent: list[str] = []
   for base in chosen:
     rows = _run_base(request, base)
@@ -66,15 +66,20 @@ def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
     if request.write:
       pages.write_section(bases.ROOT / DOCUMENT, "upstream-tests", text)
     broken, ran = broken + totals[-1], ran + sum(totals)
+    passed += totals[0]
   if broken or not ran:
     return Verdict(
         f"{report.plural(broken, 'test')} of upstream's newly failing, of "
         f"{ran} that ran.", "look at NEWLY FAILING above; one file alone: "
         "--only FILE")
-  if silent:
-    return Verdict(f"no test passed of {', '.join(silent)}.",
-                   "see why: --verbose; the checkout must fit the release")
-  return Verdict(f"{ran} outcomes of upstream's tests, none newly failing.")
+  words = f"{ran} outcomes of upstream's tests, none newly failing."
+  if not silent:
+    return Verdict(words)
+  # Some files import what no wheel has; a checkout may be of another release.
+  none = f"No test passed of {', '.join(silent)}, on pristine neither."
+  if passed:
+    return Verdict(f"{words} {none}")
+  return Verdict(none, "see why: --verbose; does the checkout fit the release?")
 
 
 def find_files(checkout: pathlib.Path,

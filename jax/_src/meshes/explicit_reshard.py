@@ -95,21 +95,26 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
     raise error from None
 
 
-def _reshard(x, aval, spec: Spec | None, what: str):
+def _reshard(x, aval, spec: Spec | None, what: str, to=None):
   """``x`` with this spec, and a warning if it hasn't had it."""
   if spec is None or spec == spec_of(aval):
     return x
   from jax._src import pjit
-  mesh = aval.sharding.mesh
+  from jax._src.named_sharding import NamedSharding
+  mesh = to or aval.sharding.mesh
   if len(set(_names(spec))) < len(_names(spec)) or any(
       n % _size(mesh, s) for n, s in zip(aval.shape, spec)):
     raise ValueError(f'{what} of shape {aval.shape} has no spec {spec}')
-  new = pjit.reshard(x, aval.sharding.update(spec=_pspec(spec)))
+  new = pjit.reshard(x, NamedSharding(mesh, _pspec(spec)) if to else
+                     aval.sharding.update(spec=_pspec(spec)))
   if explicit_reshard.value == 'warn':
+    written = _text(spec)
+    if to:
+      written = f'jax.NamedSharding(mesh, {written})'
     warnings.warn(
         f'jax_explicit_reshard: {_users_line()}: {what}, '
         f'{aval.str_short(True)}, is resharded. To do so yourself, write '
-        f'jax.sharding.reshard(x, {_text(spec)}) for it there.', stacklevel=2)
+        f'jax.sharding.reshard(x, {written}) for it there.', stacklevel=2)
   return new
 
 
@@ -320,11 +325,26 @@ def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
   new = []
   for n, (x, spec) in enumerate(zip(args, specs)):
     aval = core.typeof(x)
+    to = None
+    if isinstance(spec, PartitionSpec) and _is_nowhere(aval):
+      aval, to = _over(aval, mesh), mesh  # a NumPy array, or of one device
     if isinstance(spec, PartitionSpec) and _placed(aval) and not _summed(aval):
       wanted = _along(manual_axes, spec_of(aval), tuple(spec))
-      x = _reshard(x, aval, wanted, f'argument {n} of shard_map')
+      x = _reshard(x, aval, wanted, f'argument {n} of shard_map', to)
     new.append(x)
   return new
+
+
+def _is_nowhere(aval) -> bool:
+  """Whether the type says of no mesh that the array is over it."""
+  return (hasattr(aval, 'sharding') and bool(aval.shape)
+          and aval.sharding.mesh.empty)
+
+
+def _over(aval, mesh):
+  """The type of the array, whole on each device of a mesh."""
+  from jax._src.named_sharding import NamedSharding
+  return aval.update(sharding=NamedSharding(mesh.abstract_mesh, _pspec(())))
 
 
 def _along(manual_axes, now: Spec, spec: Spec) -> Spec | None:
