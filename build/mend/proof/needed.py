@@ -3,7 +3,7 @@
 One edit, or one registration of our modules, is left out at a time. The test
 that missed it before, or on another release, runs first; if it doesn't fail,
 the tests of its patch do until one fails, those that run it first, and then
-those of the patches that depend on it. What no test misses is either not
+those of the patches that depend on it, and that it depends on. What no test misses is either not
 needed, and goes, or lacks a test. A run costs an import of jax and the tests up
 to the first that fails; outcomes are remembered, so that a stopped run goes on.
 """
@@ -113,14 +113,21 @@ class Runner:
     return Missed(omission, before["test"], before["own"])
 
   def _files_of(self, omission: Omission) -> tuple[list[str], list[str]]:
-    """The test files of its patch, and of those that depend on it."""
+    """The test files of its patch, and of those that it has to do with.
+
+    These are the patches that depend on it, and those that it depends on: they
+    may look at whatever a wheel has, as the tests of all primitives do.
+    """
     known = {omission.patch}
     for patch in self._series:
       if known.intersection(patch.depends):
         known.add(patch.id)
+    below = {p.id for p in patches.with_needed(self._series, omission.patch)}
     own = _files([p for p in self._series if p.id == omission.patch])
-    return own, [f for f in _files([p for p in self._series if p.id in known])
-                 if f not in own]
+    related = [[p for p in self._series if p.id in ids]
+               for ids in (known, below - known)]
+    others = dict.fromkeys(f for part in related for f in _files(part))
+    return own, [f for f in others if f not in own]
 
   def _ask(self, omission: Omission, own: Sequence[str], others: Sequence[str],
            likely: str) -> tuple[str, bool]:
