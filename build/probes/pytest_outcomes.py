@@ -67,7 +67,8 @@ def _kinds_part(names):
 
 def _check_jax():
   jax, folder = sys.modules.get("jax"), os.environ.get("MEND_JAX")
-  if jax and folder and not jax.__file__.startswith(folder + os.sep):
+  if jax and folder and not os.path.realpath(jax.__file__).startswith(
+      os.path.realpath(folder) + os.sep):
     raise pytest.UsageError(
         f"jax was imported from {jax.__file__}, and not from {folder}: these "
         "tests would say nothing of it")

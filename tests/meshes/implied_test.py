@@ -84,7 +84,10 @@ class ImpliedTest(jtu.JaxTestCase):
     mesh = mesh_of(kind)
     x, y = self.arguments(mesh, spec)
     got = TRANSFORMS[transform](f(mesh))(x, y)
-    want = jax.jit(TRANSFORMS[transform](oracle))(X, Y)
+    self.check_on(mesh, got, TRANSFORMS[transform](oracle))
+
+  def check_on(self, mesh, got, oracle):
+    want = jax.jit(oracle)(X, Y)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
       np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
       self.assertEqual(a.sharding.device_set, set(mesh.devices.flat))
@@ -115,22 +118,30 @@ class ImpliedTest(jtu.JaxTestCase):
 
   @parameterized.parameters(*TYPES)
   def test_second_derivative(self, kind):
-    x, y = self.arguments(mesh_of(kind))
+    mesh = mesh_of(kind)
     f = lambda x, y: jnp.sum(jnp.sin(x) * y ** 2)
     product = lambda x, y: jax.jvp(jax.grad(f, (0, 1)), (x, y), (y, x))
-    got, want = product(x, y), jax.jit(product)(X, Y)
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-      np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
+    self.check_on(mesh, product(*self.arguments(mesh)), product)
+
+  @parameterized.product(at_once=[False, True], f=[of_both, plain])
+  def test_gradients_over_one_mesh_and_another(self, at_once, f):
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    name = f'{f.__name__}{at_once:d}'
+    make = lambda d: Mesh(d, (name,), axis_types=TYPES['1d'])
+    for mesh in [make(d) for d in devices] if at_once else map(make, devices):
+      x, y = self.arguments(mesh)
+      step = jax.value_and_grad(f, (0, 1))
+      self.check_on(mesh, step(x, y), step)
 
   def test_of_two_meshes_neither_is_meant(self):
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
     twins = [Mesh(d, ('twin',), axis_types=TYPES['1d']) for d in devices]
     for mesh in twins:
       x, y = self.arguments(mesh)
-      with self.assertRaisesRegex(ValueError, 'set_mesh|use_mesh'):
-        jax.grad(of_both)(x, y)
+      with self.assertRaisesRegex(ValueError, 'set_mesh|use_mesh|AbstractMesh'):
+        jax.vjp(plain, x, y)[1](jnp.float32(1.))
       with use_mesh(mesh):
-        grad = jax.grad(of_both)(x, y)
+        grad = jax.vjp(plain, x, y)[1](jnp.float32(1.))[1]
       self.assertEqual(grad.sharding.device_set, set(mesh.devices.flat))
 
   def test_what_is_lowered_for_a_platform_stays_abstract(self):

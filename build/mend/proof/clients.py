@@ -191,7 +191,7 @@ def run_tests(client: Client, folder: pathlib.Path, limit: float,
   """
   return pytest_run.run_file(
       python, folder, limit=limit, only=only, root=folder.parent,
-      env={**_ENVIRONMENT, **env},
+      env={**_ENVIRONMENT, "MEND_JAX": str(python.parents[1]), **env},
       options=("--import-mode=importlib",) if client.inside else ())
 
 

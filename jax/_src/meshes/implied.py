@@ -20,16 +20,21 @@ that a function ignores, a transposed call. (``jax.make_mesh`` gives Explicit
 axes from 0.9 on, so ``jax.grad`` of a function of arrays over such a mesh, of a
 ``shard_map`` for one, failed without ``jit``.)
 
-If one mesh of this process has that type, the computation is placed there. If
-there are several, over other devices or in another order, it is refused as
-before, for what the types leave open can't be known. Nothing changes where an
-argument, a layout, a context or ``lowering_platforms`` says more.
+``jax.grad`` knows more: its cotangent is made, and pulled back, where the value
+is. Elsewhere, as in a pullback that is called by hand, a computation is placed
+on the mesh of that type if this process has one. If there are several, over
+other devices or in another order, it is refused as before, for what the types
+leave open can't be known. Nothing changes where an argument, a layout, a
+context or ``lowering_platforms`` says more.
+
+Limits: an executable stays on the mesh that was the only one when it was made,
+and so do later calls of such a pullback.
 
 Cost: nothing but a look at the results' types, where none has Explicit axes.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 from typing import Any
 
@@ -67,6 +72,22 @@ def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
   return _only_one(*meant) or context
 
 
+def on_mesh_of(value: Any, pull_back: Callable[[], Any]) -> Any:
+  """What ``pull_back`` returns, run on the mesh of the value that it is of.
+
+  Args:
+    value: a function's value; nothing but an array over Explicit axes counts.
+    pull_back: makes the value's cotangent, and pulls it back.
+  """
+  from jax._src import array  # pylint: disable=g-import-not-at-top
+  sharding = value.sharding if isinstance(value, array.ArrayImpl) else None
+  if not isinstance(sharding, NamedSharding) or not _is_placeless(
+      sharding.mesh):
+    return pull_back()
+  with _use_concrete(sharding.mesh):
+    return pull_back()
+
+
 @contextlib.contextmanager
 def use_mesh_of_type(mesh: Any) -> Iterator[None]:
   """Enters a type's mesh; where values are made at once, with its devices.
@@ -75,16 +96,25 @@ def use_mesh_of_type(mesh: Any) -> Iterator[None]:
     mesh: an abstract one.
   """
   concrete = None
-  if (mesh._any_axis_explicit and mesh.size > 1 and
-      mesh_lib.get_concrete_mesh().empty and _is_eager()):
+  if _is_placeless(mesh) and _is_eager():
     concrete = _only_one(mesh)
-  from jax._src import sharding_impls  # pylint: disable=g-import-not-at-top
   with mesh_lib.use_abstract_mesh(mesh):
-    if concrete is None:
+    with contextlib.nullcontext() if concrete is None else _use_concrete(
+        concrete):
       yield
-    else:
-      with sharding_impls._internal_use_concrete_mesh(concrete):
-        yield
+
+
+def _is_placeless(mesh: Any) -> bool:
+  """Whether a type over this mesh doesn't place, and no context does."""
+  if not mesh._any_axis_explicit or mesh.size == 1:
+    return False
+  context = mesh_lib.get_concrete_mesh()
+  return context is None or context.empty  # None up to 0.6.0
+
+
+def _use_concrete(mesh: Any) -> contextlib.AbstractContextManager:
+  from jax._src import sharding_impls  # pylint: disable=g-import-not-at-top
+  return sharding_impls._internal_use_concrete_mesh(mesh)
 
 
 def _is_eager() -> bool:
