@@ -166,18 +166,25 @@ def test_the_likeliest_tests_come_first_and_all_in_the_end():
   known.of = tests.__getitem__
   assert list(known.batches(found, list(tests))) == [
       ("a", ["quick", "slow"]), ("b", ["binds"]), ("a", ["no"]), ("c", [])]
+  assert list(known.batches(found, list(tests), brief=True)) == [
+      ("a", ["quick", "slow"]), ("c", [])]
 
 
-@pytest.mark.parametrize("misses,asked", [
-    (["a T.x"], [("a", ["T.x"])]),  # as on the other release
-    (["b T.y"], [("a", ["T.x"]), ("b", ["T.y"])]),
-    ([], [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
-def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, asked):
+@pytest.mark.parametrize("misses,elsewhere,asked", [
+    (["a T.x"], (), [("a", ["T.x"])]),  # as on the other release
+    (["b T.y"], (), [("a", ["T.x"]), ("b", ["T.y"])]),
+    ([], (), [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.z"]), ("b", ["T.y"]),
+              ("b", ["T.z"])]),
+    (["b T.z"], ["o"], [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
+def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, elsewhere,
+                                                 asked):
   runner = needed.Runner.__new__(needed.Runner)
+  runner._elsewhere = elsewhere
   runner._overlays = queue.SimpleQueue()
   runner._overlays.put(overlay[1])
   runner._executed = types.SimpleNamespace(
-      batches=lambda omission, files: iter([("b", ["T.y"])]))
+      batches=lambda omission, files, brief: [
+          ("b", [name]) for name in ["T.y", "T.z"][:1 if brief else 2]])
   seen = []
   def first_failure(over, file, tests):
     assert over is overlay[1]
@@ -186,7 +193,8 @@ def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, asked):
   runner._first_failure = first_failure
   found = omissions.Omission("o", "varying/loops", "jax/core.py", "", "edit")
   test, own = runner._ask(found, ["a"], ["b"], "a T.x")
-  assert (test, own, seen) == ("".join(misses), bool(misses), asked)
+  found = "" if elsewhere else "".join(misses)
+  assert (test, own, seen) == (found, bool(found), asked)
 
 
 def test_which_lines_a_test_runs_is_written_down(kept_cache, tmp_path):

@@ -65,8 +65,8 @@ class Executed:
     self._locks: dict[str, threading.Lock] = collections.defaultdict(
         threading.Lock)
 
-  def batches(self, omission: Omission,
-              files: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+  def batches(self, omission: Omission, files: Sequence[str],
+              brief: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Tests to run together, (file, names); the likeliest to fail first.
 
     No names are all of a file of which nothing is known.
@@ -74,6 +74,7 @@ class Executed:
     Args:
       omission: what is left out.
       files: the files whose tests are to be run, all of them in the end.
+      brief: only the first few; all where nothing is known.
     """
     likely = sorted((-self._score(omission, test), test.took, file, test.name)
                     for file in files for test in self.of(file))
@@ -83,7 +84,8 @@ class Executed:
         break
       first, seconds = first + 1, seconds + took
     run = sum(score < 0 for score, *_ in likely)
-    for part in (likely[:first], likely[first:run], likely[max(first, run):]):
+    later = () if brief else (likely[first:run], likely[max(first, run):])
+    for part in (likely[:first], *later):
       by_file = collections.defaultdict(list)
       for _, _, file, name in part:
         by_file[file].append(name)

@@ -11,7 +11,7 @@ stopped run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 import contextlib
 import dataclasses
 import json
@@ -78,12 +78,14 @@ class Runner:
     found: all that can be left out.
     result: the mended tree.
     servers: have what tests import beside jax.
+    elsewhere: labels of registrations that a test misses on another release:
+      of these only the likeliest tests run.
   """
 
   def __init__(self, base: Base, series: Sequence[patches.Patch],
                found: Sequence[Omission], result: tree.Result,
-               servers: forks.Servers):
-    self._base, self._servers = base, servers
+               servers: forks.Servers, elsewhere: Container[str] = ()):
+    self._base, self._servers, self._elsewhere = base, servers, elsewhere
     self._series = patches.for_base(series, base)
     self._python = sides.build_sides(base, series=series,
                                      python=_interpreter(base)).mended
@@ -103,14 +105,15 @@ class Runner:
     own, others = self._files_of(omission)
     if before["texts"] != _texts(before["test"], own, others):
       # A test that misses it on one release most often does on the others.
-      elsewhere = _Memory(omission.label)
-      likely = before["test"] or elsewhere.read({"test": ""})["test"]
+      any_base = _Memory(omission.label)
+      likely = before["test"] or any_base.read({"test": ""})["test"]
       test, is_own = self._ask(omission, own, others, likely)
       before = {"test": test, "own": is_own,
                 "texts": _texts(test, own, others)}
-      memory.write(before)
+      if test or omission.label not in self._elsewhere:
+        memory.write(before)
       if test:
-        elsewhere.write({"test": test})
+        any_base.write({"test": test})
     return Missed(omission, before["test"], before["own"])
 
   def _files_of(self, omission: Omission) -> tuple[list[str], list[str]]:
@@ -134,6 +137,7 @@ class Runner:
            likely: str) -> tuple[str, bool]:
     """The first test that fails, or "", and whether it is its patch's."""
     overlay = self._overlays.get()
+    brief = omission.label in self._elsewhere
     try:
       with overlay.holding(omission.file, omission.text):
         file, _, name = likely.partition(" ")
@@ -141,7 +145,7 @@ class Runner:
             overlay, file, [name]):
           return likely, file in own
         for files in (own, others):
-          for file, tests in self._executed.batches(omission, files):
+          for file, tests in self._executed.batches(omission, files, brief):
             if found := self._first_failure(overlay, file, tests):
               return found, files is own
     finally:
@@ -202,8 +206,11 @@ def run(chosen: Sequence[Base], names: Sequence[str],
   """Leaves out each thing of each base; what no test misses is a failure."""
   series = patches.load()
   patches.require_known(series, names)
-  found = {base: _look_at(base, series, names) for base in chosen}
-  elsewhere = missed_registrations(m for each in found.values() for m in each)
+  found: dict[Base, list[Missed]] = {}
+  elsewhere: frozenset[str] = frozenset()
+  for base in chosen:
+    found[base] = _look_at(base, series, names, elsewhere)
+    elsewhere |= missed_registrations(found[base])
   for base, each in found.items():
     report.say("\n" + section(base, each, elsewhere))
     if write:
@@ -225,7 +232,7 @@ def missed_registrations(found: Iterable[Missed]) -> frozenset[str]:
 
 
 def _look_at(base: Base, series: Sequence[patches.Patch],
-             names: Sequence[str]) -> list[Missed]:
+             names: Sequence[str], elsewhere: Container[str]) -> list[Missed]:
   origin = source.pristine(base)
   result = tree.mended(series, base, origin)
   every = omissions.of_result(result, series, origin)
@@ -234,7 +241,7 @@ def _look_at(base: Base, series: Sequence[patches.Patch],
   with (cache.scratch() as folder, jobs.pool() as pool,
         forks.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
-    runner = Runner(base, series, every, result, servers)
+    runner = Runner(base, series, every, result, servers, elsewhere)
     runner.enter(folder)
     for missed in pool.map(runner.look, todo):
       progress.end("", f"{base.version} {missed.omission.label}: "
