@@ -30,6 +30,7 @@ from jax.experimental import sparse
 from jax.experimental.ode import odeint
 from jax.experimental.shard_map import shard_map
 import jax.export
+import jax.ffi
 import jax.numpy as jnp
 import jax.scipy as jsp
 from jax.scipy.sparse import linalg as sparse_linalg
@@ -387,6 +388,19 @@ class EffectsTest(jtu.JaxTestCase):
         lax.create_token(x), shape=(shape,))[0][0])
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.make_jaxpr(f)(np.ones(2, np.float32))
+
+  @parameterized.named_parameters(
+      ('', lambda call: call()),
+      ('_in_a_loop', lambda call: lax.scan(
+          lambda c, _: (c + call(), None), jnp.zeros(2), None, length=2)[0]))
+  def test_ffi_call_that_nothing_tells_the_devices_from_varies(self, f):
+    result = jax.ShapeDtypeStruct((2,), np.float32)
+    random = jax.ffi.ffi_call('not_called', result, has_side_effect=True)
+    same = jax.ffi.ffi_call('not_called', result)
+    jax.make_jaxpr(smap((), P())(lambda: f(same)))()
+    jax.make_jaxpr(smap((), P('i'))(lambda: f(random)))()
+    with self.assertRaisesRegex(ValueError, 'out_specs'):
+      jax.make_jaxpr(smap((), P())(lambda: f(random)))()
 
   def test_pgather(self):
     f = smap(P('i'), P('i'))(

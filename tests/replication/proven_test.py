@@ -30,6 +30,7 @@ if hasattr(jtu, 'request_cpu_devices'):
 
 X = np.linspace(.5, 1.5, 8, dtype=np.float32)
 W = np.array([.75, 1.25], np.float32)
+WEIGHTS = X + W[0]
 
 
 def smap(f, in_specs, out_specs, shape=(4,)):
@@ -182,6 +183,23 @@ class TangentTest(jtu.JaxTestCase):
     _, t = jax.jit(lambda: jax.jvp(g, (W,), (W,)))()
     want = np.concatenate([W * (1 + i) for i in range(4)])
     self.assertAllClose(t, want, rtol=1e-5)
+    many = jnp.stack([W, 2 * W])
+    tangents = jax.vmap(lambda t: jax.jvp(g, (W,), (t,))[1])(many)
+    self.assertAllClose(tangents, np.stack([want, 2 * want]), rtol=1e-5)
+
+  def grad(self, f):
+    return jax.grad(lambda w: (smap(f, P(), P('i'))(w) * WEIGHTS).sum())
+
+  def test_gradient_through_a_tangent_that_varies(self):
+    want = sum((1 + i) * c for i, c in enumerate(np.split(WEIGHTS, 4)))
+    self.assertAllClose(self.grad(sine)(W), want, rtol=1e-5)
+    self.assertAllClose(jax.jit(self.grad(sine))(W), want, rtol=1e-5)
+
+  # The rule runs when casts are made: upstream's gradients are silently wrong.
+  def test_gradient_through_a_tangent_that_varies_in_jit_is_refused(self):
+    for transform in (jax.jit, lambda f: f):
+      with self.assertRaisesRegex(ValueError, 'tangent of a replicated value'):
+        transform(self.grad(jax.jit(sine)))(W)
 
 
 if __name__ == '__main__':

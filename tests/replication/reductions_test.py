@@ -97,6 +97,16 @@ class ZeroCotangentTest(jtu.JaxTestCase):
         lambda x, r: jnp.sum(jnp.sin(f(x, r))), (0, 1)))(x, r)
     self.assertAllClose(grad(f), grad(solve), rtol=1e-3, atol=1e-4)
 
+  @parameterized.parameters(False, True)
+  def test_sum_with_a_zero_cotangent(self, jit):
+    # One of two values that are summed together is not used.
+    f = smap((P('i'), P('i')), P())(
+        lambda x, y: jnp.sin(lax.psum((x, y), 'i')[0]))
+    grad = jax.grad(lambda x, y: f(x, y)[0], (0, 1))
+    got = (jax.jit(grad) if jit else grad)(X, X)
+    self.assertAllClose(got, (np.full_like(X, np.cos(X.sum())),
+                              np.zeros_like(X)), rtol=1e-5)
+
 
 class GuardTest(jtu.JaxTestCase):
 

@@ -91,7 +91,6 @@ def _ffi_call(axes, ins, /, *, result_avals, has_side_effect, **_):
 
 _typed(callback.pure_callback_p, _pure_callback)
 flow.flow_rules[ffi.ffi_call_p] = _ffi_call
-sm._check_rules[ffi.ffi_call_p] = flow.check_rule(ffi.ffi_call_p)
 
 
 def _ffi_call_rewrite(mesh, in_rep, /, *args, **params):

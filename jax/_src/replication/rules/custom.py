@@ -249,7 +249,6 @@ sm.ShardMapTrace.process_custom_jvp_call = _eager_jvp_call
 sm.ShardMapTrace.process_custom_vjp_call = _eager_vjp_call
 sm._rewrite_rules[custom_derivatives.custom_vjp_call_jaxpr_p] = (
     _staged_vjp_rewrite)
-sm._check_rules[ad.custom_lin_p] = flow.check_rule(ad.custom_lin_p)
 
 
 def _contents(tracer):

@@ -164,9 +164,7 @@ def guard(prim, param):
   sm._rewrite_rules[prim] = guarded
 
 
-for _p in (parallel.psum_p, parallel.pmin_p, parallel.pmax_p):
-  guard(_p, 'axes')
+# ``reductions`` and ``complete`` guard those that they enter rules for.
 for _p in (parallel.all_gather_p, parallel.all_to_all_p, parallel.ppermute_p,
-           parallel.reduce_scatter_p, parallel.pbroadcast_p,
-           parallel.ragged_all_to_all_p):
+           parallel.reduce_scatter_p):
   guard(_p, 'axis_name')

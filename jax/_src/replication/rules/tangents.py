@@ -19,6 +19,10 @@ primal is. One thing breaks this: a ``custom_jvp`` rule that is run after its
 function was typed and makes the tangent differ. The rewrite of the rule
 (``custom``) marks what it returns, with a primitive that computes nothing and
 stays through further derivatives, and ``proven`` looks for it.
+
+Backwards there is no mending it: where the primal met a value that varies, the
+function was given a cast, which sums the cotangent over the devices before it
+gets here. The mark's transpose refuses.
 """
 from __future__ import annotations
 
@@ -30,10 +34,22 @@ from jax._src.replication.rules import reps
 from jax.experimental import shard_map as sm
 
 loose_p = core.Primitive('loose_tangent')
-loose_p.def_impl(lambda x: x)
 loose_p.def_abstract_eval(lambda x: x)
 mlir.register_lowering(loose_p, lambda ctx, x: [x])
-ad.deflinear2(loose_p, lambda ct, _: [ct])
+
+
+def _refuse(ct, _):
+  raise ValueError(
+      "jax.grad of shard_map: in a function within jit or control flow, a rule "
+      "of jax.custom_jvp makes the tangent of a replicated value differ "
+      "between devices. Expected one that is replicated, as the cotangent is "
+      "summed over the devices before it reaches the rule; got "
+      f"{ct.aval.str_short()} for such a tangent. In the rule, make the "
+      "tangent the same on all devices, for instance with jax.lax.psum or "
+      "jax.lax.pmean, or call the function without jit and control flow.")
+
+
+ad.deflinear2(loose_p, _refuse)
 batching.defvectorized(loose_p)
 sm.register_standard_check(loose_p)
 sm.register_standard_rewrite(loose_p)
