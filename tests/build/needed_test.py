@@ -60,13 +60,20 @@ def test_an_edit_is_left_out_alone():
         for e in p.edits_for(base)) == 1
 
 
-def test_rule_modules_of_other_bases_are_not_tried():
-  absent = lambda what, *added: omissions._is_of_another_base(
-      "jax/_src/varying/__init__.py", what, added)
-  assert absent("'loops'")
-  assert not absent("'loops'", "jax/_src/varying/rules/loops.py")
-  assert not absent("'rules.loops'", "jax/_src/varying/rules/loops.py")
-  assert not absent("register(c_p, rule)")
+def test_rule_modules_that_enter_nothing_are_not_tried():
+  in_vain = lambda what, **added: omissions._enters_nothing(
+      "jax/_src/varying/__init__.py", what,
+      {f"jax/_src/varying/{name.replace('__', '/')}.py": text
+       for name, text in added.items()})
+  assert in_vain("'loops'")  # of another base
+  assert not in_vain("'loops'", loops="")
+  assert not in_vain("'loops'", rules__loops="")
+  assert not in_vain("'rules.loops'", rules__loops="")
+  uses = "from jax._src.varying.rules import loops\n"
+  assert in_vain("'loops'", rules__loops="", rules__scans=uses)
+  assert not in_vain("'loops'", rules__loops="", rules__scans=uses[:-2])
+  assert not in_vain("'rules.loops'", rules__loops="", rules__scans=uses)
+  assert not in_vain("register(c_p, rule)")
 
 
 @pytest.fixture

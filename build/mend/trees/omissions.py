@@ -9,7 +9,7 @@ there twice then), or the statement where it registers one.
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import pathlib
 import re
@@ -60,18 +60,26 @@ def of_result(result: tree.Result, series: Sequence[patches.Patch],
       found += [Omission(f"{file}:{line} {what}", owners[0], file, left,
                          "registration")
                 for line, what, left in _registrations(text)
-                if not _is_of_another_base(file, what, result.added)]
+                if not _enters_nothing(file, what, result.added)]
   return found
 
 
-def _is_of_another_base(file: str, what: str, added: Container[str]) -> bool:
-  """Whether a package names a rule module that only other bases have."""
+def _enters_nothing(file: str, what: str, added: Mapping[str, str]) -> bool:
+  """Whether a package names a rule module in vain, or for the order alone.
+
+  Only other bases have it; or it stands in rules/, named without that folder,
+  enters its rules as it is imported, and another of our modules imports it.
+  """
   package, _, name = file.rpartition("/")
   if name != "__init__.py" or not re.fullmatch(r"'[\w.]+'", what):
     return False
   module = what.strip("'").replace(".", "/")
-  return not any(f"{package}/{folder}{module}.py" in added
-                 for folder in ("", "rules/"))
+  itself = f"{package}/rules/{module}.py"
+  if itself not in added:
+    return f"{package}/{module}.py" not in added
+  imported = re.compile(rf"\bimport {module}\b")
+  return any(imported.search(text) for path, text in added.items()
+             if path.startswith(f"{package}/rules/") and path != itself)
 
 
 def _without_edit(result: tree.Result, edit: Edit,
