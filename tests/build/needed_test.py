@@ -177,6 +177,15 @@ def test_the_likeliest_tests_come_first_and_all_in_the_end():
       ("a", ["quick", "slow"]), ("c", [])]
 
 
+def test_files_that_another_thread_runs_come_last():
+  _, known = _executed(TABLE)
+  known.of = lambda file: (file,)
+  known._tests["known"] = ()
+  with known._locks["busy"], known._locks["known"]:
+    assert list(known._of_each(["busy", "known", "free"])) == [
+        (file, (file,)) for file in ("known", "free", "busy")]
+
+
 @pytest.mark.parametrize("misses,elsewhere,asked", [
     (["a T.x"], (), [("a", ["T.x"])]),  # as on the other release
     (["b T.y"], (), [("a", ["T.x"]), ("b", ["T.y"])]),

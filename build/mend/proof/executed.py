@@ -19,7 +19,7 @@ import threading
 
 from mend.editing import syntax
 from mend.ground import cache
-from mend.proof import pytest_run, testing
+from mend.proof import forks, pytest_run, testing
 from mend.releases import bases
 from mend.trees import tree
 from mend.trees.omissions import Omission
@@ -46,11 +46,12 @@ class Executed:
       and nothing is known of what a test runs.
     found: all that can be left out.
     result: the mended tree.
+    server: of that Python, with jax imported; a new process a file if None.
   """
 
   def __init__(self, python: pathlib.Path, found: Sequence[Omission],
-               result: tree.Result):
-    self._python = python
+               result: tree.Result, server: forks.Server | None = None):
+    self._python, self._server = python, server
     self._number = {o: n for n, o in enumerate(found)}
     whole = result.files
     marks: dict[str, dict[int, list[int]]] = collections.defaultdict(
@@ -77,7 +78,7 @@ class Executed:
       brief: only the first few; all where nothing is known.
     """
     likely = sorted((-self._score(omission, test), test.took, file, test.name)
-                    for file in files for test in self.of(file))
+                    for file, tests in self._of_each(files) for test in tests)
     first, seconds = 0, 0.
     for score, took, *_ in likely[:_FIRST]:
       if score == 0 or first and seconds + took > _SECONDS:
@@ -97,6 +98,16 @@ class Executed:
     return (2 * (2 * number in test.marks) + (2 * number + 1 in test.marks)
             + 2 * bool(self._names[omission] & test.bound))
 
+  def _of_each(self, files: Sequence[str]) -> Iterator[
+      tuple[str, tuple[Test, ...]]]:
+    """Of each file; those that another thread is running come last."""
+    left = list(files)
+    while left:
+      free = (f for f in left
+              if f in self._tests or not self._locks[f].locked())
+      left.remove(file := next(free, left[0]))
+      yield file, self.of(file)
+
   def of(self, file: str) -> tuple[Test, ...]:
     """The tests of a file, which is run if it has not been."""
     with self._locks[file]:
@@ -114,7 +125,7 @@ class Executed:
         (found := folder / "executed").touch()
         pytest_run.run_file(
             self._python, path, limit=_LIMIT,
-            options=(*testing.OPTIONS, *_PLUGIN),
+            options=(*testing.OPTIONS, *_PLUGIN), server=self._server,
             env={**testing.JOB_ENVIRONMENT, "MEND_MARKS": str(wanted),
                  "MEND_EXECUTED": str(found)})
         text = found.read_text(encoding="utf-8")

@@ -78,18 +78,21 @@ class Runner:
     found: all that can be left out.
     result: the mended tree.
     servers: have what tests import beside jax.
+    sharing: have jax, too, for what runs on the whole wheel.
     elsewhere: labels of registrations that a test misses on another release:
       of these only the likeliest tests run.
   """
 
   def __init__(self, base: Base, series: Sequence[patches.Patch],
                found: Sequence[Omission], result: tree.Result,
-               servers: forks.Servers, elsewhere: Container[str] = ()):
+               servers: forks.Servers, sharing: forks.Sharing,
+               elsewhere: Container[str] = ()):
     self._base, self._servers, self._elsewhere = base, servers, elsewhere
     self._series = patches.for_base(series, base)
     self._python = sides.build_sides(base, series=series,
                                      python=_interpreter(base)).mended
-    self._executed = executed.Executed(self._python, found, result)
+    self._executed = executed.Executed(
+        self._python, found, result, sharing.of(self._python, base))
     self._overlays: queue.SimpleQueue[Overlay] = queue.SimpleQueue()
 
   def enter(self, folder: pathlib.Path) -> None:
@@ -240,8 +243,9 @@ def _look_at(base: Base, series: Sequence[patches.Patch],
   found = []
   with (cache.scratch() as folder, jobs.pool() as pool,
         forks.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
+        forks.Sharing(testing.PRELOAD, testing.JOB_ENVIRONMENT) as sharing,
         report.Progress(len(todo)) as progress):
-    runner = Runner(base, series, every, result, servers, elsewhere)
+    runner = Runner(base, series, every, result, servers, sharing, elsewhere)
     runner.enter(folder)
     for missed in pool.map(runner.look, todo):
       progress.end("", f"{base.version} {missed.omission.label}: "

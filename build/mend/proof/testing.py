@@ -32,7 +32,7 @@ JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
 OPTIONS = ("--assert=plain", "-p", "compiled_once", "-p", "checked_once")
 # What the test files import before they start a backend.
 # Not jax._src.test_util: it keeps the standard output of its import.
-_PRELOAD = ("jax", "absl.testing.absltest",
+PRELOAD = ("jax", "absl.testing.absltest",
             "absl.testing.parameterized", "numpy", "pytest")
 _TOOL_TESTS = "tests/build"
 
@@ -181,7 +181,7 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.all_bases()]
-  with (forks.Sharing(_PRELOAD, JOB_ENVIRONMENT) as servers,
+  with (forks.Sharing(PRELOAD, JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
     futures = [pool.submit(_run_job, servers, job, progress) for job in todo]
     for future in concurrent.futures.as_completed(futures):
