@@ -166,6 +166,18 @@ class ExportedTransformsTest(jtu.JaxTestCase):
     self.assertAllClose(rates, jax.jvp(lambda w: jnp.concatenate(
         [oracle(X + i, w) for i in range(4)]), (W,), (W,)), rtol=1e-5)
 
+  def test_inside_shard_map_tangents_vary_with_the_operands(self):
+    f, _ = loaded(2)
+    mesh = Mesh(np.array(jax.devices()[:4]), ('x',))
+    rate = lambda x: jax.jvp(lambda w: f(x, w), (W,), (W,))[1]
+    claimed = shard_map(rate, mesh=mesh, in_specs=P('x'), out_specs=P())
+    xs = np.concatenate([X, X + 1, X + 2, X + 3])
+    for transform in (jax.jit, lambda f: f):
+      with self.assertRaisesRegex(ValueError, 'replicat'):
+        jax.block_until_ready(transform(claimed)(xs))
+    same = shard_map(rate, mesh=mesh, in_specs=P(), out_specs=P())
+    self.assertAllClose(jax.jit(same)(X), rate(X), rtol=1e-5)
+
   @parameterized.named_parameters(
       ('_none', 0, lambda f: jax.grad(lambda x: f(x, W).sum()), 1),
       ('_one', 1, lambda f: lambda x: jax.jvp(

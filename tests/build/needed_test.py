@@ -177,6 +177,15 @@ def test_the_likeliest_tests_come_first_and_all_in_the_end():
       ("a", ["quick", "slow"]), ("c", [])]
 
 
+def test_what_is_inside_of_a_function_is_tried_with_those_that_run_it():
+  (found,), known = _executed(TABLE.replace("  z = other(x)\n", "  z = x\n"))
+  runs = executed.Test("runs", frozenset([1]), frozenset(), 1.)
+  other = executed.Test("other", frozenset(), frozenset(), 1.)
+  known.of = {"a": (other, runs), "b": (other,)}.__getitem__
+  assert list(known.batches(found, ["a", "b"])) == [("a", ["runs"])]
+  assert list(known.batches(found, ["b"])) == [("b", ["other"])]
+
+
 def test_files_that_another_thread_runs_come_last():
   _, known = _executed(TABLE)
   known.of = lambda file: (file,)

@@ -2,8 +2,10 @@
 
 Each test file runs once on the whole wheel, and a plugin writes down, test by
 test, which of the lines that an omission changes were run, which functions
-around them, or named by them, and which primitives were bound. It only orders:
-what no test is known to run is still tried with all.
+around them, or named by them, and which primitives were bound. What is inside
+of a function is tried with the tests that run it. For all else it only orders,
+and what no test is known to run is tried with all: what runs while a module is
+imported, or in another process, is not written down.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class Executed:
     self._marks = json.dumps(marks, sort_keys=True)
     self._names = {o: frozenset(_primitives(_changed(
         whole[o.file], o.text)[1])) for o in found}
+    self._inside = {o: _is_inside(o, whole[o.file]) for o in found}
     self._tests: dict[str, tuple[Test, ...]] = {}
     self._locks: dict[str, threading.Lock] = collections.defaultdict(
         threading.Lock)
@@ -74,7 +77,8 @@ class Executed:
 
     Args:
       omission: what is left out.
-      files: the files whose tests are to be run, all of them in the end.
+      files: the files whose tests are to be run: of what is inside of a
+        function those that run it, if any do, and else all in the end.
       brief: only the first few; all where nothing is known.
     """
     likely = sorted((-self._score(omission, test), test.took, file, test.name)
@@ -85,7 +89,9 @@ class Executed:
         break
       first, seconds = first + 1, seconds + took
     run = sum(score < 0 for score, *_ in likely)
-    later = () if brief else (likely[first:run], likely[max(first, run):])
+    later = [] if brief else [likely[first:run]]
+    if not brief and (not run or not self._inside[omission]):
+      later.append(likely[max(first, run):])
     for part in (likely[:first], *later):
       by_file = collections.defaultdict(list)
       for _, _, file, name in part:
@@ -145,6 +151,13 @@ def _changed(whole: str, left: str) -> tuple[range, str]:
                most - same)
   lines = range(same + 1, max(len(old) - after, same + 1) + 1)
   return lines, "\n".join(old[lines.start - 1:lines.stop - 1])
+
+
+def _is_inside(omission: Omission, whole: str) -> bool:
+  """Whether all that is changed is in the body of one function."""
+  lines, _ = _changed(whole, omission.text)
+  return any(lines.start in f.body and lines.stop - 1 in f.body
+             for f in _functions(whole))
 
 
 def _primitives(text: str) -> Iterator[str]:
