@@ -15,14 +15,17 @@
 import sys
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
 from jax._src import test_util as jtu
+from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
 from jax._src.varying import retype
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+import numpy as np
 from varying.testing.common import cast
 from varying.testing.common import shard_map
 from varying.testing.regions import NONE
@@ -33,6 +36,20 @@ from varying.testing.regions import Y
 from varying.testing.regions import body_of
 
 config.parse_flags_with_absl()
+
+def mixed(a, b):
+  return a * b + a
+
+
+REDUCERS = {
+    'reduce': lambda c: c * lax.reduce(c, np.float32(0), mixed, (0,)),
+    'reduce_window': lambda c: lax.reduce_window(
+        c, np.float32(0), mixed, (2,), (1,), 'SAME'),
+    'scatter': lambda c: c.at[:2].add(c[2:]),
+    'select_and_scatter': lambda c: windows._select_and_scatter(
+        c, lax.ge, (2,), (2,), ((0, 0),), c[:2], np.float32(0), mixed),
+}
+
 
 def nested_loops(depth, x, c):
   if not depth:
@@ -110,6 +127,19 @@ class VaryingFlowTest(RegionTestCase):
                       out_specs=P('x'))
     with jax.enable_checks(False):
       jax.make_jaxpr(outer)(jnp.ones(8))
+    self.assertLen(calls, 1)
+
+  @parameterized.parameters(*REDUCERS)
+  def test_loop_around_a_function_of_two_elements_is_traced_once(self, name):
+    calls = []
+    def f(x):
+      def body(c, _):
+        calls.append(1)
+        return REDUCERS[name](c) + x, None
+      return lax.scan(body, jnp.ones(4), None, length=2)[0]
+    mapped = shard_map(f, mesh=self.mesh, in_specs=P('x'), out_specs=P('x'))
+    with jax.enable_checks(False):
+      jax.make_jaxpr(mapped)(jnp.ones(8))
     self.assertLen(calls, 1)
 
   def test_unchanged_jaxpr_is_kept(self):

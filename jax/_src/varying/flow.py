@@ -202,7 +202,7 @@ def ordinary(site: Site, ins: list[Axes]) -> None:
 
 
 # Their jaxprs combine two elements, and have no varying axes in their types.
-_REDUCERS = ('reduce', 'scatter', 'select_and', 'argm', 'sort', 'cum')
+_REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 
 
 def unknown(site: Site, ins: list[Axes]) -> None:
