@@ -103,10 +103,10 @@ class Runner:
 
   def look(self, omission: Omission) -> Missed:
     """Who misses it; an outcome holds while the tests are the same."""
-    memory = _Memory(self._base.version, omission.file, omission.text)
-    before = memory.read({"test": "", "own": False, "texts": ""})
+    memory = _memory(self._base, omission)
     own, others = self._files_of(omission)
-    if before["texts"] != _texts(before["test"], own, others):
+    before = _remembered(self._base, omission, own, others)
+    if before["texts"] is None:
       # A test that misses it on one release most often does on the others.
       any_base = _Memory(omission.label)
       likely = before["test"] or any_base.read({"test": ""})["test"]
@@ -183,6 +183,22 @@ class _Memory:
       made.write_text(json.dumps(what), encoding="utf-8")
 
 
+def _memory(base: Base, omission: Omission) -> _Memory:
+  return _Memory(base.version, omission.file, omission.text)
+
+
+def _remembered(base: Base, omission: Omission, own: Sequence[str] = (),
+                others: Sequence[str] = ()) -> dict[str, Any]:
+  """What an earlier run found; "texts" is None if it no longer holds.
+
+  Without the files that no test of them misses it is not known.
+  """
+  before = _memory(base, omission).read({"test": "", "own": False, "texts": ""})
+  if before["texts"] != _texts(before["test"], own, others):
+    before["texts"] = None
+  return before
+
+
 def _interpreter(base: Base) -> str:
   """One that can tell which lines a test runs, if there is one."""
   try:
@@ -209,10 +225,15 @@ def run(chosen: Sequence[Base], names: Sequence[str],
   """Leaves out each thing of each base; what no test misses is a failure."""
   series = patches.load()
   patches.require_known(series, names)
+  things = {base: _Things(base, series, names) for base in chosen}
+  # What an earlier run found out costs nothing; what no test misses, most.
+  elsewhere = missed_registrations(
+      Missed(o, known["test"], False)
+      for base, its in things.items() for o in its.todo
+      if (known := _remembered(base, o))["texts"])
   found: dict[Base, list[Missed]] = {}
-  elsewhere: frozenset[str] = frozenset()
-  for base in chosen:
-    found[base] = _look_at(base, series, names, elsewhere)
+  for base, its in things.items():
+    found[base] = _look_at(base, series, its, elsewhere)
     elsewhere |= missed_registrations(found[base])
   for base, each in found.items():
     report.say("\n" + section(base, each, elsewhere))
@@ -234,20 +255,28 @@ def missed_registrations(found: Iterable[Missed]) -> frozenset[str]:
                    if m.test and m.omission.kind == "registration")
 
 
-def _look_at(base: Base, series: Sequence[patches.Patch],
-             names: Sequence[str], elsewhere: Container[str]) -> list[Missed]:
-  origin = source.pristine(base)
-  result = tree.mended(series, base, origin)
-  every = omissions.of_result(result, series, origin)
-  todo = [o for o in every if not names or o.patch in names]
+class _Things:
+  """The mended tree of a base, all that can be left out, and what will be."""
+
+  def __init__(self, base: Base, series: Sequence[patches.Patch],
+               names: Sequence[str]):
+    origin = source.pristine(base)
+    self.result = tree.mended(series, base, origin)
+    self.every = omissions.of_result(self.result, series, origin)
+    self.todo = [o for o in self.every if not names or o.patch in names]
+
+
+def _look_at(base: Base, series: Sequence[patches.Patch], its: _Things,
+             elsewhere: Container[str]) -> list[Missed]:
   found = []
   with (cache.scratch() as folder, jobs.pool() as pool,
         forks.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
         forks.Sharing(testing.PRELOAD, testing.JOB_ENVIRONMENT) as sharing,
-        report.Progress(len(todo)) as progress):
-    runner = Runner(base, series, every, result, servers, sharing, elsewhere)
+        report.Progress(len(its.todo)) as progress):
+    runner = Runner(base, series, its.every, its.result, servers, sharing,
+                    elsewhere)
     runner.enter(folder)
-    for missed in pool.map(runner.look, todo):
+    for missed in pool.map(runner.look, its.todo):
       progress.end("", f"{base.version} {missed.omission.label}: "
                    + (missed.test or "MISSED BY NO TEST"), bool(missed.test))
       found.append(missed)
