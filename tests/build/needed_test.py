@@ -10,7 +10,7 @@ import types
 from mend.editing import patches
 from mend.proof import executed, needed, pytest_run, sides
 from mend.releases import bases, interpreters, source
-from mend.trees import omissions, tree
+from mend.trees import omissions, overlays, tree
 import pytest
 
 MODULE = """\
@@ -80,7 +80,7 @@ def test_rule_modules_that_enter_nothing_are_not_tried():
 def overlay(tmp_path):
   jax = tmp_path / "site-packages" / "jax"
   tree.write(jax / "core.py", "whole\n")
-  return jax, needed.Overlay(jax, tmp_path / "over")
+  return jax, overlays.Overlay(jax, tmp_path / "over")
 
 
 def test_an_overlay_leaves_the_original_alone(overlay):

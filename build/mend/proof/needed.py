@@ -11,14 +11,12 @@ stopped run goes on.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-import contextlib
+from collections.abc import Container, Iterable, Sequence
 import dataclasses
 import json
 import os
 import pathlib
 import queue
-import shutil
 from typing import Any
 
 from mend.editing import patches
@@ -28,7 +26,7 @@ from mend.ground.report import Verdict
 from mend.proof import executed, forks, jobs, pytest_run, sides, testing
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
-from mend.trees import omissions, tree
+from mend.trees import omissions, overlays, tree
 from mend.trees.omissions import Omission
 
 DOCUMENT = "docs/needed.md"
@@ -48,25 +46,6 @@ class Missed:
   omission: Omission
   test: str
   own: bool  # one of its own patch
-
-
-class Overlay:
-  """A copy of a mended jax, of links, in which one file can be another."""
-
-  def __init__(self, jax: pathlib.Path, folder: pathlib.Path):
-    self._original, self.folder = jax, folder
-    shutil.copytree(jax, folder / "jax", copy_function=os.link)
-
-  @contextlib.contextmanager
-  def holding(self, file: str, text: str) -> Iterator[None]:
-    path = self.folder / file
-    path.unlink()
-    tree.write(path, text)
-    try:
-      yield
-    finally:
-      path.unlink()
-      os.link(self._original.parent / file, path)
 
 
 class Runner:
@@ -93,13 +72,14 @@ class Runner:
                                      python=_interpreter(base)).mended
     self._executed = executed.Executed(
         self._python, found, result, sharing.of(self._python, base))
-    self._overlays: queue.SimpleQueue[Overlay] = queue.SimpleQueue()
+    self._overlays: queue.SimpleQueue[overlays.Overlay] = queue.SimpleQueue()
 
   def enter(self, folder: pathlib.Path) -> None:
     """Makes an overlay for each worker."""
     (jax,) = self._python.parents[1].glob("lib/python*/site-packages/jax")
     for n in range(jobs.workers()):
-      self._overlays.put(Overlay(jax, folder / f"{self._base.version}-{n}"))
+      self._overlays.put(overlays.Overlay(
+          jax, folder / f"{self._base.version}-{n}"))
 
   def look(self, omission: Omission) -> Missed:
     """Who misses it; an outcome holds while the tests are the same."""
@@ -155,7 +135,7 @@ class Runner:
       self._overlays.put(overlay)
     return "", False
 
-  def _first_failure(self, overlay: Overlay, file: str,
+  def _first_failure(self, overlay: overlays.Overlay, file: str,
                      tests: Sequence[str]) -> str:
     outcomes = pytest_run.run_file(
         self._python, bases.ROOT / file, limit=_LIMIT, first=True,

@@ -1,0 +1,35 @@
+"""A copy of a mended jax, in which one file at a time is another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import contextlib
+import os
+import pathlib
+import shutil
+
+from mend.trees import tree
+
+
+class Overlay:
+  """A copy of links.
+
+  Args:
+    jax: the package's folder, which stays as it is.
+    folder: where the copy is made.
+  """
+
+  def __init__(self, jax: pathlib.Path, folder: pathlib.Path):
+    self._original, self.folder = jax, folder
+    shutil.copytree(jax, folder / "jax", copy_function=os.link)
+
+  @contextlib.contextmanager
+  def holding(self, file: str, text: str) -> Iterator[None]:
+    path = self.folder / file
+    path.unlink()
+    tree.write(path, text)
+    try:
+      yield
+    finally:
+      path.unlink()
+      os.link(self._original.parent / file, path)
