@@ -9,7 +9,7 @@ Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 MEND_REDS has patterns of names: of the tests that match each,
 MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N of those that match
-none; none of these if N is 0.
+none; none of these if N is 0. Those that MEND_KEPT names are taken besides.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
 """
@@ -56,7 +56,8 @@ def _kinds_part(names):
   """A share of what each pattern is the first to name, and of the others."""
   if "MEND_REDS" not in os.environ:
     return names
-  taken, others = set(), set(names)
+  taken = set(names) & set(os.environ.get("MEND_KEPT", "").splitlines())
+  others = set(names) - taken
   for pattern in os.environ["MEND_REDS"].splitlines():
     matching = fnmatch.filter(sorted(others), pattern)
     others.difference_update(matching)

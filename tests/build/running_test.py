@@ -14,8 +14,8 @@ from mend.editing import patches
 from mend.editing.reds import Red
 from mend.ground import pages, report
 from mend.ground.errors import MendError
-from mend.proof import (clients, forks, jobs, judging, pytest_run, reasons,
-                        reproduce, sides, testing, upstream, verdicts)
+from mend.proof import (clients, forks, jobs, judging, missing, pytest_run,
+                        reasons, reproduce, sides, testing, upstream, verdicts)
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
 import pytest
@@ -342,7 +342,7 @@ def test_releases_that_are_alike_share_the_files_out():
           for b in every}
   of = lambda b, chosen: {job.file for job in jobs.shared_out(series, [
       jobs.Job(b, "mended", pathlib.Path("p"), f, ()) for f in have[b]],
-                                                               chosen)}
+      chosen) if ("MEND_OTHERS_SHARE", "0/0") not in job.env}
   one, other = (of(b, every) for b in alike)
   assert not one & other
   assert one | other == have[alike[0]] | have[alike[1]]
@@ -360,7 +360,8 @@ def _shares(file, side, reds):
   every, series = bases.all_bases(), patches.load()
   found = [job for b in every for job in jobs.shared_out(series, [jobs.Job(
       b, side, pathlib.Path("p"), file, reds)], every)]
-  envs = {job.base.version: dict(job.env) for job in found}
+  envs = {job.base.version: env for job in found
+          if (env := dict(job.env)).get("MEND_OTHERS_SHARE") != "0/0"}
   assert {e["MEND_REDS"] for e in envs.values() if e} == {"T.test_red*"}
   return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"]) if e else None
           for v, e in envs.items()}
@@ -372,10 +373,10 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest():
   mended, pristine = (_shares(file, s, reds) for s in ("mended", "pristine"))
   (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
   assert alike in ("0.10.2", "0.11.2")
-  assert mended == {"0.6.0": ("0/2", "0/2"), alike: ("1/2", "1/4"),
+  assert mended == {"0.6.0": ("0/4", "0/8"), alike: ("1/4", "1/8"),
                     "0.12.0.1": None}
   # What is right on pristine, too, runs there on one base.
-  assert pristine == {"0.6.0": ("0/2", "0/3"), alike: ("1/2", "1/3"),
+  assert pristine == {"0.6.0": ("0/4", "0/3"), alike: ("1/4", "1/3"),
                       "0.12.0.1": ("2/1", "2/3")}
 
 
@@ -384,6 +385,27 @@ def test_what_one_base_alone_has_runs_whole():
   job = jobs.Job(every[0], "mended", pathlib.Path("p"),
                  "tests/replication/loops_test.py", ())
   assert jobs.shared_out(series, [job], every) == [job]
+
+
+def test_what_the_deletion_check_relies_on_runs_on_each_base(
+    tmp_path, monkeypatch):
+  every, series = bases.all_bases(), patches.load()
+  monkeypatch.setattr(missing, "_FOLDER", tmp_path / "needed")
+  missing.of.cache_clear()
+  file = "tests/varying/loops_test.py"
+  tests = [f"{file} LoopsTest.test_a", f"{file} LoopsTest.test_b"]
+  for base in every:
+    missing.write(base, [*tests, tests[0], "tests/other_test.py T.c"])
+  def kept(side):
+    return {job.base.version: dict(job.env).get("MEND_KEPT")
+            for b in every[1:] for job in jobs.shared_out(series, [jobs.Job(
+                b, side, pathlib.Path("p"), file, ())], every)}
+  found = kept("mended")
+  names = "LoopsTest.test_a\nLoopsTest.test_b"
+  assert found == {b.version: names for b in every[1:-1]} | {
+      "0.12.0.1": None}  # it has every test
+  assert set(kept("pristine").values()) == {None}
+  missing.of.cache_clear()
 
 
 def test_a_share_of_each_kind_of_test(tmp_path):
@@ -401,6 +423,8 @@ def test_a_share_of_each_kind_of_test(tmp_path):
   assert run("0/1", "1/2") == "alone b red0 red1 red2 red3 red4"
   assert run("3/9", "4/9") == "alone b red3"  # at least one
   assert run("0/4", "1/2", MEND_SHARE="1/2") == "b red4"
+  assert run("0/4", "0/0", MEND_KEPT="T.test_red1\nT.test_a\nT.gone") == (
+      "a alone red0 red1")  # the share of what is left
   # An exception stands before the rule, which keeps a test of its own.
   first = {"MEND_REDS": "T.test_red0\nT.test_red*"}
   assert run("0/4", "0/0", **first) == "red0 red1"

@@ -18,18 +18,17 @@ from typing import TypeVar
 
 from mend.editing import patches
 from mend.editing.reds import Red
-from mend.proof import live, sides
+from mend.proof import live, missing, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
-# In a run of all bases the newest release has every test. Of the regression
-# tests that a pattern names, one in so many runs on an older release, or with
-# jax-mend; of the others, one in so many on an older release, or on one of the
-# releases that are alike.
-_REDS_ONE_IN = 2
+# In a run of all bases the newest release has every test, an older one those
+# that the deletion check relies on there. Besides, of the regression tests that
+# a pattern names, one in so many runs on an older release, or with jax-mend; of
+# the others, one in so many on an older release.
+_REDS_ONE_IN = 4
 _LIVE_ONE_IN = 8
-_OTHERS_ONE_IN = 2
-_OTHERS_OF_ALIKE_ONE_IN = 4
+_OTHERS_ONE_IN = 8
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -133,12 +132,14 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
                chosen: Sequence[Base]) -> list[Job]:
   """The jobs of a base in a run of several, of which some run on one.
 
-  The newest base has every test. The releases between the second and it are
-  served by the same edits, for the most part: each test file runs on one of
-  them, half of each family on either. On all but the newest, some of the tests
-  that a pattern of regression tests names stand for the others, not the same
-  on a base and the next. And what is right on pristine, too, runs there on one
-  base. A file that one base alone has runs whole.
+  The newest base has every test. An older one has those that the deletion check
+  relies on there: so this run misses whatever all tests would. The releases
+  between the second and the newest are served by the same edits, for the most
+  part: of each test file some more run on one of them, half of each family on
+  either. On all but the newest, some of the tests that a pattern of regression
+  tests names stand for the others, not the same on a base and the next. And
+  what is right on pristine, too, runs there on one base. A file that one base
+  alone has runs whole.
 
   Args:
     series: the patches.
@@ -154,25 +155,32 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   for job in found:
     having = where[job.file]
     if job.base not in having:
-      continue
-    if len(having) > 1:
-      job = _thinned(job, having, job.base in alike)
-    out.append(job)
+      if job.side == "mended" and missing.of(job.base).get(job.file):
+        out.append(_with(job, "0/0", "0/0"))
+    elif len(having) > 1:
+      out.append(_thinned(job, having))
+    else:
+      out.append(job)
   return out
 
 
-def _thinned(job: Job, having: Sequence[Base], is_alike: bool) -> Job:
+def _thinned(job: Job, having: Sequence[Base]) -> Job:
   """With a share of the file's tests, which some bases have in common."""
   number = having.index(job.base)
   newest = job.base == bases.all_bases()[-1]
-  others = _OTHERS_OF_ALIKE_ONE_IN if is_alike else _OTHERS_ONE_IN
-  if job.side == "pristine":
-    others = len(having)
-  elif newest:
+  if newest and job.side == "mended":
     return job
+  others = len(having) if job.side == "pristine" else _OTHERS_ONE_IN
   reds = 1 if newest else _REDS_ONE_IN
-  return dataclasses.replace(job, env=(*job.env, *_share(
-      job.reds, f"{number}/{reds}", f"{number}/{others}")))
+  return _with(job, f"{number}/{reds}", f"{number}/{others}")
+
+
+def _with(job: Job, reds: str, others: str) -> Job:
+  """With a share of its tests: K/N of each pattern's, of those of none."""
+  kept = missing.of(job.base).get(job.file, ()) if job.side == "mended" else ()
+  return dataclasses.replace(job, env=(
+      *job.env, *_share(job.reds, reds, others),
+      *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
 
 
 def _share(reds: Iterable[Red], of_reds: str,

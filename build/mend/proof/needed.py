@@ -23,7 +23,8 @@ from mend.editing import patches
 from mend.ground import cache, pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import executed, forks, jobs, pytest_run, sides, testing
+from mend.proof import executed, forks, jobs, missing, pytest_run, sides
+from mend.proof import testing
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
 from mend.trees import omissions, overlays, tree
@@ -220,6 +221,8 @@ def run(chosen: Sequence[Base], names: Sequence[str],
     if write:
       pages.write_section(bases.ROOT / DOCUMENT, "needed",
                           section(base, each, elsewhere))
+      if not names:
+        missing.write(base, (m.test for m in each if m.test))
   looked_at = sum(map(len, found.values()))
   alone = sum(not m.test and m.omission.label not in elsewhere
               for each in found.values() for m in each)
