@@ -333,7 +333,22 @@ def test_only_some_tests_of_a_file(tmp_path):
   assert outcomes == {"T.test_b": Outcome("passed")}
 
 
-def test_releases_that_are_alike_share_the_files_out():
+LOOPS = "tests/varying/loops_test.py"  # of 0.6.0 and later
+
+
+@pytest.fixture
+def lists(tmp_path, monkeypatch):
+  """What the deletion check relies on: two tests of one file."""
+  monkeypatch.setattr(missing, "_FOLDER", tmp_path / "needed")
+  missing.of.cache_clear()
+  for base in bases.all_bases():
+    missing.write(base, [f"{LOOPS} T.test_b", f"{LOOPS} T.test_a",
+                         f"{LOOPS} T.test_b", "tests/other_test.py T.c"])
+  yield
+  missing.of.cache_clear()
+
+
+def test_releases_that_are_alike_share_the_files_out(lists):
   every, series = bases.all_bases(), patches.load()
   alike = every[2:-1]
   assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
@@ -351,26 +366,27 @@ def test_releases_that_are_alike_share_the_files_out():
       assert any(f.startswith(f"tests/{family}/") for f in files)
   assert of(every[0], every) == have[every[0]]
   assert of(every[-1], every) == have[every[-1]]
-  for chosen in (alike, alike[:1], every[:3]):
+  assert of(alike[0], alike) | of(alike[1], alike) == one | other
+  for chosen in (alike[:1], every[:3]):
     assert of(alike[0], chosen) == have[alike[0]]
 
 
-def _shares(file, side, reds):
+def _shares(side, reds, chosen):
   """By base that has the file: the shares of regression tests and others."""
-  every, series = bases.all_bases(), patches.load()
-  found = [job for b in every for job in jobs.shared_out(series, [jobs.Job(
-      b, side, pathlib.Path("p"), file, reds)], every)]
+  series = patches.load()
+  found = [job for b in chosen for job in jobs.shared_out(series, [jobs.Job(
+      b, side, pathlib.Path("p"), LOOPS, reds)], chosen)]
   envs = {job.base.version: env for job in found
           if (env := dict(job.env)).get("MEND_OTHERS_SHARE") != "0/0"}
-  assert {e["MEND_REDS"] for e in envs.values() if e} == {"T.test_red*"}
+  assert {e["MEND_REDS"] for e in envs.values() if e} <= {"T.test_red*"}
   return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"]) if e else None
           for v, e in envs.items()}
 
 
-def test_a_run_of_all_bases_has_every_test_on_the_newest():
-  file = "tests/varying/loops_test.py"  # of 0.6.0 and later
+def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  mended, pristine = (_shares(file, s, reds) for s in ("mended", "pristine"))
+  every = bases.all_bases()[1:]
+  mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
   (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
   assert alike in ("0.10.2", "0.11.2")
   assert mended == {"0.6.0": ("0/4", "0/8"), alike: ("1/4", "1/8"),
@@ -380,6 +396,22 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest():
                       "0.12.0.1": ("2/1", "2/3")}
 
 
+def test_a_run_of_one_base_has_tests_that_stand_for_all(lists):
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  for base in bases.all_bases()[1:]:
+    (shares,) = _shares("mended", reds, [base]).values()
+    assert shares[0].endswith("/4") and shares[1].endswith("/8")
+
+
+def test_a_base_that_the_deletion_check_has_no_list_of_runs_whole(
+    lists, monkeypatch, tmp_path):
+  base = bases.one("0.6.0")
+  (tmp_path / "needed" / "0.6.0.txt").unlink()
+  missing.of.cache_clear()
+  assert _shares("mended", (), [base, bases.one("0.12.0.1")]) == {
+      "0.6.0": None, "0.12.0.1": None}
+
+
 def test_what_one_base_alone_has_runs_whole():
   every, series = bases.all_bases(), patches.load()
   job = jobs.Job(every[0], "mended", pathlib.Path("p"),
@@ -387,25 +419,16 @@ def test_what_one_base_alone_has_runs_whole():
   assert jobs.shared_out(series, [job], every) == [job]
 
 
-def test_what_the_deletion_check_relies_on_runs_on_each_base(
-    tmp_path, monkeypatch):
+def test_what_the_deletion_check_relies_on_runs_on_each_base(lists):
   every, series = bases.all_bases(), patches.load()
-  monkeypatch.setattr(missing, "_FOLDER", tmp_path / "needed")
-  missing.of.cache_clear()
-  file = "tests/varying/loops_test.py"
-  tests = [f"{file} LoopsTest.test_a", f"{file} LoopsTest.test_b"]
-  for base in every:
-    missing.write(base, [*tests, tests[0], "tests/other_test.py T.c"])
   def kept(side):
     return {job.base.version: dict(job.env).get("MEND_KEPT")
             for b in every[1:] for job in jobs.shared_out(series, [jobs.Job(
-                b, side, pathlib.Path("p"), file, ())], every)}
-  found = kept("mended")
-  names = "LoopsTest.test_a\nLoopsTest.test_b"
-  assert found == {b.version: names for b in every[1:-1]} | {
-      "0.12.0.1": None}  # it has every test
+                b, side, pathlib.Path("p"), LOOPS, ())], every)}
+  assert kept("mended") == {
+      b.version: "T.test_a\nT.test_b" for b in every[1:-1]} | {
+          "0.12.0.1": None}  # it has every test
   assert set(kept("pristine").values()) == {None}
-  missing.of.cache_clear()
 
 
 def test_a_share_of_each_kind_of_test(tmp_path):

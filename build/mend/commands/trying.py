@@ -59,7 +59,8 @@ def _test(args: argparse.Namespace) -> Verdict:
   return testing.run_tests(
       chosen, args.tests, args.python_version, args.patches,
       [functools.partial(checking.project_checks, chosen),
-       functools.partial(clients.run_programs, chosen)], args.live, left_out)
+       functools.partial(clients.run_programs, chosen)], args.live, left_out,
+      args.whole)
 
 
 COMMANDS = (
@@ -88,6 +89,8 @@ COMMANDS = (
              "does a test miss it?", action="store_true"),
         flag("--live", "on a stock jax that jax-mend mends",
              action="store_true"),
+        flag("--whole", "every test on every base, and not those that stand "
+             "for others", action="store_true"),
         flag("--write", f"to {upstream.DOCUMENT}, {clients.DOCUMENT} "
              f"or {needed.DOCUMENT}",
              action="store_true")), USERS),

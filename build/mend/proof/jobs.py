@@ -7,6 +7,7 @@ project's own checks run, and the longest test files are run first.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 import concurrent.futures
 import contextlib
@@ -130,16 +131,17 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
 
 def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
                chosen: Sequence[Base]) -> list[Job]:
-  """The jobs of a base in a run of several, of which some run on one.
+  """The jobs of a base, with tests that stand for all of them.
 
-  The newest base has every test. An older one has those that the deletion check
-  relies on there: so this run misses whatever all tests would. The releases
-  between the second and the newest are served by the same edits, for the most
-  part: of each test file some more run on one of them, half of each family on
-  either. On all but the newest, some of the tests that a pattern of regression
-  tests names stand for the others, not the same on a base and the next. And
-  what is right on pristine, too, runs there on one base. A file that one base
-  alone has runs whole.
+  They are those that the deletion check relies on there: so the run misses
+  whatever all tests would. Some of the tests that a pattern of regression tests
+  names stand for the others, not the same on a base and the next, and so do
+  some of the rest; what is right on pristine, too, runs there on one base. The
+  releases between the second and the newest are served by the same edits, for
+  the most part: in a run of several each file has these others on one of them.
+
+  What only one base has runs whole, and so does the newest in a run of several
+  bases, and one that the deletion check has no list of.
 
   Args:
     series: the patches.
@@ -147,27 +149,27 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     chosen: all bases of the run.
   """
   every = bases.all_bases()
+  having = _bases_of_files(series)
   alike = [b for b in every[2:-1] if b in chosen]
-  if len(alike) < 2 or len(alike) == len(chosen):
-    return list(found)
-  where = _bases_of_files(series, chosen, alike)
   out = []
-  for job in found:
-    having = where[job.file]
-    if job.base not in having:
-      if job.side == "mended" and missing.of(job.base).get(job.file):
+  for number, file in enumerate(sorted(having)):
+    same = [b for b in having[file] if b in alike]
+    others = [b for b in same if b != same[number % len(same)]]
+    takers = [b for b in having[file] if b not in others]
+    for job in (job for job in found if job.file == file):
+      if len(having[file]) == 1 or not missing.of(job.base):
+        out.append(job)
+      elif job.base in takers:
+        out.append(_thinned(job, takers, len(chosen) > 1))
+      elif job.side == "mended" and file in missing.of(job.base):
         out.append(_with(job, "0/0", "0/0"))
-    elif len(having) > 1:
-      out.append(_thinned(job, having))
-    else:
-      out.append(job)
   return out
 
 
-def _thinned(job: Job, having: Sequence[Base]) -> Job:
+def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """With a share of the file's tests, which some bases have in common."""
   number = having.index(job.base)
-  newest = job.base == bases.all_bases()[-1]
+  newest = is_of_several and job.base == bases.all_bases()[-1]
   if newest and job.side == "mended":
     return job
   others = len(having) if job.side == "pristine" else _OTHERS_ONE_IN
@@ -190,18 +192,13 @@ def _share(reds: Iterable[Red], of_reds: str,
           ("MEND_REDS_SHARE", of_reds), ("MEND_OTHERS_SHARE", of_others)]
 
 
-def _bases_of_files(series: Sequence[patches.Patch], chosen: Sequence[Base],
-                    alike: Sequence[Base]) -> dict[str, list[Base]]:
-  """On which bases each test file runs: on one of those that are alike."""
-  where: dict[str, list[Base]] = {}
-  for base in chosen:
+def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
+  """On which bases there is each test file."""
+  where: dict[str, list[Base]] = collections.defaultdict(list)
+  for base in bases.all_bases():
     mine = patches.for_base(series, base)
     for file in {*_files(mine, (), "tests"), *_files(mine, (), "unit_tests")}:
-      where.setdefault(file, []).append(base)
-  for number, file in enumerate(sorted(where)):
-    same = [b for b in where[file] if b in alike]
-    kept = same[number % len(same)] if same else None
-    where[file] = [b for b in where[file] if b not in same or b == kept]
+      where[file].append(base)
   return where
 
 

@@ -41,7 +41,8 @@ def run_tests(chosen: Sequence[Base], names: Sequence[str],
               python_version: str | None, only: Sequence[str] | None = None,
               checks: Sequence[Callable[[], Tally]] = (),
               live: bool = False,
-              left_out: Sequence[Base] = ()) -> Verdict:
+              left_out: Sequence[Base] = (),
+              every_test: bool = False) -> Verdict:
   """Runs everything, or the files and patches in `names`.
 
   Args:
@@ -52,6 +53,7 @@ def run_tests(chosen: Sequence[Base], names: Sequence[str],
     checks: what to count beside the tests where all of them are run.
     live: on a stock jax that jax-mend mends, instead of on both wheels.
     left_out: bases that are not run, because no Python here supports them.
+    every_test: on every base, and not those that stand for others.
   """
   series = patches.load()
   _refuse_unknown(series, names)
@@ -64,7 +66,7 @@ def run_tests(chosen: Sequence[Base], names: Sequence[str],
       others += checks
     others += [functools.partial(_tool_test, f) for f in _tool_tests(names)]
   prepare = _preparations(series, chosen, names, python_version, live,
-                          whole=not (names or only))
+                          not (names or only), every_test)
   total = Tally()
   with jobs.pool() as pool:
     made, done = jobs.submit_in_turn(pool, prepare, others)
@@ -84,15 +86,17 @@ def _say_left_out(left_out: Sequence[Base]) -> None:
 
 def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
                   names: Sequence[str], python_version: str | None, live: bool,
-                  whole: bool) -> list[Callable[[], list[Job]]]:
+                  whole: bool,
+                  every_test: bool) -> list[Callable[[], list[Job]]]:
   """What makes the jobs of each base.
 
   A run of everything has the regression tests of the newest base with jax-mend
-  too, and each file on one of the releases that are alike.
+  too, and on the others tests that stand for all.
   """
   def made(base: Base) -> list[Job]:
     found = jobs.for_base(series, base, names, python_version)
-    return jobs.shared_out(series, found, chosen) if whole else found
+    return found if every_test or not whole else jobs.shared_out(
+        series, found, chosen)
 
   if live:
     return [functools.partial(jobs.live_for_base, series, base, names,
