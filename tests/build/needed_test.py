@@ -8,7 +8,7 @@ import queue
 import types
 
 from mend.editing import patches
-from mend.proof import executed, needed, pytest_run, sides
+from mend.proof import executed, missing, needed, pytest_run, sides
 from mend.releases import bases, interpreters, source
 from mend.trees import omissions, overlays, tree
 import pytest
@@ -181,9 +181,12 @@ def test_what_is_inside_of_a_function_is_tried_with_those_that_run_it():
   (found,), known = _executed(TABLE.replace("  z = other(x)\n", "  z = x\n"))
   runs = executed.Test("runs", frozenset([1]), frozenset(), 1.)
   other = executed.Test("other", frozenset(), frozenset(), 1.)
-  known.of = {"a": (other, runs), "b": (other,)}.__getitem__
+  starts = "tests/varying/two_processes_test.py"
+  known.of = {"a": (other, runs), "b": (other,), starts: (other,)}.__getitem__
   assert list(known.batches(found, ["a", "b"])) == [("a", ["runs"])]
   assert list(known.batches(found, ["b"])) == [("b", ["other"])]
+  assert list(known.batches(found, ["a", "b", starts])) == [
+      ("a", ["runs"]), (starts, ["other"])]
 
 
 def test_files_that_another_thread_runs_come_last():
@@ -250,3 +253,20 @@ def test_none():
   lines = (tmp_path / "executed").read_text().splitlines()
   assert {r["id"]: r["marks"] for r in map(json.loads, lines)} == {
       "test_one": [1], "test_two": [1, 2], "test_none": []}
+
+
+def test_each_test_that_is_kept_is_there():
+  looked_at = 0
+  for base in bases.all_bases():
+    for file, names in missing.of(base).items():
+      tree_of_file = ast.parse(tree.read(bases.ROOT / file))
+      methods = {c.name: [f.name for f in ast.walk(c)
+                          if isinstance(f, ast.FunctionDef)]
+                 for c in ast.walk(tree_of_file) if isinstance(c, ast.ClassDef)}
+      every = {m for ms in methods.values() for m in ms}  # some are inherited
+      for name in names:
+        looked_at += 1
+        test_case, _, method = name.partition(".")
+        assert test_case in methods, (base.version, file, name)
+        assert any(map(method.startswith, every)), (base.version, file, name)
+  assert looked_at > 500

@@ -3,9 +3,9 @@
 Each test file runs once on the whole wheel, and a plugin writes down, test by
 test, which of the lines that an omission changes were run, which functions
 around them, or named by them, and which primitives were bound. What is inside
-of a function is tried with the tests that run it. For all else it only orders,
-and what no test is known to run is tried with all: what runs while a module is
-imported, or in another process, is not written down.
+of a function is tried with the tests that run it, and with those of files that
+start processes. For all else it only orders, and what no test is known to run
+is tried with all: what runs while a module is imported is not written down.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Executed:
     Args:
       omission: what is left out.
       files: the files whose tests are to be run: of what is inside of a
-        function those that run it, if any do, and else all in the end.
+        function those that run it, or may, if any do, and else all.
       brief: only the first few; all where nothing is known.
     """
     likely = sorted((-self._score(omission, test), test.took, file, test.name)
@@ -89,9 +89,9 @@ class Executed:
         break
       first, seconds = first + 1, seconds + took
     run = sum(score < 0 for score, *_ in likely)
-    later = [] if brief else [likely[first:run]]
-    if not brief and (not run or not self._inside[omission]):
-      later.append(likely[max(first, run):])
+    rest = [test for test in likely[max(first, run):]
+            if not run or not self._inside[omission] or _starts(test[2])]
+    later = () if brief else (likely[first:run], rest)
     for part in (likely[:first], *later):
       by_file = collections.defaultdict(list)
       for _, _, file, name in part:
@@ -151,6 +151,14 @@ def _changed(whole: str, left: str) -> tuple[range, str]:
                most - same)
   lines = range(same + 1, max(len(old) - after, same + 1) + 1)
   return lines, "\n".join(old[lines.start - 1:lines.stop - 1])
+
+
+@functools.cache
+def _starts(file: str) -> bool:
+  """Whether its tests start processes, which nothing is known of."""
+  path = bases.ROOT / file
+  return path.is_file() and bool(
+      re.search(r"\b(subprocess|multiprocess\w*)\b", tree.read(path)))
 
 
 def _is_inside(omission: Omission, whole: str) -> bool:
