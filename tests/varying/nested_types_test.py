@@ -16,6 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -42,14 +43,26 @@ def nested(f, out_specs=P('x'), inner_specs=P('y')):
 
 class NestedTypesTest(jtu.JaxTestCase):
 
+  def check_gradient(self, g, f):
+    grad = lambda g: jax.jit(jax.grad(
+        lambda a, b: jnp.sum(g(a, b) ** 2), (0, 1)))(A, B)
+    for x, y in zip(grad(g), grad(unnested(f))):
+      np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+
   @parameterized.product(f=PROGRAMS, remat=[True, False])
   def test_gradient(self, f, remat):
-    loss = lambda g: lambda a, b: jnp.sum(g(a, b) ** 2)
-    g = jax.checkpoint(nested(f)) if remat else nested(f)
-    got = jax.jit(jax.grad(loss(g), (0, 1)))(A, B)
-    want = jax.jit(jax.grad(loss(unnested(f)), (0, 1)))(A, B)
-    for x, y in zip(got, want):
-      np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
+    g = nested(f)
+    self.check_gradient(jax.checkpoint(g) if remat else g, f)
+
+  @parameterized.product(f=PROGRAMS)
+  def test_gradient_of_what_is_saved(self, f):
+    save = jax.checkpoint_policies.everything_saveable
+    self.check_gradient(jax.checkpoint(nested(f), policy=save), f)
+
+  @parameterized.product(f=PROGRAMS)
+  def test_gradient_by_direct_linearization(self, f):
+    with config.use_direct_linearize(True):
+      self.check_gradient(nested(f), f)
 
   @parameterized.product(f=PROGRAMS)
   def test_gradient_inside(self, f):

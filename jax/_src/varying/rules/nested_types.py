@@ -23,9 +23,11 @@ shard_maps so.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from jax._src import core
+from jax._src.mesh import use_abstract_mesh
 from jax._src.varying.types import Axes
 
 
@@ -47,3 +49,13 @@ def cut(names: Sequence[dict], axes: Axes) -> list[dict]:
   """Specs, as dimensions with the axes that split them, without some axes."""
   return [{dim: tuple(n for n in split if n not in axes)
            for dim, split in spec.items()} for spec in names]
+
+
+def within(mesh, split: Callable[[], Any]) -> Any:
+  """What ``split`` returns, in the mesh inside of a shard_map.
+
+  While a remat is split, 0.6.0 has the axes of the shard_maps around it, and
+  not their mesh, of which the types of residuals are.
+  """
+  with use_abstract_mesh(mesh):
+    return split()
