@@ -178,15 +178,6 @@ def join(prim: core.Primitive) -> None:
   primitives.joined.add(prim)
 
 
-def traced_unchecked(trace):
-  """Decorates what traces a kernel: its types hold no varying axes."""
-  @functools.wraps(trace)
-  def wrapper(*args, **options):
-    with _unchecked(False):
-      return trace(*args, **options)
-  return wrapper
-
-
 def lowered_unchecked(lower):
   """Decorates a lowering rule, which may trace once more, with the check off.
 
