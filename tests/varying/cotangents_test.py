@@ -264,6 +264,15 @@ class CotangentTest(Base):
     self.check(f, where, *inputs())
 
   @parameterized.product(where=[JIT, EAGER])
+  def test_linearize_and_differentiate(self, where):
+    def f(x):
+      lin = jax.linearize(jax.jit(jnp.sin), x)[1]
+      t = jnp.ones(x.shape)
+      return jax.jvp(lin, (t,), (t,))[1]
+    with jax.enable_checks(True):
+      self.check(f, where, *inputs())
+
+  @parameterized.product(where=[JIT, EAGER])
   def test_linearize_at_a_shared_point(self, where):
     # A direction for each device, as jvp takes it; the value does not vary.
     def f(x):
