@@ -256,17 +256,21 @@ def test_none():
 
 
 def test_each_test_that_is_kept_is_there():
+  classes, methods = {}, set()
+  for path in (bases.ROOT / "tests").rglob("*.py"):
+    nodes = list(ast.walk(ast.parse(tree.read(path))))
+    classes[str(path.relative_to(bases.ROOT))] = {
+        n.name for n in nodes if isinstance(n, ast.ClassDef)}
+    methods |= {n.name for n in nodes if isinstance(n, ast.FunctionDef)
+                and n.name.startswith("test")}  # some are inherited
   looked_at = 0
   for base in bases.all_bases():
     for file, names in missing.of(base).items():
-      tree_of_file = ast.parse(tree.read(bases.ROOT / file))
-      methods = {c.name: [f.name for f in ast.walk(c)
-                          if isinstance(f, ast.FunctionDef)]
-                 for c in ast.walk(tree_of_file) if isinstance(c, ast.ClassDef)}
-      every = {m for ms in methods.values() for m in ms}  # some are inherited
       for name in names:
         looked_at += 1
+        if name == pytest_run.COLLECTING:  # its import fails
+          continue
         test_case, _, method = name.partition(".")
-        assert test_case in methods, (base.version, file, name)
-        assert any(map(method.startswith, every)), (base.version, file, name)
+        assert test_case in classes[file], (base.version, file, name)
+        assert any(map(method.startswith, methods)), (file, name)
   assert looked_at > 500
