@@ -63,3 +63,12 @@ def test_mended_must_pass_and_must_not_skip_a_regression():
 def test_a_red_pattern_must_match_a_test():
   tally = judging.judge_mended("toy", {"T.t": Outcome("passed")}, [RED])
   assert "no such test" in tally.failures[0]
+
+
+def test_a_share_of_which_all_are_skipped():
+  outcomes = {"T.test_new": Outcome("skipped")}
+  (failure,) = judging.judge_mended("toy", outcomes, ()).failures
+  assert "no test ran" in failure
+  tally = judging.judge_mended("toy", outcomes, (), is_share=True)
+  assert (tally.skipped, tally.failures) == (1, [])
+  assert judging.judge_mended("toy", {}, (), is_share=True).failures

@@ -334,6 +334,7 @@ def test_only_some_tests_of_a_file(tmp_path):
 
 
 LOOPS = "tests/varying/loops_test.py"  # of 0.6.0 and later
+FLOW = "tests/varying/flow_test.py"
 
 
 @pytest.fixture
@@ -343,7 +344,8 @@ def lists(tmp_path, monkeypatch):
   missing.of.cache_clear()
   for base in bases.all_bases():
     missing.write(base, [f"{LOOPS} T.test_b", f"{LOOPS} T.test_a",
-                         f"{LOOPS} T.test_b", "tests/other_test.py T.c"])
+                         f"{LOOPS} T.test_b", "tests/other_test.py T.c",
+                         f"{FLOW} (collecting)"])
   yield
   missing.of.cache_clear()
 
@@ -357,7 +359,7 @@ def test_releases_that_are_alike_share_the_files_out(lists):
           for b in every}
   of = lambda b, chosen: {job.file for job in jobs.shared_out(series, [
       jobs.Job(b, "mended", pathlib.Path("p"), f, ()) for f in have[b]],
-      chosen) if ("MEND_OTHERS_SHARE", "0/0") not in job.env}
+      chosen) if dict(job.env).get("MEND_REDS_SHARE") != "0/0"}
   one, other = (of(b, every) for b in alike)
   assert not one & other
   assert one | other == have[alike[0]] | have[alike[1]]
@@ -429,6 +431,17 @@ def test_what_the_deletion_check_relies_on_runs_on_each_base(lists):
       b.version: "T.test_a\nT.test_b" for b in every[1:-1]} | {
           "0.12.0.1": None}  # it has every test
   assert set(kept("pristine").values()) == {None}
+
+
+def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
+    lists):
+  every, series = bases.all_bases(), patches.load()
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  for file, share in (LOOPS, "0/0"), (FLOW, "0/9999"):
+    found = [job for b in every[2:4] for job in jobs.shared_out(series, [
+        jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
+    assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"])
+                  for job in found) == [((), share), (reds, "1/8")]
 
 
 def test_a_share_of_each_kind_of_test(tmp_path):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import functools
 import pathlib
 
+from mend.proof import pytest_run
 from mend.releases import bases
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -31,10 +32,13 @@ def write(base: Base, tests: Iterable[str]) -> None:
 
 @functools.cache
 def of(base: Base) -> Mapping[str, Sequence[str]]:
-  """The tests that are kept for a release, by file; none if it has no list."""
+  """The tests that are kept for a release, by file; none if it has no list.
+
+  Any test will do of a file that can't be imported without something.
+  """
   found: dict[str, list[str]] = collections.defaultdict(list)
   if _path(base).is_file():
     for line in tree.read(_path(base)).splitlines():
       file, _, name = line.partition(" ")
-      found[file].append(name)
+      found[file] += [name] if name != pytest_run.COLLECTING else []
   return found

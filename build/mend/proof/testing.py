@@ -213,7 +213,9 @@ def _run_job(servers: forks.Sharing, job: Job,
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
       env={**JOB_ENVIRONMENT, **dict(job.env)}, options=OPTIONS,
       server=servers.of(job.python, job.base, before))
-  judge = (judging.judge_pristine if job.side == "pristine"
-           else judging.judge_mended)
-  tally = judge(job.label, outcomes, job.reds)
+  if job.side == "pristine":
+    tally = judging.judge_pristine(job.label, outcomes, job.reds)
+  else:
+    tally = judging.judge_mended(job.label, outcomes, job.reds,
+                                 "MEND_OTHERS_SHARE" in dict(job.env))
   return job, tally, time.monotonic() - began
