@@ -108,7 +108,7 @@ def test_tests_inside_of_an_installed_library(tmp_path):
           "from ours import math\ndef test_it(): assert math.one == 1\n")
   path = tmp_path / "installed", bases.ROOT / "build" / "probes"
   assert clients.run_tests(
-      client, tmp_path / "source" / "ours", 9., sys.executable,
+      client, tmp_path / "source" / "ours", 9., pathlib.Path(sys.executable),
       {"PYTHONPATH": os.pathsep.join(map(str, path)),
        "PYTEST_PLUGINS": "ours.math"}) == {  # one that imports the library
           "ours/math_test.py test_it": Outcome("passed")}
