@@ -9,6 +9,7 @@ import types
 
 from mend.editing import patches
 from mend.proof import executed, missing, needed, pytest_run, sides
+from mend.proof.pytest_run import Outcome
 from mend.releases import bases, interpreters, source
 from mend.trees import omissions, overlays, tree
 import pytest
@@ -223,6 +224,18 @@ def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, elsewhere,
   test, own = runner._ask(found, ["a"], ["b"], "a T.x")
   found = "" if elsewhere else "".join(misses)
   assert (test, own, seen) == (found, bool(found), asked)
+
+
+@pytest.mark.parametrize("runs,found", [
+    ([Outcome("failed")], "a T.t"),
+    ([Outcome("failed", died=True), Outcome("passed")], ""),
+    ([Outcome("failed", died=True)] * 2, "a T.t")])
+def test_a_process_that_dies_is_asked_again(runs, found):
+  runner = needed.Runner.__new__(needed.Runner)
+  left = [{"T.s": Outcome("passed"), "T.t": outcome} for outcome in runs]
+  runner._run = lambda overlay, file, tests: left.pop(0)
+  assert runner._first_failure(None, "a", ["T.s", "T.t"]) == found
+  assert not left
 
 
 def test_which_lines_a_test_runs_is_written_down(kept_cache, tmp_path):

@@ -138,14 +138,21 @@ class Runner:
 
   def _first_failure(self, overlay: overlays.Overlay, file: str,
                      tests: Sequence[str]) -> str:
-    outcomes = pytest_run.run_file(
+    outcomes = self._run(overlay, file, tests)
+    if any(outcome.died for outcome in outcomes.values()):
+      # Perhaps of a full memory, or the machine's sleep.
+      outcomes = self._run(overlay, file, tests)
+    failed = [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
+    return f"{file} {failed[0]}" if failed else ""
+
+  def _run(self, overlay: overlays.Overlay, file: str,
+           tests: Sequence[str]) -> dict[str, pytest_run.Outcome]:
+    return pytest_run.run_file(
         self._python, bases.ROOT / file, limit=_LIMIT, first=True,
         options=testing.OPTIONS, only=tests or None,
         server=self._servers.of(self._python), env={
             **testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
                 map(str, (overlay.folder, _PROBES, _TESTS)))})
-    failed = [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
-    return f"{file} {failed[0]}" if failed else ""
 
 
 class _Memory:

@@ -33,9 +33,10 @@ COLLECTING = "(collecting)"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What became of a test, and the failure's text."""
+  """What became of a test, the failure's text, and if its process ended it."""
   status: str
   text: str = ""
+  died: bool = False
 
 
 @dataclasses.dataclass
@@ -96,9 +97,10 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
                      [*options, *["-x"] * first], server)
       if not log.running:
         if why:
-          log.outcomes[COLLECTING] = Outcome(FAILED, why)
+          log.outcomes[COLLECTING] = Outcome(FAILED, why, died=True)
         return log.outcomes
-      log.outcomes[log.running] = Outcome(FAILED, why or "the process died")
+      log.outcomes[log.running] = Outcome(FAILED, why or "the process died",
+                                          died=True)
       if first or len(log.outcomes) == before:
         return log.outcomes
 
