@@ -19,6 +19,7 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
+from jax._src import core
 from jax._src import test_util as jtu
 from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
@@ -49,6 +50,43 @@ REDUCERS = {
     'select_and_scatter': lambda c: windows._select_and_scatter(
         c, lax.ge, (2,), (2,), ((0, 0),), c[:2], np.float32(0), mixed),
 }
+
+
+@jax.custom_jvp
+def with_jvp(c):
+  return jnp.sin(c)
+
+
+@jax.custom_vjp
+def with_vjp(c):
+  return jnp.sin(c)
+
+
+def hoisted(c):
+  # What the loop computes alike each time is a call of its own.
+  def loop(c, d):
+    body = lambda s, _: (s * jnp.sin(d), None)
+    return lax.scan(body, c, None, length=2)[0].sum()
+  return jax.grad(jax.checkpoint(loop), (0, 1))(c, c)[1]
+
+
+with_jvp.defjvp(lambda primals, tangents: (jnp.sin(*primals), *tangents))
+with_vjp.defvjp(lambda c: (jnp.sin(c), c), lambda c, ct: (ct * jnp.cos(c),))
+# Each with the names that releases have for it.
+CALLS = {
+    'jit pjit': jax.jit(jnp.sin),
+    'remat2': jax.checkpoint(jnp.sin),
+    'custom_jvp_call': with_jvp,
+    'custom_vjp_call custom_vjp_call_jaxpr': with_vjp,
+    'eval_jaxpr closed_call': hoisted,
+}
+
+
+def primitives_in(jaxpr):
+  for eqn in jaxpr.eqns:
+    yield eqn.primitive.name
+    for inner in core.jaxprs_in_params(eqn.params):
+      yield from primitives_in(inner)
 
 
 def nested_loops(depth, x, c):
@@ -129,18 +167,29 @@ class VaryingFlowTest(RegionTestCase):
       jax.make_jaxpr(outer)(jnp.ones(8))
     self.assertLen(calls, 1)
 
-  @parameterized.parameters(*REDUCERS)
-  def test_loop_around_a_function_of_two_elements_is_traced_once(self, name):
+  def traces_of_a_loop(self, f):
+    """How often a loop's body is traced, and the primitives that it holds."""
     calls = []
-    def f(x):
+    def mapped(x):
       def body(c, _):
         calls.append(1)
-        return REDUCERS[name](c) + x, None
+        return f(c) + x, None
       return lax.scan(body, jnp.ones(4), None, length=2)[0]
-    mapped = shard_map(f, mesh=self.mesh, in_specs=P('x'), out_specs=P('x'))
     with jax.enable_checks(False):
-      jax.make_jaxpr(mapped)(jnp.ones(8))
-    self.assertLen(calls, 1)
+      jaxpr = jax.make_jaxpr(shard_map(
+          mapped, mesh=self.mesh, in_specs=P('x'), out_specs=P('x')))(
+              jnp.ones(8))
+    return len(calls), set(primitives_in(jaxpr.jaxpr))
+
+  @parameterized.parameters(*REDUCERS)
+  def test_loop_around_a_function_of_two_elements_is_traced_once(self, name):
+    self.assertEqual(self.traces_of_a_loop(REDUCERS[name])[0], 1)
+
+  @parameterized.parameters(*CALLS)
+  def test_loop_around_a_call_is_traced_once(self, names):
+    traces, found = self.traces_of_a_loop(CALLS[names])
+    self.assertNotEmpty(found.intersection(names.split()))
+    self.assertEqual(traces, 1)
 
   def test_unchanged_jaxpr_is_kept(self):
     jaxpr = body_of(lambda x: x + 1., self.mesh, jnp.float32(1.))

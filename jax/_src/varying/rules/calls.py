@@ -14,10 +14,9 @@
 """Calls: equations that apply the one jaxpr in their parameters.
 
 What a call's operands vary over, its jaxpr's inputs do, and its outputs vary
-over what the jaxpr's do. The functions in a ``linear_solve`` are typed when
-they are applied. A ``custom_vjp``'s backward rule is a function still: its
-results are checked against types that were right when the call was traced, so
-it is told those of now.
+over what the jaxpr's do. A ``custom_vjp``'s backward rule is a function still:
+its results are checked against types that were right when the call was traced,
+so it is told those of now.
 """
 from __future__ import annotations
 
@@ -80,12 +79,10 @@ def _custom_lin(b, site: flow.Site) -> None:
                   vt.with_varying, out_avals, site.outs)))
 
 
-_CALLS = (
-    'jit', 'pjit', 'closed_call', 'core_call', 'eval_jaxpr', 'checkpoint',
-    'remat', 'remat2', 'custom_jvp_call', 'compute_on')
+_CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
+          'custom_jvp_call', 'compute_on')
 _CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
-FLOW_RULES = {'linear_solve': flow.ordinary,
-              **dict.fromkeys(_CALLS + _CUSTOM_VJP, call)}
+FLOW_RULES = dict.fromkeys(_CALLS + _CUSTOM_VJP, call)
 BUILDERS = {**dict.fromkeys(_CALLS, _call),
             **dict.fromkeys(_CUSTOM_VJP, _custom_vjp),
             'custom_lin': _custom_lin}
