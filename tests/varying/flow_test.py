@@ -128,6 +128,16 @@ class VaryingFlowTest(RegionTestCase):
     f = lambda x, y: jax.jit(jax.checkpoint(lambda a, b: (a, a + b)))(x, y)
     self.assertEqual(self.outs(f, X, Y), [X, XY])
 
+  @parameterized.named_parameters(
+      ('_psum', lambda x: lax.psum(x, 'x'), [Y, NONE]),
+      ('_pmax', lambda x: lax.pmax(x, 'x'), [Y, NONE]),
+      ('_pmin', lambda x: lax.pmin(x, 'x'), [Y, NONE]),
+      ('_cast', lambda x: lax.psum(cast(x, ['x']), 'x'), [Y, NONE]),
+      ('_barrier', lax.optimization_barrier, [XY, X]),
+      ('_device_put', jax.device_put, [XY, X]))
+  def test_several_operands(self, f, want):
+    self.assertEqual(self.outs(lambda a, b: f((a, b)), XY, X), want)
+
   def test_unraised_inputs_cost_nothing(self):
     jaxpr = body_of(lambda x: nested_loops(3, x, x), self.mesh, jnp.float32(1.))
     before = flow.visits

@@ -38,6 +38,6 @@ def _cast(b, site: flow.Site) -> None:
 
 
 FLOW_RULES = dict.fromkeys((
-    'pvary', 'psum_invariant', 'psum', 'pmax', 'pmin', 'optimization_barrier',
-    'copy', 'device_put'), each)
+    'pvary', 'psum_invariant', 'pmax', 'pmin', 'optimization_barrier',
+    'device_put'), each)
 BUILDERS = {'pvary': _cast}
