@@ -391,10 +391,10 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
   (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
   assert alike in ("0.10.2", "0.11.2")
-  assert mended == {"0.6.0": ("0/4", "0/8"), alike: ("1/4", "1/8"),
+  assert mended == {"0.6.0": ("0/8", "0/16"), alike: ("1/8", "1/16"),
                     "0.12.0.1": None}
   # What is right on pristine, too, runs there on one base.
-  assert pristine == {"0.6.0": ("0/4", "0/3"), alike: ("1/4", "1/3"),
+  assert pristine == {"0.6.0": ("0/8", "0/3"), alike: ("1/8", "1/3"),
                       "0.12.0.1": ("2/1", "2/3")}
 
 
@@ -402,7 +402,7 @@ def test_a_run_of_one_base_has_tests_that_stand_for_all(lists):
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for base in bases.all_bases()[1:]:
     (shares,) = _shares("mended", reds, [base]).values()
-    assert shares[0].endswith("/4") and shares[1].endswith("/8")
+    assert shares[0].endswith("/8") and shares[1].endswith("/16")
 
 
 def test_a_base_that_the_deletion_check_has_no_list_of_runs_whole(
@@ -441,7 +441,7 @@ def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
     found = [job for b in every[2:4] for job in jobs.shared_out(series, [
         jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
     assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"])
-                  for job in found) == [((), share), (reds, "1/8")]
+                  for job in found) == [((), share), (reds, "1/16")]
 
 
 def test_a_share_of_each_kind_of_test(tmp_path):
