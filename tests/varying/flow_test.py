@@ -24,6 +24,7 @@ from jax._src import test_util as jtu
 from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
 from jax._src.varying import retype
+from jax.experimental import compute_on
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -80,6 +81,12 @@ CALLS = {
     'custom_vjp_call custom_vjp_call_jaxpr': with_vjp,
     'eval_jaxpr closed_call': hoisted,
 }
+if hasattr(jax, 'memory'):
+  # Before, compute_on marks equations.
+  offload = getattr(compute_on, 'compute_on2', compute_on.compute_on)
+  CALLS['compute_on'] = offload(
+      jnp.sin, compute_type='device_host',
+      out_memory_spaces=jax.memory.Space.Device)
 
 
 def primitives_in(jaxpr):
