@@ -199,16 +199,17 @@ def test_files_that_another_thread_runs_come_last():
         (file, (file,)) for file in ("known", "free", "busy")]
 
 
-@pytest.mark.parametrize("misses,elsewhere,asked", [
-    (["a T.x"], (), [("a", ["T.x"])]),  # as on the other release
-    (["b T.y"], (), [("a", ["T.x"]), ("b", ["T.y"])]),
-    ([], (), [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.z"]), ("b", ["T.y"]),
-              ("b", ["T.z"])]),
-    (["b T.z"], ["o"], [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
-def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, elsewhere,
+@pytest.mark.parametrize("misses,brief,asked", [
+    (["a T.x"], False, [("a", ["T.x"])]),  # as on the other release
+    (["b T.y"], False, [("a", ["T.x"]), ("b", ["T.y"])]),
+    ([], False, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.z"]),
+                 ("b", ["T.y"]), ("b", ["T.z"])]),
+    (["b T.z"], True, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
+def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, brief,
                                                  asked):
   runner = needed.Runner.__new__(needed.Runner)
-  runner._elsewhere = elsewhere
+  left_out = omissions.Omission("o", "varying/loops", "jax/core.py", "", "edit")
+  runner._briefly = {left_out} if brief else ()
   runner._overlays = queue.SimpleQueue()
   runner._overlays.put(overlay[1])
   runner._executed = types.SimpleNamespace(
@@ -220,10 +221,30 @@ def test_what_missed_it_elsewhere_is_tried_first(overlay, misses, elsewhere,
     seen.append((file, tests))
     return next((m for m in misses if m == f"{file} {tests[0]}"), "")
   runner._first_failure = first_failure
-  found = omissions.Omission("o", "varying/loops", "jax/core.py", "", "edit")
-  test, own = runner._ask(found, ["a"], ["b"], "a T.x")
-  found = "" if elsewhere else "".join(misses)
+  test, own = runner._ask(left_out, ["a"], ["b"], "a T.x")
+  found = "" if brief else "".join(misses)
   assert (test, own, seen) == (found, bool(found), asked)
+
+
+def test_all_tests_run_without_what_the_likeliest_miss_on_no_base(monkeypatch):
+  """One and two are missed by a likely test on one base; three by another."""
+  todo = [omissions.Omission(name, "p", "f", "", "registration")
+          for name in ("one", "two", "three", "none")]
+  monkeypatch.setattr(needed, "_Things",
+                      lambda *_: types.SimpleNamespace(todo=todo))
+  asked = []
+  def look_at(base, series, its, todo, brief=False):
+    asked.append((base.version, brief, " ".join(o.label for o in todo)))
+    likely = {"0.6.0": ("one",), "0.12.0.1": ("two",)}[base.version]
+    misses = likely if brief else (*likely, "three")
+    return [needed.Missed(o, "t" if o.label in misses else "", True)
+            for o in todo]
+  monkeypatch.setattr(needed, "_look_at", look_at)
+  verdict = needed.run([bases.one("0.6.0"), bases.one("0.12.0.1")], (), False)
+  assert asked == [("0.6.0", True, "one two three none"),
+                   ("0.12.0.1", True, "one two three none"),
+                   ("0.6.0", False, "three none"), ("0.12.0.1", False, "none")]
+  assert verdict.words.startswith("2 of 8 ")  # none, on either base
 
 
 @pytest.mark.parametrize("runs,found", [

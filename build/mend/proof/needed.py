@@ -59,15 +59,14 @@ class Runner:
     result: the mended tree.
     servers: have what tests import beside jax.
     sharing: have jax, too, for what runs on the whole wheel.
-    elsewhere: labels of registrations that a test misses on another release:
-      of these only the likeliest tests run.
+    briefly: what only the likeliest tests are run without.
   """
 
   def __init__(self, base: Base, series: Sequence[patches.Patch],
                found: Sequence[Omission], result: tree.Result,
                servers: forks.Servers, sharing: forks.Sharing,
-               elsewhere: Container[str] = ()):
-    self._base, self._servers, self._elsewhere = base, servers, elsewhere
+               briefly: Container[Omission] = ()):
+    self._base, self._servers, self._briefly = base, servers, briefly
     self._series = patches.for_base(series, base)
     self._python = sides.build_sides(base, series=series,
                                      python=_interpreter(base)).mended
@@ -84,17 +83,17 @@ class Runner:
 
   def look(self, omission: Omission) -> Missed:
     """Who misses it; an outcome holds while the tests are the same."""
-    memory = _memory(self._base, omission)
+    memory = _Memory(self._base.version, omission.file, omission.text)
     own, others = self._files_of(omission)
-    before = _remembered(self._base, omission, own, others)
-    if before["texts"] is None:
+    before = memory.read({"test": "", "own": False, "texts": ""})
+    if before["texts"] != _texts(before["test"], own, others):
       # A test that misses it on one release most often does on the others.
       any_base = _Memory(omission.label)
       likely = before["test"] or any_base.read({"test": ""})["test"]
       test, is_own = self._ask(omission, own, others, likely)
       before = {"test": test, "own": is_own,
                 "texts": _texts(test, own, others)}
-      if test or omission.label not in self._elsewhere:
+      if test or omission not in self._briefly:
         memory.write(before)
       if test:
         any_base.write({"test": test})
@@ -121,7 +120,7 @@ class Runner:
            likely: str) -> tuple[str, bool]:
     """The first test that fails, or "", and whether it is its patch's."""
     overlay = self._overlays.get()
-    brief = omission.label in self._elsewhere
+    brief = omission in self._briefly
     try:
       with overlay.holding(omission.file, omission.text):
         file, _, name = likely.partition(" ")
@@ -171,22 +170,6 @@ class _Memory:
       made.write_text(json.dumps(what), encoding="utf-8")
 
 
-def _memory(base: Base, omission: Omission) -> _Memory:
-  return _Memory(base.version, omission.file, omission.text)
-
-
-def _remembered(base: Base, omission: Omission, own: Sequence[str] = (),
-                others: Sequence[str] = ()) -> dict[str, Any]:
-  """What an earlier run found; "texts" is None if it no longer holds.
-
-  Without the files that no test of them misses it is not known.
-  """
-  before = _memory(base, omission).read({"test": "", "own": False, "texts": ""})
-  if before["texts"] != _texts(before["test"], own, others):
-    before["texts"] = None
-  return before
-
-
 def _interpreter(base: Base) -> str:
   """One that can tell which lines a test runs, if there is one."""
   try:
@@ -214,15 +197,18 @@ def run(chosen: Sequence[Base], names: Sequence[str],
   series = patches.load()
   patches.require_known(series, names)
   things = {base: _Things(base, series, names) for base in chosen}
-  # What an earlier run found out costs nothing; what no test misses, most.
-  elsewhere = missed_registrations(
-      Missed(o, known["test"], False)
-      for base, its in things.items() for o in its.todo
-      if (known := _remembered(base, o))["texts"])
-  found: dict[Base, list[Missed]] = {}
+  # What no test misses costs most, so a registration is tried on each base with
+  # the likeliest tests, and only if these all pass on all of them with others.
+  found = {base: _look_at(base, series, its, its.todo, brief=True)
+           for base, its in things.items()}
+  elsewhere = missed_registrations(m for each in found.values() for m in each)
   for base, its in things.items():
-    found[base] = _look_at(base, series, its, elsewhere)
-    elsewhere |= missed_registrations(found[base])
+    todo = [m.omission for m in found[base]
+            if not m.test and m.omission.label not in elsewhere]
+    again = {m.omission: m for m in (
+        _look_at(base, series, its, todo) if todo else ())}
+    found[base] = [again.get(m.omission, m) for m in found[base]]
+    elsewhere |= missed_registrations(again.values())
   for base, each in found.items():
     report.say("\n" + section(base, each, elsewhere))
     if write:
@@ -257,18 +243,21 @@ class _Things:
 
 
 def _look_at(base: Base, series: Sequence[patches.Patch], its: _Things,
-             elsewhere: Container[str]) -> list[Missed]:
+             todo: Sequence[Omission], brief: bool = False) -> list[Missed]:
   found = []
   with (cache.scratch() as folder, jobs.pool() as pool,
         forks.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
         forks.Sharing(testing.PRELOAD, testing.JOB_ENVIRONMENT) as sharing,
-        report.Progress(len(its.todo)) as progress):
+        report.Progress(len(todo)) as progress):
+    briefly = {o for o in todo if brief and o.kind == "registration"}
     runner = Runner(base, series, its.every, its.result, servers, sharing,
-                    elsewhere)
+                    briefly)
     runner.enter(folder)
-    for missed in pool.map(runner.look, its.todo):
+    for missed in pool.map(runner.look, todo):
+      nothing = ("not missed by the likeliest tests"
+                 if missed.omission in briefly else "MISSED BY NO TEST")
       progress.end("", f"{base.version} {missed.omission.label}: "
-                   + (missed.test or "MISSED BY NO TEST"), bool(missed.test))
+                   + (missed.test or nothing), bool(missed.test))
       found.append(missed)
   return found
 
