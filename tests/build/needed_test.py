@@ -255,8 +255,23 @@ def test_a_process_that_dies_is_asked_again(runs, found):
   runner = needed.Runner.__new__(needed.Runner)
   left = [{"T.s": Outcome("passed"), "T.t": outcome} for outcome in runs]
   runner._run = lambda overlay, file, tests: left.pop(0)
+  runner._died = set()
   assert runner._first_failure(None, "a", ["T.s", "T.t"]) == found
   assert not left
+  assert runner._died == ({found} if runs[-1].died else set())
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_what_a_dying_process_says_is_not_remembered(died):
+  runner = needed.Runner.__new__(needed.Runner)
+  runner._base, runner._briefly = bases.one("0.6.0"), ()
+  runner._died = {"tests/a_test.py T.t"} if died else set()
+  runner._files_of = lambda omission: ((), ())
+  runner._ask = lambda *_: ("tests/a_test.py T.t", True)
+  found = omissions.Omission("o", "varying/loops", "jax/core.py", "", "edit")
+  assert runner.look(found).test
+  runner._ask = lambda *_: ("", False)
+  assert bool(runner.look(found).test) == (not died)
 
 
 def test_which_lines_a_test_runs_is_written_down(kept_cache, tmp_path):

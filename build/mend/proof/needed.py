@@ -73,6 +73,7 @@ class Runner:
     self._executed = executed.Executed(
         self._python, found, result, sharing.of(self._python, base))
     self._overlays: queue.SimpleQueue[overlays.Overlay] = queue.SimpleQueue()
+    self._died: set[str] = set()  # tests whose process did
 
   def enter(self, folder: pathlib.Path) -> None:
     """Makes an overlay for each worker."""
@@ -93,7 +94,8 @@ class Runner:
       test, is_own = self._ask(omission, own, others, likely)
       before = {"test": test, "own": is_own,
                 "texts": _texts(test, own, others)}
-      if test or omission not in self._briefly:
+      if test not in self._died and (
+          test or omission not in self._briefly):
         memory.write(before)
       if test:
         any_base.write({"test": test})
@@ -141,8 +143,12 @@ class Runner:
     if any(outcome.died for outcome in outcomes.values()):
       # Perhaps of a full memory, or the machine's sleep.
       outcomes = self._run(overlay, file, tests)
-    failed = [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
-    return f"{file} {failed[0]}" if failed else ""
+    for test, outcome in outcomes.items():
+      if outcome.status == pytest_run.FAILED:
+        if outcome.died:  # or this run is being stopped
+          self._died.add(f"{file} {test}")
+        return f"{file} {test}"
+    return ""
 
   def _run(self, overlay: overlays.Overlay, file: str,
            tests: Sequence[str]) -> dict[str, pytest_run.Outcome]:
