@@ -24,6 +24,7 @@ from jax._src import test_util as jtu
 from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
 from jax._src.varying import retype
+from jax._src.varying import types as vt
 from jax.experimental import compute_on
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -89,11 +90,37 @@ if hasattr(jax, 'memory'):
       out_memory_spaces=jax.memory.Space.Device)
 
 
-def primitives_in(jaxpr):
+# Of a value, and what casts one, in the program that is annotated by hand.
+INNER = {
+    'while': lambda c, _: lax.while_loop(
+        lambda s: s[0] < 2, lambda s: (s[0] + 1, jnp.sin(s[1])), (0, c))[1],
+    'scan': lambda c, _: lax.scan(
+        lambda s, _: (jnp.sin(s), None), c, None, length=2)[0],
+    'cond': lambda c, _: lax.cond(True, jnp.sin, jnp.cos, c),
+    **{name: lambda c, _, f=f: f(c) for name, f in CALLS.items()
+       if f is not hoisted},
+}
+if hasattr(jax, 'new_ref'):
+  def new_ref(c, cast):
+    ref = jax.new_ref(cast(jnp.zeros(4)))
+    ref[...] = c
+    return ref[...]
+  INNER['new_ref'] = new_ref
+
+
+def equations(jaxpr):
   for eqn in jaxpr.eqns:
-    yield eqn.primitive.name
+    yield eqn
     for inner in core.jaxprs_in_params(eqn.params):
-      yield from primitives_in(inner)
+      yield from equations(inner)
+
+
+def types(eqn):
+  """What an equation's operands and results, and its jaxprs', vary over."""
+  jaxprs = [v for inner in core.jaxprs_in_params(eqn.params)
+            for v in (*inner.invars, *inner.outvars)]
+  return eqn.primitive.name, [
+      vt.varying(v.aval) for v in (*eqn.invars, *eqn.outvars, *jaxprs)]
 
 
 def nested_loops(depth, x, c):
@@ -196,7 +223,7 @@ class VaryingFlowTest(RegionTestCase):
       jaxpr = jax.make_jaxpr(shard_map(
           mapped, mesh=self.mesh, in_specs=P('x'), out_specs=P('x')))(
               jnp.ones(8))
-    return len(calls), set(primitives_in(jaxpr.jaxpr))
+    return len(calls), {e.primitive.name for e in equations(jaxpr.jaxpr)}
 
   @parameterized.parameters(*REDUCERS)
   def test_loop_around_a_function_of_two_elements_is_traced_once(self, name):
@@ -207,6 +234,30 @@ class VaryingFlowTest(RegionTestCase):
     traces, found = self.traces_of_a_loop(CALLS[names])
     self.assertNotEmpty(found.intersection(names.split()))
     self.assertEqual(traces, 1)
+
+  def types_in_a_loop(self, inner, cast, **axes):
+    def f(x):
+      return lax.scan(lambda c, _: (inner(c, cast) + x, None),
+                      cast(jnp.ones(4)), None, length=2)[0]
+    jaxpr = jax.make_jaxpr(shard_map(
+        f, mesh=self.mesh, in_specs=P('x'), out_specs=P('x'), **axes))(
+            jnp.ones(8))
+    return [types(eqn) for eqn in equations(jaxpr.jaxpr)]
+
+  @parameterized.parameters(*INNER)
+  def test_retyped_as_if_annotated_by_hand(self, name):
+    self.assertEqual(
+        self.types_in_a_loop(INNER[name], lambda c: c),
+        self.types_in_a_loop(INNER[name], lambda c: cast(c, ['x'])))
+
+  def test_nested_shard_map_is_retyped_as_if_annotated_by_hand(self):
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('0.6.0 has no shard_map over some axes of its context')
+    inner = shard_map(jnp.sin, axis_names={'y'}, in_specs=P('y'),
+                      out_specs=P('y'))
+    self.assertEqual(*(
+        self.types_in_a_loop(lambda c, _: inner(c), cast_it, axis_names={'x'})
+        for cast_it in (lambda c: c, lambda c: cast(c, ['x']))))
 
   def test_unchanged_jaxpr_is_kept(self):
     jaxpr = body_of(lambda x: x + 1., self.mesh, jnp.float32(1.))

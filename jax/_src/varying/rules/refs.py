@@ -73,10 +73,6 @@ def read(site: flow.Site, ins: list[Axes]) -> None:
   site.outs = [everything | vt.varying(v.aval) for v in site.eqn.outvars]
 
 
-def make(site: flow.Site, ins: list[Axes]) -> None:
-  site.operands = site.outs = ins
-
-
 def _make(b, site: flow.Site) -> None:
   """The initial value is cast to what the ref holds later."""
   out, = site.eqn.outvars
@@ -84,9 +80,8 @@ def _make(b, site: flow.Site) -> None:
   retype.copy(b, site)
 
 
-FLOW_RULES = {'get': read, 'swap': write, 'addupdate': write, 'new_ref': make,
-              'mutable_array': make}
-BUILDERS = {'new_ref': _make, 'mutable_array': _make}
+FLOW_RULES = {'get': read, 'swap': write, 'addupdate': write}
+BUILDERS = {'new_ref': _make}
 
 # Functions that are traced for these are re-typed when they are bound.
 _SETTLED = frozenset(['jit', 'pjit', 'scan', 'fori_loop', 'while_cond',
