@@ -99,8 +99,7 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
         if why:
           log.outcomes[COLLECTING] = Outcome(FAILED, why, died=True)
         return log.outcomes
-      log.outcomes[log.running] = Outcome(FAILED, why or "the process died",
-                                          died=True)
+      log.outcomes[log.running] = Outcome(FAILED, why or "it died", died=True)
       if first or len(log.outcomes) == before:
         return log.outcomes
 

@@ -33,6 +33,7 @@ that one of its own carries grew. ``visits`` counts the equations evaluated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from jax._src import core
 from jax._src.varying import types as vt
@@ -205,15 +206,20 @@ def ordinary(site: Site, ins: list[Axes]) -> None:
 _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 
 
+def applies_jaxpr(primitive: core.Primitive, params: dict[str, Any]) -> bool:
+  """Whether an equation has a jaxpr in whose types varying axes are."""
+  return (not vt.name_of(primitive).startswith(_REDUCERS)
+          and next(core.jaxprs_in_params(params), None) is not None)
+
+
 def unknown(site: Site, ins: list[Axes]) -> None:
   """An ordinary equation, unless there are types in its parameters."""
   ordinary(site, ins)
-  name, params = vt.name_of(site.eqn.primitive), site.eqn.params
   for n in vt.written(site.eqn):
     site.writes[n] = union(ins)
-  site.opaque = (name == 'call_hi_primitive' or
-                 not name.startswith(_REDUCERS)
-                 and next(core.jaxprs_in_params(params), None) is not None)
+  primitive, params = site.eqn.primitive, site.eqn.params
+  site.opaque = (vt.name_of(primitive) == 'call_hi_primitive' or
+                 applies_jaxpr(primitive, params))
 
 
 def entered(site: Site, region: Region, ins: list[Axes], first: int = 0

@@ -47,6 +47,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src import linear_util as lu
 from jax._src.interpreters import partial_eval as pe
+from jax._src.varying import flow
 from jax._src.varying import types as vt
 
 _ZEROS = (ad_util.Zero, ad_util.SymbolicZero)
@@ -78,15 +79,6 @@ def _differ(primals: Sequence[Any], tangents: Sequence[Any]) -> bool:
           and vt.axes_of_array(p) != vt.axes_of_array(t)):
         return True
   return False
-
-
-# Their jaxprs combine two elements, and have no varying axes in their types.
-_COMBINERS = ('scatter', 'reduce', 'select_and_scatter')
-
-
-def _calls(primitive: core.Primitive, params: dict[str, Any]) -> bool:
-  return (not primitive.name.startswith(_COMBINERS)
-          and next(core.jaxprs_in_params(params), None) is not None)
 
 
 def _fitted(apply: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
@@ -150,7 +142,7 @@ def fit_rule(primitive: core.Primitive, rule: Callable,
     return rule
 
   def fitted(primals, tangents, /, **params):
-    if not _calls(primitive, params):
+    if not flow.applies_jaxpr(primitive, params):
       try:
         return rule(primals, tangents, **params)
       except (TypeError, ValueError):
