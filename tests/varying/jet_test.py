@@ -17,12 +17,14 @@ The oracle is jet of the plain function on each device's block, on one device,
 or, for collectives, jet of what they come to on the whole array.
 """
 import functools
+import inspect
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
+from jax._src import core
 from jax._src import test_util as jtu
 from jax.experimental import jet
 import jax.numpy as jnp
@@ -34,6 +36,7 @@ config.parse_flags_with_absl()
 
 X = np.arange(1., 9., dtype=np.float32)
 W = np.float32(2.)
+UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
 
 
 def trigonometric(x, w):
@@ -110,6 +113,11 @@ COLLECTIVES = {
     'axis_index': (lambda x, w: x * x * (w + F32(lax.axis_index('x'))),
                    lambda x, w: x * x * (w + jnp.repeat(jnp.arange(4.), 2))),
 }
+if 'to' in inspect.signature(lax.all_gather).parameters:
+  COLLECTIVES['all_gather_replicated'] = (
+      lambda x, w: jnp.sum(lax.all_gather(
+          x * x, 'x', tiled=True, to='invarying')) * w,
+      lambda x, w: jnp.sum(x * x) * w)
 
 
 def series_of(f, *args):
@@ -156,6 +164,24 @@ class JetTest(jtu.JaxTestCase):
                   out_specs=P('x'))
     self.compare(jax.jit(g)(X, W),
                  alone(functools.partial(series_of, whole), X, W))
+
+  @parameterized.parameters('psum', 'pmean', 'all_gather')
+  def test_collectives_without_the_check(self, kind):
+    f, whole = COLLECTIVES[kind]
+    g = shard_map(functools.partial(series_of, f), mesh=smt.make_mesh(4),
+                  in_specs=(P('x'), P()), out_specs=P(), **UNCHECKED)
+    self.compare(jax.jit(g)(X, W),
+                 alone(functools.partial(series_of, whole), X, W))
+
+  def test_a_jitted_function_is_called_once(self):
+    def terms(w, x):
+      return jet.jet(jax.jit(jnp.sin), (w,), ([x],))[1]
+    jaxpr = jax.make_jaxpr(shard_map(
+        terms, mesh=smt.make_mesh(4), in_specs=(P(), P('x')),
+        out_specs=[P('x')]))(X[:2], X)
+    inside, = core.jaxprs_in_params(jaxpr.eqns[0].params)
+    self.assertLen([eqn for eqn in inside.eqns
+                    if list(core.jaxprs_in_params(eqn.params))], 1)
 
   def test_what_is_replicated_stays_so(self):
     f = functools.partial(series_of, lambda w: jnp.sin(w) * w + w ** 3)
