@@ -21,6 +21,7 @@ from jax import lax
 from jax._src import core
 from jax._src import test_util as jtu
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 import jax.numpy as jnp
@@ -96,6 +97,14 @@ def signalling(x_ref, o_ref, sem):
   o_ref[...] = x_ref[...]
   sems.semaphore_signal(sem, 1, device_id=jnp.int32(1))
   sems.semaphore_wait(sem, 1)
+
+
+def written_elsewhere(x_ref, o_ref):
+  mosaic_gpu.remote_ref(o_ref, jnp.int32(1))[...] = x_ref[...]
+
+
+def written_everywhere(x_ref, o_ref):
+  mosaic_gpu.multicast_ref(o_ref, 'x')[...] = x_ref[...]
 
 
 def random(x_ref, o_ref):
@@ -196,6 +205,8 @@ class KernelTypesTest(jtu.JaxTestCase):
           scratch_shapes=[pltpu.SemaphoreType.DMA] * 2)),
       ('_signal', signalling, dict(
           scratch_shapes=[pltpu.SemaphoreType.REGULAR])),
+      *([('_remote_ref', written_elsewhere, {}),
+         ('_multicast_ref', written_everywhere, {})] if LATER else []),
       ('_random', random, {}))
   def test_kernel_that_tells_devices_apart(self, kernel, params):
     f = call(kernel, **params)
