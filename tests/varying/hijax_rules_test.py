@@ -26,7 +26,9 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from varying.testing.common import make_mesh
 from varying.testing.common import run_rows
+from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 
@@ -96,6 +98,22 @@ def communicates_in_branch(jaxpr, inside=False):
   return False
 
 
+def operations_in(jaxpr):
+  for eqn in jaxpr.eqns:
+    if eqn.primitive.name == 'call_hi_primitive':
+      yield eqn.params['_prim']
+    for sub in core.jaxprs_in_params(eqn.params):
+      yield from operations_in(sub)
+
+
+def types_in(rule):
+  """The types that a rule was made for."""
+  for cell in rule.__closure__:
+    held = getattr(cell.cell_contents, 'out_avals', cell.cell_contents)
+    yield from (x for x in jax.tree.leaves(held)
+                if isinstance(x, core.ShapedArray))
+
+
 class HijaxRulesTest(jtu.JaxTestCase):
 
   def check(self, gradients, want, jit):
@@ -123,6 +141,26 @@ class HijaxRulesTest(jtu.JaxTestCase):
     with jax_config.custom_vjp3(True), jax_config.custom_jvp3(True):
       for jit in (True, False) if within == 'branch' else (True,):
         self.check(gradients(FUNCTIONS[name]), want, jit)
+
+  @parameterized.parameters(
+      ('vjp', ['fwd', 'bwd']), ('jvp', ['jvp_rule']))
+  def test_loop_is_traced_once_and_rules_made_for_its_types(self, name, rules):
+    f, calls = FUNCTIONS[name](), []
+    def mapped(x):
+      def body(c, _):
+        calls.append(1)
+        return f(c, c[0]) + x, None
+      return lax.scan(body, jnp.ones(3), None, length=2)[0]
+    with jax_config.custom_vjp3(True), jax_config.custom_jvp3(True):
+      jaxpr = jax.make_jaxpr(shard_map(
+          mapped, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x')))(
+              jnp.ones(12))
+    self.assertLen(calls, 1)
+    operation, = operations_in(jaxpr.jaxpr)
+    for rule in rules:
+      held = [a.str_short() for a in types_in(getattr(operation, rule))]
+      self.assertNotEmpty(held)
+      self.assertEmpty([a for a in held if not a.endswith('{V:x}')])
 
 
 if __name__ == '__main__':
