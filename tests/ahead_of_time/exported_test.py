@@ -124,6 +124,12 @@ class ExportedTransformsTest(jtu.JaxTestCase):
   def test_jacrev_twice(self):
     self.agree(lambda f: jax.jacrev(jax.jacrev(f, 1), (0, 1)), 2, X, W)
 
+  def test_jvp_twice(self):
+    def twice(f):
+      rate = lambda x, w: jax.jvp(f, (x, w), (X, W))[1]
+      return lambda x, w: jax.jvp(rate, (x, w), (x, 2 * w))
+    self.agree(twice, 4, X, W)
+
   def test_hessian(self):
     self.agree(lambda f: jax.hessian(lambda x, w: f(x, w).sum(), (0, 1)), 3,
                X, W)

@@ -51,9 +51,6 @@ from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec as P
 
-_COMPARISONS = ('__eq__', '__ne__')
-
-
 def equal(a, b) -> bool:
   """Whether two structures are the same, but for what shard_map adds."""
   if key(a) != key(b):
@@ -141,9 +138,9 @@ def _jax_looks_up() -> bool:
   while frame is not None:
     name = frame.f_code.co_name
     module = frame.f_globals.get('__name__', '')
-    if module.startswith('jax.') and name not in _COMPARISONS:
+    if module.startswith('jax.') and name != '__eq__':
       operation = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-      return (above in _COMPARISONS and operation != 'COMPARE_OP' and
+      return (above == '__eq__' and operation != 'COMPARE_OP' and
               module != 'jax._src.tree_util')
     frame, above = frame.f_back, name
   return False

@@ -95,7 +95,9 @@ def _rule(site: flow.Site, ins: list[Axes]) -> None:
   operation = site.eqn.params['_prim']
   if (type(operation).__name__ not in _KINDS or operation.effects
       or operation.traced._consts or _rules_of(operation) is None):
-    return hijax.rule(site, ins)
+    flow.unknown(site, ins)
+    site.opaque = type(operation).__name__ not in hijax.SIMPLE
+    return
   region, = site.regions(operation.traced.jaxpr)
   site.operands = ins
   site.outs = region.run([ins[n] for n in _taken(operation)])

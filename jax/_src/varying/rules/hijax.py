@@ -41,7 +41,7 @@ from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
 # Everything else that these hold is sizes, names and flags.
-_SIMPLE = frozenset(['SearchSorted', 'Nonzero', 'Ldexp', 'Frexp'])
+SIMPLE = frozenset(['SearchSorted', 'Nonzero', 'Ldexp', 'Frexp'])
 
 
 def at_axes(operation, ins: Sequence[Axes], outs: Sequence[Axes]):
@@ -66,12 +66,6 @@ def at_axes(operation, ins: Sequence[Axes], outs: Sequence[Axes]):
   return new
 
 
-def rule(site: flow.Site, ins: list[Axes]) -> None:
-  flow.unknown(site, ins)
-  operation = site.eqn.params['_prim']
-  site.opaque = type(operation).__name__ not in _SIMPLE
-
-
 def build(b, site: flow.Site) -> None:
   operation = at_axes(site.eqn.params['_prim'], site.operands, site.outs)
   retype.copy(b, site, _prim=operation)
@@ -82,7 +76,7 @@ def correct(prim: core.Primitive) -> None:
   bind = prim.bind
 
   def corrected(*args, _prim):
-    if vt.checking() and type(_prim).__name__ in _SIMPLE:
+    if vt.checking() and type(_prim).__name__ in SIMPLE:
       ins = [vt.varying(a) for a in _prim.in_avals_flat]
       least = flow.union(ins)
       outs = [vt.varying(a) | least for a in _prim.out_avals_flat]
@@ -102,5 +96,4 @@ def call_at_types(prim: core.Primitive) -> None:
   prim.bind = bind_at_types
 
 
-FLOW_RULES = {'call_hi_primitive': rule}
 BUILDERS = {'call_hi_primitive': build}
