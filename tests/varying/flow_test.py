@@ -105,7 +105,11 @@ if hasattr(jax, 'new_ref'):
     ref = jax.new_ref(cast(jnp.zeros(4)))
     ref[...] = c
     return ref[...]
-  INNER['new_ref'] = new_ref
+  def addupdate(c, cast):
+    ref = jax.new_ref(cast(jnp.zeros(4)))
+    jax.ref.addupdate(ref, ..., c)
+    return ref[...]
+  INNER.update(new_ref=new_ref, addupdate=addupdate)
 
 
 def equations(jaxpr):
