@@ -69,6 +69,14 @@ class GroupsTest(jtu.JaxTestCase):
       f(X)
 
 
+class ReplicatedTest(jtu.JaxTestCase):
+
+  @parameterized.product(reduce=[lax.pmax, lax.pmin], jit=[False, True])
+  def test_extremes_of_replicated_values(self, reduce, jit):
+    f = smap(P(), P())(lambda w: reduce((w, [-w]), 'i'))
+    self.assertAllClose((jax.jit(f) if jit else f)(X), (X, [-X]))
+
+
 class VmappedAxisTest(jtu.JaxTestCase):
 
   def test_psum_over_a_vmapped_and_a_mesh_axis(self):

@@ -16,10 +16,12 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 from jax._src.lax.control_flow import for_loop
 from jax._src.state import discharge
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -64,6 +66,51 @@ def with_index(x_ref, o_ref):
   o_ref[...] = x_ref[...] + lax.axis_index('i').astype(x_ref.dtype)
 
 
+def scoped(x_ref, o_ref):
+  def body(ref):
+    ref[...] = x_ref[...]
+    o_ref[...] = ref[...]
+  pl.run_scoped(body, pltpu.VMEM(x_ref.shape, x_ref.dtype))
+
+
+def printing(x_ref, o_ref):
+  pl.debug_print('{}', x_ref[0, 0])
+  o_ref[...] = x_ref[...]
+
+
+foreign_p = core.Primitive('foreign')
+foreign_p.def_abstract_eval(lambda x: x)
+
+
+def number(x):
+  return x.astype(np.float32)
+
+
+def of(f):
+  def kernel(x_ref, o_ref):
+    o_ref[...] = f(x_ref)
+  return kernel
+
+
+# What exists in kernels only, and tells devices no more apart than they are.
+OF_KERNELS = {
+    'program_id': of(lambda x: x[...] + number(pl.program_id(0))),
+    'num_programs': of(lambda x: x[...] + number(pl.num_programs(0))),
+    'masked_load': of(lambda x: pl.load(x, (slice(None),))),
+    'masked_swap': lambda x, o: pl.store(o, (slice(None),), x[...]),
+    'multiple_of': of(
+        lambda x: x[...] + number(pl.multiple_of(pl.program_id(0), 2))),
+    'max_contiguous': of(
+        lambda x: x[...] + number(pl.max_contiguous(pl.program_id(0), 2))),
+    'repeat': of(lambda x: pltpu.repeat(x[...], 2, 0)[:4]),
+    'roll': of(lambda x: pltpu.roll(x[...], 1, 0)),
+    'reciprocal': of(lambda x: pl.reciprocal(x[...])),
+    'bitcast': of(lambda x: number(pltpu.bitcast(x[...], np.int32))),
+    'run_scoped': scoped,
+    'debug_print': printing,
+}
+
+
 @jax.custom_vjp
 def product(x, w):
   return kernel(times)(x, jnp.broadcast_to(w, x.shape))
@@ -72,6 +119,11 @@ def product(x, w):
 product.defvjp(lambda x, w: (product(x, w), (x, w)),
                lambda r, g: (product(g, r[1]), jnp.sum(product(g, 1.) * r[0],
                                                        0)))
+
+
+def names_in(jaxpr):
+  return {eqn.primitive.name for eqn in jaxpr.eqns}.union(
+      *map(names_in, core.subjaxprs(jaxpr)))
 
 
 class KernelTest(jtu.JaxTestCase):
@@ -88,6 +140,18 @@ class KernelTest(jtu.JaxTestCase):
     g = smap(f, P(), P())
     self.assertAllClose(jax.jit(g)(W), want, rtol=1e-5)
     self.assertAllClose(g(W), want, rtol=1e-5)
+
+  @parameterized.parameters(*OF_KERNELS)
+  def test_primitive_of_kernels(self, name):
+    def f(x):
+      return kernel(OF_KERNELS[name], grid=(x[0, 0].astype(np.int32),))(x)
+    jaxpr = jax.make_jaxpr(smap(f, P(), P()))(X)
+    self.assertIn(name, names_in(jaxpr.jaxpr))
+
+  def test_primitive_of_another_library(self):
+    f = kernel(of(lambda x: foreign_p.bind(x[...])))
+    jaxpr = jax.make_jaxpr(smap(f, P(), P()))(W)
+    self.assertIn('foreign', names_in(jaxpr.jaxpr))
 
   def test_gradient(self):
     g = smap(product, (P('i', 'j'), P('j')), P('i', 'j'))

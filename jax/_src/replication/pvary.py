@@ -92,7 +92,6 @@ def _check_axes(axis_name) -> tuple[AxisName, ...]:
 
 
 pvary_p = core.Primitive('pvary')
-pvary_p.def_impl(lambda x, *, axes: x)
 pvary_p.def_abstract_eval(lambda x, *, axes: x)
 mlir.register_lowering(pvary_p, lambda ctx, x, *, axes: [x])
 
@@ -113,7 +112,6 @@ def _batch(axis_data, args, dims, *, axes):
 
 
 batching.fancy_primitive_batchers[pvary_p] = _batch
-batching.skippable_batchers[pvary_p] = lambda params: params['axes']
 
 
 def erase(jaxpr: core.Jaxpr) -> core.Jaxpr:

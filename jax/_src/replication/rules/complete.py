@@ -40,13 +40,11 @@ from jax._src import ffi
 from jax._src import pjit
 from jax._src.lax import lax
 from jax._src.lax import parallel
-from jax._src.lax.control_flow import for_loop
 from jax._src.replication.rules import collectives
 from jax._src.replication.rules import divergence
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import linear
 from jax._src.replication.rules import lookup
-from jax._src.state import discharge
 from jax._src.state import primitives as state_primitives
 from jax.experimental import shard_map as sm
 
@@ -107,8 +105,7 @@ standard(ad_checkpoint.name_p, pjit.reshard_p, debugging.inspect_sharding_p,
          custom_derivatives.unreachable_p, state_primitives.get_p,
          state_primitives.swap_p, state_primitives.addupdate_p,
          state_primitives.broadcast_to_p, core.freeze_p)
-everywhere(core.mutable_array_p, discharge.run_state_p, for_loop.for_p,
-           lax.infeed_p)
+everywhere(core.mutable_array_p, lax.infeed_p)
 _typed(lax.rng_uniform_p, lambda axes, ins, /, **_: flow.made(axes, axes))
 
 linear.register_uniform(custom_batching.custom_vmap_p,
@@ -164,8 +161,7 @@ for _name in (
     'jax._src.cudnn.fused_attention_stablehlo',
     'jax._src.cudnn.scaled_matmul_stablehlo'):
   lookup.when_imported(_name, _all_standard)
-for _name in ('jax._src.pallas.pallas_call', 'jax._src.tpu_custom_call',
-              'jax.experimental.mosaic.gpu.core'):
+for _name in ('jax._src.tpu_custom_call', 'jax.experimental.mosaic.gpu.core'):
   lookup.when_imported(_name, _all_everywhere)
 
 

@@ -76,9 +76,9 @@ _CONTROL_FLOW = (
     custom_derivatives.custom_jvp_call_p,
     custom_derivatives.custom_vjp_call_jaxpr_p)
 _OF_KERNELS = (
-    'program_id', 'num_programs', 'masked_load', 'masked_swap', 'load', 'swap',
-    'get', 'addupdate', 'broadcast_to', 'multiple_of', 'max_contiguous',
-    'repeat', 'roll', 'reciprocal', 'bitcast', 'run_scoped', 'debug_print')
+    'program_id', 'num_programs', 'masked_load', 'masked_swap', 'multiple_of',
+    'max_contiguous', 'repeat', 'roll', 'reciprocal', 'bitcast', 'run_scoped',
+    'debug_print')
 
 
 def _only_computes(jaxpr: core.Jaxpr) -> bool:
