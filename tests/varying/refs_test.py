@@ -372,6 +372,17 @@ class ShardMapRefsTest(jtu.JaxTestCase):
                        if 'Location' not in line and 'file' not in line]
     self.assertEqual(*map(strip, texts))
 
+  @parameterized.parameters(False, True)
+  def test_what_is_added_to_a_ref_of_a_body(self, jit):
+    def f(x):
+      def body(c, _):
+        ref = jax.new_ref(jnp.zeros(2))
+        jax.ref.addupdate(ref, ..., c)
+        return ref[...] + x, None
+      return lax.scan(body, annotate(jnp.zeros(2)), None, length=3)[0]
+    run = sharded(f, '1d', P('x'))
+    self.assertAllClose((jax.jit(run) if jit else run)(self.x), 3 * self.x)
+
   @parameterized.parameters(1, 8)
   def test_innermost_body_is_traced_once(self, depth):
     calls = []

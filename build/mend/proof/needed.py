@@ -251,10 +251,11 @@ class _Things:
 def _look_at(base: Base, series: Sequence[patches.Patch], its: _Things,
              todo: Sequence[Omission], brief: bool = False) -> list[Missed]:
   found = []
-  with (cache.scratch() as folder, jobs.pool() as pool,
+  # A run that is stopped ends its tests first, while they have what they need.
+  with (cache.scratch() as folder,
         forks.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
         forks.Sharing(testing.PRELOAD, testing.JOB_ENVIRONMENT) as sharing,
-        report.Progress(len(todo)) as progress):
+        report.Progress(len(todo)) as progress, jobs.pool() as pool):
     briefly = {o for o in todo if brief and o.kind == "registration"}
     runner = Runner(base, series, its.every, its.result, servers, sharing,
                     briefly)
