@@ -19,6 +19,7 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import test_util as jtu
+from jax.experimental import shard_map as shard_map_lib
 from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -66,6 +67,14 @@ class PvaryTest(jtu.JaxTestCase):
     f = smap(P(), P())(lambda w: lax.pvary(w, 'i'))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(f)(1.)
+
+  def test_type_of_the_cast_itself(self):
+    # Where a rewrite has not replaced it.
+    eqn, = jax.make_jaxpr(lambda w: lax.pvary(w, 'i'),
+                          axis_env=[('i', 4), ('j', 2)])(1.).eqns
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ('i', 'j'))
+    rule = shard_map_lib._check_rules[eqn.primitive]
+    self.assertEqual(rule(mesh, {'i', 'j'}, **eqn.params), {'j'})
 
   def test_one_axis_of_two(self):
     f = lambda spec: smap((P('i', 'j'), P()), (P('i', 'j'), spec), two=True)(
