@@ -51,6 +51,7 @@ from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec as P
 
+
 def equal(a, b) -> bool:
   """Whether two structures are the same, but for what shard_map adds."""
   if key(a) != key(b):
