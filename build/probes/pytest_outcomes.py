@@ -7,9 +7,10 @@ names are left out: so a run goes on after the test that crashed it. If
 MEND_ONLY names a file, tests whose id does not stand in it are left out too.
 Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
-MEND_REDS has patterns of names: of the tests that match each,
-MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N of those that match
-none; none of these if N is 0. Those that MEND_KEPT names are taken besides.
+MEND_REDS has kinds of tests, one a line: patterns of names, with tabs between.
+Of the tests of each, MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N
+of those of none; none of these if N is 0. Those that MEND_KEPT names are taken
+besides, and stand for others of their kind: of these there need not be one.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
 """
@@ -43,26 +44,31 @@ def _listed(variable):
     return set(handle.read().splitlines())
 
 
-def _part(names, share):
-  """One in N of them from the Kth on, and at least one; share: "K/N"."""
+def _part(names, share, kept=frozenset()):
+  """One in N of them from the Kth on, and at least one; share: "K/N".
+
+  With those of them that are kept, which may be all.
+  """
   first, step = map(int, share.split("/"))
+  mine = [name for name in names if name in kept]
   if not step or not names:
-    return []
-  step = min(step, len(names))
-  return names[first % step::step]
+    return mine
+  if not mine:
+    step = min(step, len(names))
+  return mine + names[first % step::step]
 
 
 def _kinds_part(names):
-  """A share of what each pattern is the first to name, and of the others."""
+  """A share of what each kind is the first to name, and of the others."""
   if "MEND_REDS" not in os.environ:
     return names
-  taken = set(names) & set(os.environ.get("MEND_KEPT", "").splitlines())
-  others = set(names) - taken
-  for pattern in os.environ["MEND_REDS"].splitlines():
-    matching = fnmatch.filter(sorted(others), pattern)
-    others.difference_update(matching)
-    taken.update(_part(matching, os.environ["MEND_REDS_SHARE"]))
-  taken.update(_part(sorted(others), os.environ["MEND_OTHERS_SHARE"]))
+  kept = set(os.environ.get("MEND_KEPT", "").splitlines())
+  others, taken = set(names), set()
+  for kind in os.environ["MEND_REDS"].splitlines():
+    matching = {n for p in kind.split("\t") for n in fnmatch.filter(others, p)}
+    others -= matching
+    taken.update(_part(sorted(matching), os.environ["MEND_REDS_SHARE"], kept))
+  taken.update(_part(sorted(others), os.environ["MEND_OTHERS_SHARE"], kept))
   return sorted(taken)
 
 

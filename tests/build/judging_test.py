@@ -61,14 +61,20 @@ def test_mended_must_pass_and_must_not_skip_a_regression():
 
 
 def test_a_red_pattern_must_match_a_test():
-  tally = judging.judge_mended("toy", {"T.t": Outcome("passed")}, [RED])
-  assert "no such test" in tally.failures[0]
+  found = {"T.t": Outcome("passed")}
+  (failure,) = judging.judge_mended("toy", found, [RED]).failures
+  assert "no such test" in failure
+  of_kinds = lambda *kinds: judging.judge_mended("toy", found, [RED], kinds)
+  assert not of_kinds().failures
+  assert not of_kinds(("T.red", "T.t")).failures
+  (failure,) = of_kinds(("T.t",), ("T.red",)).failures
+  assert "names 'T.red', no such test" in failure
 
 
 def test_a_share_of_which_all_are_skipped():
   outcomes = {"T.test_new": Outcome("skipped")}
   (failure,) = judging.judge_mended("toy", outcomes, ()).failures
   assert "no test ran" in failure
-  tally = judging.judge_mended("toy", outcomes, (), is_share=True)
+  tally = judging.judge_mended("toy", outcomes, (), kinds=())
   assert (tally.skipped, tally.failures) == (1, [])
-  assert judging.judge_mended("toy", {}, (), is_share=True).failures
+  assert judging.judge_mended("toy", {}, (), kinds=()).failures

@@ -139,7 +139,7 @@ def test_the_longest_files_on_mended_begin(base):
 @pytest.mark.parametrize("newer,given,wanted", [
     (("3.13.1", "p"), None, "3.13"), (None, None, None),
     (("3.13.1", "p"), "3.12", "3.12")])
-def test_each_kind_of_regression_test_runs_live_on_a_newer_python(
+def test_some_regression_tests_of_a_file_run_live_on_a_newer_python(
     project, base, monkeypatch, newer, given, wanted):
   asked = []
   monkeypatch.setattr(jobs.interpreters, "newer", lambda b: newer)
@@ -152,7 +152,8 @@ def test_each_kind_of_regression_test_runs_live_on_a_newer_python(
   assert job.newer == ("3.13" if wanted == "3.13" else "")
   env = dict(job.env)
   assert env["MEND_REDS"] == "GreetingTest.test_polite"
-  assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"]) == ("0/8", "0/0")
+  assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"],
+          env["MEND_SHARE"]) == ("0/1", "0/0", "0/10")
   assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
 
 
@@ -391,10 +392,10 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
   (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
   assert alike in ("0.10.2", "0.11.2")
-  assert mended == {"0.6.0": ("0/8", "0/16"), alike: ("1/8", "1/16"),
+  assert mended == {"0.6.0": ("0/16", "0/16"), alike: ("1/16", "1/16"),
                     "0.12.0.1": None}
   # What is right on pristine, too, runs there on one base.
-  assert pristine == {"0.6.0": ("0/8", "0/3"), alike: ("1/8", "1/3"),
+  assert pristine == {"0.6.0": ("0/16", "0/3"), alike: ("1/16", "1/3"),
                       "0.12.0.1": ("2/1", "2/3")}
 
 
@@ -402,7 +403,20 @@ def test_a_run_of_one_base_has_tests_that_stand_for_all(lists):
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for base in bases.all_bases()[1:]:
     (shares,) = _shares("mended", reds, [base]).values()
-    assert shares[0].endswith("/8") and shares[1].endswith("/16")
+    assert all(share.endswith("/16") for share in shares)
+
+
+def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
+    lists):
+  both, older = ("T.test_a*", "T.test_b*"), ("T.test_c", "T.test_d")
+  reds = (Red(both, "^E: some words"),
+          Red(older, "^E: others", bases="<0.7"))
+  for chosen in [bases.one("0.6.0")], bases.all_bases():
+    (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+        bases.one("0.6.0"), "mended", pathlib.Path("p"), LOOPS, reds)], chosen)
+    assert job.kinds == (both, older[:1], older[1:])
+    assert dict(job.env)["MEND_REDS"] == (
+        "T.test_a*\tT.test_b*\nT.test_c\nT.test_d")
 
 
 def test_a_base_that_the_deletion_check_has_no_list_of_runs_whole(
@@ -451,7 +465,8 @@ def test_a_share_of_each_kind_of_test(tmp_path):
           f"  def test_{n}(self): pass\n" for n in names)))
   def run(reds, others, **more):
     found = pytest_run.run_file(sys.executable, path, limit=60, env={
-        "MEND_REDS": "T.test_red*\nT.test_alone", "MEND_REDS_SHARE": reds,
+        "MEND_REDS": "T.test_red[01]\tT.test_red*\nT.test_alone",
+        "MEND_REDS_SHARE": reds,
         "MEND_OTHERS_SHARE": others, **more})
     return " ".join(sorted(n.removeprefix("T.test_") for n in found))
   assert run("0/4", "0/0") == "alone red0 red4"
@@ -459,8 +474,10 @@ def test_a_share_of_each_kind_of_test(tmp_path):
   assert run("0/1", "1/2") == "alone b red0 red1 red2 red3 red4"
   assert run("3/9", "4/9") == "alone b red3"  # at least one
   assert run("0/4", "1/2", MEND_SHARE="1/2") == "b red4"
-  assert run("0/4", "0/0", MEND_KEPT="T.test_red1\nT.test_a\nT.gone") == (
-      "a alone red0 red1")  # the share of what is left
+  kept = {"MEND_KEPT": "T.test_red1\nT.test_a\nT.gone"}
+  assert run("0/4", "0/0", **kept) == "a alone red0 red1 red4"
+  # They stand for the others of their kind, and no other has to.
+  assert run("9/10", "9/10", **kept) == "a alone red1"
   # An exception stands before the rule, which keeps a test of its own.
   first = {"MEND_REDS": "T.test_red0\nT.test_red*"}
   assert run("0/4", "0/0", **first) == "red0 red1"

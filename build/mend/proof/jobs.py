@@ -24,12 +24,11 @@ from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
 # In a run of all bases the newest release has every test, an older one those
-# that the deletion check relies on there. Besides, of the regression tests that
-# a pattern names, one in so many runs on an older release, or with jax-mend; of
-# the others, one in so many on an older release.
-_REDS_ONE_IN = 8
-_LIVE_ONE_IN = 8
-_OTHERS_ONE_IN = 16
+# that the deletion check relies on there. Besides, of the regression tests with
+# one stated reason, and of the others, one in so many runs on an older release;
+# of a file's regression tests, one in so many with jax-mend.
+_ONE_IN = 16
+_LIVE_ONE_IN = 10
 _ANY = "0/9999"  # one test
 _A = TypeVar("_A")
 _B = TypeVar("_B")
@@ -46,6 +45,8 @@ class Job:
   alone: str = ""  # the patch that is tried with only what it depends on
   newer: str = ""  # the version of a Python that isn't the base's oldest
   env: tuple[tuple[str, str], ...] = ()
+  # Of a share of the file's tests: the patterns of which one names one of them.
+  kinds: tuple[tuple[str, ...], ...] | None = None
 
   @property
   def label(self) -> str:
@@ -100,7 +101,7 @@ def longest_first(jobs: Iterable[Job]) -> list[Job]:
 
 def reds_live(series: Sequence[patches.Patch], base: Base,
               python_version: str | None) -> list[Job]:
-  """Regression tests of each kind with jax-mend, on the newest Python.
+  """Some regression tests of each file with jax-mend, on the newest Python.
 
   So one run tells both, whether jax-mend mends and whether a Python other than
   the oldest, which the wheel's tests run on, does as well.
@@ -172,26 +173,37 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """With a share of the file's tests, which some bases have in common."""
   number = having.index(job.base)
-  newest = is_of_several and job.base == bases.all_bases()[-1]
-  if newest and job.side == "mended":
+  newest = bases.all_bases()[-1]
+  is_whole = is_of_several and job.base == newest
+  if is_whole and job.side == "mended":
     return job
-  others = len(having) if job.side == "pristine" else _OTHERS_ONE_IN
-  reds = 1 if newest else _REDS_ONE_IN
-  return _with(job, f"{number}/{reds}", f"{number}/{others}")
+  others = len(having) if job.side == "pristine" else _ONE_IN
+  reds = 1 if is_whole else _ONE_IN
+  return _with(job, f"{number}/{reds}", f"{number}/{others}",
+               newest in having)
 
 
-def _with(job: Job, reds: str, others: str) -> Job:
-  """With a share of its tests: K/N of each pattern's, of those of none."""
+def _with(job: Job, reds: str, others: str, newest_too: bool = False) -> Job:
+  """With a share of its tests: K/N of each kind, of those of none."""
   kept = missing.of(job.base).get(job.file, ()) if job.side == "mended" else ()
-  return dataclasses.replace(job, env=(
-      *job.env, *_share(job.reds, reds, others),
+  kinds = tuple(kind for red in job.reds for kind in _kinds(red, newest_too))
+  return dataclasses.replace(job, kinds=kinds, env=(
+      *job.env, *_share(kinds, reds, others),
       *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
 
 
-def _share(reds: Iterable[Red], of_reds: str,
+def _kinds(red: Red, newest_too: bool) -> list[tuple[str, ...]]:
+  """Its patterns together, or each alone where the newest base lacks it."""
+  newest = bases.all_bases()[-1]
+  if newest_too and (not red.bases or newest.within(red.bases)):
+    return [tuple(red.tests)]
+  return [(pattern,) for pattern in red.tests]
+
+
+def _share(kinds: Iterable[Sequence[str]], of_reds: str,
            of_others: str) -> list[tuple[str, str]]:
-  """What has pytest_outcomes take a share: K/N of each pattern's, of others."""
-  return [("MEND_REDS", "\n".join(t for r in reds for t in r.tests)),
+  """What has pytest_outcomes take a share: K/N of each kind, of others."""
+  return [("MEND_REDS", "\n".join(map("\t".join, kinds))),
           ("MEND_REDS_SHARE", of_reds), ("MEND_OTHERS_SHARE", of_others)]
 
 
@@ -225,10 +237,11 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
     reds = _reds(mine, base, file)
     env = live.settings(python)
     if reds_only:
-      env.update(_share(reds, f"0/{_LIVE_ONE_IN}", "0/0"))
+      env.update(_share((r.tests for r in reds), "0/1", "0/0"),
+                 MEND_SHARE=f"0/{_LIVE_ONE_IN}")
     if reds or not reds_only:
       found.append(Job(base, "live", python, file, reds,
-                       env=tuple(env.items())))
+                       env=tuple(env.items()), kinds=() if reds_only else None))
   return found
 
 

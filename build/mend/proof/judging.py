@@ -48,10 +48,16 @@ def _red_for(test: str, reds: Sequence[Red]) -> Red | None:
 
 
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
-                 reds: Sequence[Red], is_share: bool = False) -> Tally:
+                 reds: Sequence[Red],
+                 kinds: Sequence[Sequence[str]] | None = None) -> Tally:
   """Every test passes; a regression test must not be skipped.
 
-  Of a share of a file's tests, all may be skipped.
+  Args:
+    label: what was run.
+    outcomes: of its tests.
+    reds: what names its regression tests.
+    kinds: of a share of a file's tests, which may all be skipped: the patterns
+      of which one must name a test. None for the whole file: each of `reds`.
   """
   tally = Tally()
   for test, outcome in outcomes.items():
@@ -63,12 +69,13 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
     else:
       why = "is skipped, though declared red on pristine" if skipped else ""
       tally.failures.append(f"{label}: {test} {why}\n{tail(outcome.text)}")
+  is_share = kinds is not None
   if not (tally.passed or tally.failures or is_share and tally.skipped):
     tally.failures.append(f"{label}: no test ran")
-  for red in reds:
-    for pattern in red.tests:
-      if not fnmatch.filter(outcomes, pattern):
-        tally.failures.append(f"{label}: red names {pattern!r}, no such test")
+  for kind in [[p] for r in reds for p in r.tests] if kinds is None else kinds:
+    if not any(fnmatch.filter(outcomes, pattern) for pattern in kind):
+      names = ", ".join(map(repr, kind))
+      tally.failures.append(f"{label}: red names {names}, no such test")
   return tally
 
 

@@ -216,6 +216,5 @@ def _run_job(servers: forks.Sharing, job: Job,
   if job.side == "pristine":
     tally = judging.judge_pristine(job.label, outcomes, job.reds)
   else:
-    tally = judging.judge_mended(job.label, outcomes, job.reds,
-                                 "MEND_OTHERS_SHARE" in dict(job.env))
+    tally = judging.judge_mended(job.label, outcomes, job.reds, job.kinds)
   return job, tally, time.monotonic() - began
