@@ -3,10 +3,12 @@
 One edit, or one registration of our modules, is left out at a time. The test
 that missed it before, or on another release, runs first; if it doesn't fail,
 the tests of its patch do until one fails, those that run it first, and then
-those of the patches that depend on it, and that it depends on. What no test
-misses is either not needed, and goes, or lacks a test. A run costs an import of
-jax and the tests up to the first that fails; outcomes are remembered, so that a
-stopped run goes on.
+those of the patches that depend on it, and that it depends on. A registration,
+which releases share, is tried with the likeliest tests on all of them first,
+and with the others only if these all pass everywhere. What no test misses is
+either not needed, and goes, or lacks a test. A run costs an import of jax and
+the tests up to the first that fails; outcomes are remembered, so that a stopped
+run goes on.
 """
 
 from __future__ import annotations
