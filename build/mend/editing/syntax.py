@@ -17,6 +17,12 @@ from ast_grep_py import SgNode, SgRoot
 
 DEFINITIONS = ("function_definition", "class_definition")
 _BLOCKS = ("block", "module")
+# What definitions are in, other than these themselves: no other expression.
+_HOLDERS = frozenset((
+    "block", "decorated_definition", "expression_statement", "assignment",
+    "if_statement", "elif_clause", "else_clause", "for_statement",
+    "while_statement", "with_statement", "match_statement", "case_clause",
+    "try_statement", "except_clause", "except_group_clause", "finally_clause"))
 _IMPORTS = ("import_statement", "import_from_statement",
             "future_import_statement")
 # Selector kind -> tree-sitter node kind.
@@ -92,6 +98,16 @@ def walk(node: SgNode, into_definitions: bool = True) -> Iterator[SgNode]:
       yield from walk(child, into_definitions)
 
 
+def _defined(node: SgNode) -> Iterator[SgNode]:
+  """The definitions and assignments below `node`, not in other definitions."""
+  for child in node.children():
+    kind = child.kind()
+    if kind in DEFINITIONS or kind == "assignment":
+      yield child
+    if kind in _HOLDERS:
+      yield from _defined(child)
+
+
 def parse(text: str) -> SgNode:
   return SgRoot(text, "python").root()
 
@@ -115,8 +131,7 @@ def find_definition(root: SgNode, qualname: str, n: int | None) -> SgNode:
   parts = qualname.split(".")
   for i, part in enumerate(parts):
     inner = scope if scope is root else field(scope, "body")
-    found = [d for d in walk(inner, into_definitions=False)
-             if _defines(d, part)]
+    found = [d for d in _defined(inner) if _defines(d, part)]
     last = i == len(parts) - 1
     if last and n is not None and -len(found) <= n <= len(found) and n:
       found = [found[n - 1 if n > 0 else n]]
@@ -130,7 +145,7 @@ def find_definition(root: SgNode, qualname: str, n: int | None) -> SgNode:
 def _defines(node: SgNode, name: str) -> bool:
   if node.kind() in DEFINITIONS:
     return definition_name(node) == name
-  return (node.kind() == "assignment" and field(node, "left").text() == name
+  return (field(node, "left").text() == name
           and node.field("right") is not None)
 
 

@@ -112,18 +112,13 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   done, events, output = (folder / n for n in ("done", "events", "output"))
   done.write_text("\n".join(log.outcomes), encoding="utf-8")
   events.unlink(missing_ok=True)
-  arguments = ["-q", "-p", "pytest_outcomes", "-p", "no:cacheprovider",
-               "-c", os.devnull, "--rootdir",
-               env.get("MEND_ROOT", str(folder)), "-o", "addopts=",
-               "--continue-on-collection-errors",
-               "--tb=native",  # pytest's own take up to a second each of jax's
-               *options, str(path)]
-  # A folder with its own scratch space: tests of upstream write into the cwd.
+  arguments = _arguments(path, env.get("MEND_ROOT", str(folder)), options)
   # Ours import what they share by the name of their family's folder.
   found = [str(_PROBES), *([str(_TESTS)] if _TESTS in path.parents else [])]
   extra = {"PYTHONPATH": os.pathsep.join(found),
            "MEND_OUTCOMES": str(events),
            "MEND_DONE": str(done), **env}
+  # A folder with its own scratch space: tests of upstream write into the cwd.
   with open(output, "w", encoding="utf-8") as out:
     child: forks.Process = server.start(
         pytest=arguments, path=extra["PYTHONPATH"].split(os.pathsep),
@@ -143,6 +138,18 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
   tail = "\n".join(output.read_text(encoding="utf-8", errors="replace")
                    .splitlines()[-30:])
   return f"the process died (exit {child.returncode}):\n{tail}"
+
+
+def _arguments(path: pathlib.Path, root: str,
+               options: Sequence[str]) -> list[str]:
+  """Of pytest, for a file, or for a folder whose names begin at `root`."""
+  # Else pytest looks through each folder from the root of the disk on.
+  near = [f"--confcutdir={path.parent}"] if _TESTS in path.parents else []
+  return ["-q", "-p", "pytest_outcomes", "-p", "no:cacheprovider",
+          "-c", os.devnull, "--rootdir", root, "-o", "addopts=",
+          "--continue-on-collection-errors",
+          "--tb=native",  # pytest's own take up to a second each of jax's
+          *near, *options, str(path)]
 
 
 def watch(child: forks.Process, events: pathlib.Path, limit: float,

@@ -29,11 +29,14 @@ TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # pytest makes of `assert`, which these tests don't use.
 JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-OPTIONS = ("--assert=plain", "-p", "compiled_once", "-p", "checked_once")
-# What the test files import before they start a backend.
-# Not jax._src.test_util: it keeps the standard output of its import.
-PRELOAD = ("jax", "absl.testing.absltest",
-            "absl.testing.parameterized", "numpy", "pytest")
+# jax._src.test_util, which is preloaded, keeps the standard output that it
+# finds: pytest must not put another one in its place for a test.
+OPTIONS = ("--assert=plain", "--capture=no", "-p", "compiled_once",
+           "-p", "checked_once")
+# What the test files import before they start a backend, and pytest's plugins.
+PRELOAD = ("jax", "absl.testing.absltest", "absl.testing.parameterized",
+           "numpy", "pytest", "_pytest.config:get_config",
+           "jax._src.test_util")
 _TOOL_TESTS = "tests/build"
 
 
@@ -64,7 +67,8 @@ def run_tests(chosen: Sequence[Base], names: Sequence[str],
   elif not live:
     if not names:
       others += checks
-    others += [functools.partial(_tool_test, f) for f in _tool_tests(names)]
+    others += [functools.partial(_tool_test, chosen[-1], f)
+               for f in _tool_tests(names)]
   prepare = _preparations(series, chosen, names, python_version, live,
                           not (names or only), every_test)
   total = Tally()
@@ -103,8 +107,8 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
                               python_version) for base in chosen]
   newest = [base for base in chosen if base == bases.all_bases()[-1]]
   return [*(functools.partial(made, base) for base in chosen),
-          *(functools.partial(jobs.reds_live, series, base, python_version)
-            for base in newest if whole)]
+          *(functools.partial(jobs.reds_live, series, base, python_version,
+                              len(chosen) > 1) for base in newest if whole)]
 
 
 def run_each(chosen: Sequence[Base], names: Sequence[str],
@@ -171,10 +175,12 @@ def _tool_tests(names: Sequence[str]) -> list[pathlib.Path]:
   return files
 
 
-def _tool_test(file: pathlib.Path) -> Tally:
+def _tool_test(base: Base, file: pathlib.Path) -> Tally:
+  """One file; what needs a base release takes `base`, which the run made."""
   label = str(file.relative_to(bases.ROOT))
   tally = judging.judge_mended(label, pytest_run.run_file(
-      sys.executable, file, limit=TEST_LIMIT, env={}), ())
+      sys.executable, file, limit=TEST_LIMIT,
+      env={"MEND_TEST_BASE": base.version}), ())
   report.say(f"  {label}: {tally}")
   return tally
 
