@@ -13,7 +13,7 @@ import zipfile
 
 from conftest import OUTER, ROOT
 from mend import cli
-from mend.proof import sides
+from mend.proof import envs, sides
 from mend.releases import bases, interpreters, source
 from mend.trees import tree, wheel
 import pytest
@@ -73,10 +73,15 @@ def test_another_python_gives_the_same_bytes(sdist, tmp_path, monkeypatch):
   cache = tmp_path / "other"
   (cache / "sdists").mkdir(parents=True)
   shutil.copyfile(sdist, cache / "sdists" / sdist.name)
+  env = envs._environment(
+      "x-tool", others[-1], ["--require-hashes", "-r",
+                             envs.REQUIREMENTS / "tool.txt"], "the tool")
   subprocess.run(
-      [others[-1], ROOT / "build" / "build.py", "bazel", "wheel",
+      [envs.python_of(env), "-c", "import sys; from mend import cli\n"
+       "sys.exit(cli.main(sys.argv[1:]))", "bazel", "wheel",
        f"--base={BASE.version}", f"--output_path={tmp_path / 'dist'}"],
-      env={**os.environ, "MEND_CACHE": str(cache)}, check=True)
+      env={**os.environ, "MEND_CACHE": str(cache),
+           "PYTHONPATH": str(ROOT / "build")}, check=True)
   (made,) = (tmp_path / "dist").glob("*.whl")
   assert made.read_bytes() == of_this_run(monkeypatch)
 

@@ -403,7 +403,7 @@ def test_a_run_of_one_base_has_tests_that_stand_for_all(lists):
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for base in bases.all_bases()[1:]:
     (shares,) = _shares("mended", reds, [base]).values()
-    assert all(share.endswith("/16") for share in shares)
+    assert all(share.endswith("/32") for share in shares)
 
 
 def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(

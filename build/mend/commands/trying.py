@@ -56,11 +56,12 @@ def _test(args: argparse.Namespace) -> Verdict:
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
+  checks = [functools.partial(checking.project_checks, chosen)]
+  if len(chosen) > 1 or args.whole:  # one base alone is done in a few minutes
+    checks.append(functools.partial(clients.run_programs, chosen))
   return testing.run_tests(
-      chosen, args.tests, args.python_version, args.patches,
-      [functools.partial(checking.project_checks, chosen),
-       functools.partial(clients.run_programs, chosen)], args.live, left_out,
-      args.whole)
+      chosen, args.tests, args.python_version, args.patches, checks, args.live,
+      left_out, args.whole)
 
 
 COMMANDS = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pathlib
 import subprocess
-import sys
 
 from mend.ground import report
+from mend.proof import envs
 from mend.releases import bases
 
 _RUFF = ("build", "setup.py", "jax", "tests", "reproductions", "benchmarks",
@@ -22,16 +23,18 @@ _MYPY = ("build/mend", "live")
 
 def results() -> list[tuple[str, bool]]:
   """Runs each; (name, whether it is content) of each."""
-  return [("ruff", _run("ruff", ["check", "--quiet"], _RUFF)),
-          ("ruff as upstream", _run("ruff", _UPSTREAM, _EXPORTED)),
-          ("mypy", _run("mypy", ["--no-error-summary"], _MYPY))]
+  python = envs.of_checks()
+  return [("ruff", _run(python, "ruff", ["check", "--quiet"], _RUFF)),
+          ("ruff as upstream", _run(python, "ruff", _UPSTREAM, _EXPORTED)),
+          ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY))]
 
 
-def _run(tool: str, options: list[str], places: tuple[str, ...]) -> bool:
+def _run(python: pathlib.Path, tool: str, options: list[str],
+         places: tuple[str, ...]) -> bool:
   here = [p for p in places if (bases.ROOT / p).exists()]
   count = sum(len(list((bases.ROOT / p).rglob("*.py"))) or
               (bases.ROOT / p).suffix == ".py" for p in here)
-  done = subprocess.run([sys.executable, "-m", tool, *options, *here],
+  done = subprocess.run([python, "-m", tool, *options, *here],
                         cwd=bases.ROOT, capture_output=True, text=True,
                         check=False)
   if done.stdout or done.stderr:

@@ -79,20 +79,15 @@ def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
 
 
 def run_programs(chosen: Sequence[Base]) -> Tally:
-  """A program of each library on the newest base's mended wheel, if chosen.
-
-  Where no other base is, of one library in three.
-  """
+  """A program of each library on the newest base's mended wheel, if chosen."""
   base = bases.all_bases()[-1]
   if base not in chosen:
     return Tally()
   began = time.monotonic()
   made = sides.build_sides(base, kind=f"clients-{base.version}")
-  share = "0/3" if len(chosen) == 1 else "0/1"
   tally = judging.judge_mended(PROGRAMS, pytest_run.run_file(
       made.mended, bases.ROOT / PROGRAMS, limit=testing.TEST_LIMIT,
-      env={**testing.JOB_ENVIRONMENT, "MEND_SHARE": share},
-      options=testing.OPTIONS), ())
+      env=testing.JOB_ENVIRONMENT, options=testing.OPTIONS), ())
   report.say(f"  {PROGRAMS} on mended {base.version}: {tally} "
              f"({time.monotonic() - began:.0f} s)")
   return tally

@@ -51,6 +51,20 @@ def dependencies(base: Base, python: str,
                       f"what {kind}s of jax {base.version} need", deps=deps)
 
 
+def of_checks() -> pathlib.Path:
+  """The python of the project's own checks, which has what the tool has, too.
+
+  Who only makes a wheel doesn't install it.
+  """
+  wanted = REQUIREMENTS / "checks.txt"
+  env = _environment(f"checks-{cache.key(sys.prefix, cache.sha256(wanted))}",
+                     sys.executable,
+                     ["--no-deps", "--require-hashes", "-r", wanted],
+                     "what the project's own checks need",
+                     deps=pathlib.Path(sys.prefix))
+  return python_of(env)
+
+
 def pins(kind: str) -> dict[str, str]:
   """The versions that build/requirements/`kind`.txt pins, by name."""
   text = (REQUIREMENTS / f"{kind}.txt").read_text(encoding="utf-8")

@@ -26,8 +26,8 @@ from mend.releases.bases import Base
 # In a run of all bases the newest release has every test, an older one those
 # that the deletion check relies on there. Besides, of the regression tests with
 # one stated reason, and of the others, one in so many runs on an older release;
-# with jax-mend, a tenth: of every other file's regression tests, one in a few;
-# of every fourth's where no other base runs.
+# with jax-mend, a tenth: of every other file's regression tests, one in a few.
+# A release alone has half of these shares.
 _ONE_IN = 16
 _LIVE_ONE_IN = 5
 _ANY = "0/9999"  # one test
@@ -185,8 +185,9 @@ def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   is_whole = is_of_several and job.base == newest
   if is_whole and job.side == "mended":
     return job
-  others = len(having) if job.side == "pristine" else _ONE_IN
-  reds = 1 if is_whole else _ONE_IN
+  some = _ONE_IN if is_of_several else 2 * _ONE_IN
+  others = len(having) if job.side == "pristine" else some
+  reds = 1 if is_whole else some
   return _with(job, f"{number}/{reds}", f"{number}/{others}",
                newest in having)
 

@@ -8,7 +8,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import pathlib
-import sys
 import time
 
 from mend.editing import patches
@@ -16,7 +15,7 @@ from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import forks, jobs, judging, pytest_run, reproduce
+from mend.proof import envs, forks, jobs, judging, pytest_run, reproduce
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.releases import bases, interpreters
@@ -179,7 +178,7 @@ def _tool_test(base: Base, file: pathlib.Path) -> Tally:
   """One file; what needs a base release takes `base`, which the run made."""
   label = str(file.relative_to(bases.ROOT))
   tally = judging.judge_mended(label, pytest_run.run_file(
-      sys.executable, file, limit=TEST_LIMIT,
+      envs.of_checks(), file, limit=TEST_LIMIT,
       env={"MEND_TEST_BASE": base.version}), ())
   report.say(f"  {label}: {tally}")
   return tally
