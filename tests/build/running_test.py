@@ -399,11 +399,17 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
                       "0.12.0.1": ("2/1", "2/3")}
 
 
-def test_a_run_of_one_base_has_tests_that_stand_for_all(lists):
+@pytest.mark.parametrize("file,kept", [(LOOPS, True), (FLOW, False)])
+def test_a_run_of_one_base_has_tests_that_stand_for_all(lists, file, kept):
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for base in bases.all_bases()[1:]:
-    (shares,) = _shares("mended", reds, [base]).values()
-    assert all(share.endswith("/32") for share in shares)
+    for side in "mended", "pristine":
+      (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+          base, side, pathlib.Path("p"), file, reds)], [base])
+      env = dict(job.env)
+      assert env["MEND_REDS_SHARE"] == jobs._ANY
+      assert env["MEND_OTHERS_SHARE"] == (
+          "0/0" if kept and side == "mended" else jobs._ANY)
 
 
 def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(

@@ -27,7 +27,7 @@ from mend.releases.bases import Base
 # that the deletion check relies on there. Besides, of the regression tests with
 # one stated reason, and of the others, one in so many runs on an older release;
 # with jax-mend, a tenth: of every other file's regression tests, one in a few.
-# A release alone has half of these shares.
+# A release alone has one of each.
 _ONE_IN = 16
 _LIVE_ONE_IN = 5
 _ANY = "0/9999"  # one test
@@ -149,9 +149,10 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   some of the rest; what is right on pristine, too, runs there on one base. The
   releases between the second and the newest are served by the same edits, for
   the most part: in a run of several each file has these others on one of them.
+  What only one base has runs whole there, and so does the newest.
 
-  What only one base has runs whole, and so does the newest in a run of several
-  bases, and one that the deletion check has no list of.
+  A base alone has one test of each kind. One that the deletion check has no
+  list of runs whole.
 
   Args:
     series: the patches.
@@ -167,29 +168,37 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     others = [b for b in same if b != same[number % len(same)]]
     takers = [b for b in having[file] if b not in others]
     for job in (job for job in found if job.file == file):
-      if len(having[file]) == 1 or not missing.of(job.base):
+      is_alone = len(having[file]) == 1 and len(chosen) > 1
+      if is_alone or not missing.of(job.base):
         out.append(job)
       elif job.base in takers:
         out.append(_thinned(job, takers, len(chosen) > 1))
       elif job.side == "mended" and file in missing.of(job.base):
         # Not all patterns of regression tests have one here.
-        share = "0/0" if missing.of(job.base)[job.file] else _ANY
-        out.append(_with(dataclasses.replace(job, reds=()), "0/0", share))
+        out.append(_with(dataclasses.replace(job, reds=()), "0/0",
+                         _any_of(job)))
   return out
 
 
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """With a share of the file's tests, which some bases have in common."""
-  number = having.index(job.base)
   newest = bases.all_bases()[-1]
-  is_whole = is_of_several and job.base == newest
+  if not is_of_several:
+    return _with(job, _ANY, _any_of(job), newest in having)
+  is_whole = job.base == newest
   if is_whole and job.side == "mended":
     return job
-  some = _ONE_IN if is_of_several else 2 * _ONE_IN
-  others = len(having) if job.side == "pristine" else some
-  reds = 1 if is_whole else some
+  number = having.index(job.base)
+  others = len(having) if job.side == "pristine" else _ONE_IN
+  reds = 1 if is_whole else _ONE_IN
   return _with(job, f"{number}/{reds}", f"{number}/{others}",
                newest in having)
+
+
+def _any_of(job: Job) -> str:
+  """One of the file's other tests, where none is relied on."""
+  kept = job.side == "mended" and missing.of(job.base).get(job.file)
+  return "0/0" if kept else _ANY
 
 
 def _with(job: Job, reds: str, others: str, newest_too: bool = False) -> Job:
