@@ -91,7 +91,8 @@ COMMANDS = (
         flag("--live", "on a stock jax that jax-mend mends",
              action="store_true"),
         flag("--whole", "every test on every base, and not those that stand "
-             "for others", action="store_true"),
+             "for others; the programs of other libraries with one base, too",
+             action="store_true"),
         flag("--write", f"to {upstream.DOCUMENT}, {clients.DOCUMENT} "
              f"or {needed.DOCUMENT}",
              action="store_true")), USERS),
