@@ -23,14 +23,12 @@ from mend.proof import live, missing, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
-# In a run of all bases the newest release has every test, an older one those
-# that the deletion check relies on there. Besides, of the regression tests with
-# one stated reason, and of the others, one in so many runs on an older release;
-# with jax-mend, a tenth: of every other file's regression tests, one in a few.
-# A release alone has one of each.
-_ONE_IN = 16
+# In a run of several bases the newest release has every test. An older one, and
+# one alone, has those that the deletion check relies on there, and of the
+# regression tests with one stated reason, one. With jax-mend, a tenth: of every
+# other file's regression tests, one in a few.
 _LIVE_ONE_IN = 5
-_ANY = "0/9999"  # one test
+_ONE = 9999  # of so many: one test
 _A = TypeVar("_A")
 _B = TypeVar("_B")
 
@@ -144,15 +142,14 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   """The jobs of a base, with tests that stand for all of them.
 
   They are those that the deletion check relies on there: so the run misses
-  whatever all tests would. Some of the tests that a pattern of regression tests
-  names stand for the others, not the same on a base and the next, and so do
-  some of the rest; what is right on pristine, too, runs there on one base. The
-  releases between the second and the newest are served by the same edits, for
-  the most part: in a run of several each file has these others on one of them.
-  What only one base has runs whole there, and so does the newest.
+  whatever all tests would. One of the regression tests with one stated reason
+  stands for the others, not the same on a base and the next. The releases
+  between the second and the newest are served by the same edits, for the most
+  part: in a run of several each file has the latter on one of them. What is
+  right on pristine, too, runs there on one base. What only one base has runs
+  whole, and so does the newest.
 
-  A base alone has one test of each kind. One that the deletion check has no
-  list of runs whole.
+  A base that the deletion check has no list of runs whole, too.
 
   Args:
     series: the patches.
@@ -183,22 +180,21 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """With a share of the file's tests, which some bases have in common."""
   newest = bases.all_bases()[-1]
-  if not is_of_several:
-    return _with(job, _ANY, _any_of(job), newest in having)
-  is_whole = job.base == newest
+  is_whole = is_of_several and job.base == newest
   if is_whole and job.side == "mended":
     return job
   number = having.index(job.base)
-  others = len(having) if job.side == "pristine" else _ONE_IN
-  reds = 1 if is_whole else _ONE_IN
-  return _with(job, f"{number}/{reds}", f"{number}/{others}",
+  others = _any_of(job, number)
+  if is_of_several and job.side == "pristine":
+    others = f"{number}/{len(having)}"
+  return _with(job, f"{number}/{1 if is_whole else _ONE}", others,
                newest in having)
 
 
-def _any_of(job: Job) -> str:
+def _any_of(job: Job, number: int = 0) -> str:
   """One of the file's other tests, where none is relied on."""
   kept = job.side == "mended" and missing.of(job.base).get(job.file)
-  return "0/0" if kept else _ANY
+  return "0/0" if kept else f"{number}/{_ONE}"
 
 
 def _with(job: Job, reds: str, others: str, newest_too: bool = False) -> Job:
