@@ -1,11 +1,12 @@
 """The project's own rules: sizes, originality, packaging."""
 
 import ast
+import sys
 import tarfile
 
 from conftest import ROOT, write
 from mend.ground import report
-from mend.house import originality
+from mend.house import checking, originality
 from mend.trees import backend
 import pytest
 
@@ -125,6 +126,29 @@ def test_the_sdist_has_the_project_and_no_upstream_file(tmp_path):
   for file in ("PKG-INFO", "build/build.py", "patches/series"):
     assert f"jax-0.6.0+mend.1/{file}" in names
   assert not any(n.endswith("jax/__init__.py") for n in names)
+
+
+def test_a_table_on_a_terminal_fits_and_keeps_every_letter(
+    monkeypatch, capsys):
+  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+  monkeypatch.setenv("COLUMNS", "40")
+  name, word = "varying/two_processes", "pytorch/xla#8794"
+  report.show(("patch", "report"), [(name, f"{word} {word}")])
+  lines = capsys.readouterr().out.splitlines()
+  # But for the header, which is bold.
+  assert {len(line) for line in lines if "\x1b" not in line} == {40}
+  assert any(name in line for line in lines)
+  right = "".join(line.split("│")[2].strip() for line in lines if "│" in line)
+  assert right == word * 2
+
+
+@pytest.mark.parametrize("states, words", [
+    (("exact", "exact"), "exact on all"),
+    (("-", "exact"), "exact on 0.6.0"),
+    (("gone", "exact"), "gone on 0.5.3; exact on 0.6.0"),
+])
+def test_status_says_where_a_patch_stands_how(states, words):
+  assert checking.in_words(dict(zip(("0.5.3", "0.6.0"), states))) == words
 
 
 def test_tables_are_aligned_and_escape_pipes():

@@ -143,7 +143,10 @@ def show(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     return
   from rich.console import Console
   from rich.table import Table
-  drawn = Table(*header)
+  drawn = Table()
+  for name in header:
+    drawn.add_column(name, overflow="fold")  # Nothing is cut off.
+  drawn.columns[0].no_wrap = not any(" " in str(row[0]) for row in rows)
   for row in rows:
     drawn.add_row(*(str(cell) for cell in row))
   Console(markup=False, highlight=False).print(drawn)

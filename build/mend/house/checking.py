@@ -158,6 +158,18 @@ def _summary(applies: bool, states: Sequence[str]) -> str:
   return worst[0] if worst else drift.EXACT
 
 
+def in_words(per_base: dict[str, str]) -> str:
+  """A patch's states on the bases: "exact on all", "exact on 0.5.3"."""
+  on: dict[str, list[str]] = {}
+  for version, state in per_base.items():
+    on.setdefault(state, []).append(version)
+  on.pop("-", None)
+  return "; ".join(
+      f"{state} on " + ("all" if len(found) == len(per_base)
+                        else " ".join(found))
+      for state, found in on.items())
+
+
 def status(as_json: bool) -> Verdict:
   """Prints the table of patches and bases."""
   chosen = bases.all_bases()
@@ -171,8 +183,7 @@ def status(as_json: bool) -> Verdict:
         indent=1))
     return verdict
   report.show(
-      ("patch", "reports", *(b.version for b in chosen), "upstream", "tests"),
-      [(r["id"], " ".join(r["issues"]), *r["bases"].values(), r["upstream"],
-        " ".join(t.removeprefix("tests/") for t in r["tests"]))
+      ("patch", "reports", "edits", "upstream"),
+      [(r["id"], " ".join(r["issues"]), in_words(r["bases"]), r["upstream"])
        for r in found])
   return verdict
