@@ -182,7 +182,7 @@ def test_the_exit_status_and_the_document(project, candidate, base,
                                           monkeypatch, capsys):
   document = write(project / outlook.DOCUMENT, """
       # Words
-      <!-- candidates: written by build.py docs -->
+      <!-- candidates: written by build.py -->
       ## jax 1.10
 
       kept

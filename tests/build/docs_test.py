@@ -11,7 +11,7 @@ from mend.house import docs
 from mend.releases import bases
 import pytest
 
-MARKED = ("before\n<!-- {0}: written by build.py docs -->\nold\n"
+MARKED = ("before\n<!-- {0}: written by build.py -->\nold\n"
           "<!-- end {0} -->\nafter\n")
 
 

@@ -566,7 +566,7 @@ def test_files_that_were_not_run_again_keep_their_rows(
     tmp_path, monkeypatch, base):
   monkeypatch.setattr(upstream.bases, "ROOT", tmp_path)
   page = write(tmp_path / upstream.DOCUMENT, """\
-    <!-- upstream-tests: written by build.py docs -->
+    <!-- upstream-tests: written by build.py -->
     <!-- end upstream-tests -->
     """)
 

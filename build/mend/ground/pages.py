@@ -19,7 +19,7 @@ def replace_between(text: str, name: str, body: str) -> str:
   Raises:
     MendError: the markers are not there once each.
   """
-  begin = f"<!-- {name}: written by build.py docs -->"
+  begin = f"<!-- {name}: written by build.py -->"
   end = f"<!-- end {name} -->"
   if text.count(begin) != 1 or text.count(end) != 1:
     raise MendError(f"the markers of {name!r} are not there once.",
