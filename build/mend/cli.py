@@ -193,6 +193,6 @@ def main(argv: Sequence[str]) -> int:
 
 def _fail(command: str, what: str, next_step: str) -> int:
   *before, last = what.splitlines() or [""]
-  print("\n".join([*before, f"FAILED: {command}: {last} Next: {next_step}"]),
-        file=sys.stderr)
+  verdict = f"FAILED: {command}: {last.strip()} Next: {next_step}"
+  print("\n".join([*before, verdict]), file=sys.stderr)
   return 2

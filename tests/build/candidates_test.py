@@ -98,6 +98,23 @@ def test_only_patches_whose_edits_are_found_apply(project, candidate):
   assert not candidates.applicable(series, candidate.base, found)
 
 
+def test_a_damaged_download_is_fetched_again(tmp_path, monkeypatch):
+  monkeypatch.setenv("MEND_CACHE", str(tmp_path))
+  monkeypatch.setattr(candidates, "requirements", lambda t: (">=3.10", ()))
+  monkeypatch.setattr(candidates.source, "pristine", lambda b: tmp_path)
+  fetched = []
+
+  def download(version, folder):
+    fetched.append(version)
+    write(folder / f"jax-{version}.tar.gz", "what upstream has")
+
+  monkeypatch.setattr(candidates, "_download", download)
+  first = candidates.release("9.9")
+  assert candidates.release("9.9") == first and len(fetched) == 1
+  write(tmp_path / "sdists" / "jax-9.9.tar.gz", "half of it")
+  assert candidates.release("9.9") == first and len(fetched) == 2
+
+
 def test_what_a_release_asks_for(tmp_path):
   write(tmp_path / "PKG-INFO", """
       Metadata-Version: 2.1

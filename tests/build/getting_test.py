@@ -105,10 +105,10 @@ def test_a_damaged_wheel_is_made_again(tmp_path):
     made.append(write(folder / "x.whl", "whole"))
 
   for content in ("whole", "damaged", ""):
-    path = wheel._cached(tmp_path / "x", "x", make)
+    path = wheel.kept(tmp_path / "x", "x", make)
     assert path.read_text() == "whole"
     path.write_text(content)
-  wheel._cached(tmp_path / "x", "x", make)
+  wheel.kept(tmp_path / "x", "x", make)
   assert len(made) == 3  # made once, found damaged twice
 
 

@@ -86,8 +86,16 @@ def test_retiring_keeps_what_other_patches_name(project, monkeypatch):
 
 def test_an_older_base_keeps_the_patch(project, monkeypatch):
   bases_of(monkeypatch, "1.0", "2.0")
+  path = project / "patches" / "greet" / "greeting.toml"
+  text = "# Why.\n" + PATCH.replace('">=1.0"', '">=1.0"  # Of which.')
+  write(path, text)
   (said,) = lifecycle.retire("greet/greeting", "2.0", project)
   assert "stays for 1.0" in said
+  new = path.read_text("utf-8").splitlines()
+  changed = set(text.splitlines()) - set(new)
+  assert {line.split()[0] for line in changed} == {"bases", "upstream"}
+  assert len(new) == len(text.splitlines())
+  assert 'bases = ">=1.0,<2.0"  # Of which.' in new
   (patch,) = patches.load(project)
   assert patch.bases == ">=1.0,<2.0"
   assert patch.upstream == {"status": "merged", "pr": "", "landed_in": "2.0"}
@@ -97,7 +105,7 @@ def test_an_older_base_keeps_the_patch(project, monkeypatch):
 
 def test_what_cannot_retire(project, monkeypatch):
   bases_of(monkeypatch, "2.0")
-  with pytest.raises(MendError, match="no patch 'unknown'.*\n.*greet/greeting"):
+  with pytest.raises(MendError, match="no patch 'unknown'.*\n.*py status"):
     lifecycle.retire("unknown", "2.0", project)
   with pytest.raises(MendError, match="no version"):
     lifecycle.retire("greet/greeting", "soon", project)

@@ -30,9 +30,20 @@ def names(text: str) -> list[str]:
 
 
 def positive(text: str) -> int:
-  if int(text) < 1:
-    raise ValueError
+  if not text.isdecimal() or int(text) < 1:
+    raise argparse.ArgumentTypeError(
+        f"wanted a whole number from 1 on, found {text!r}")
   return int(text)
+
+
+def seconds(text: str) -> float:
+  try:
+    found = float(text)
+  except ValueError:
+    found = 0.
+  if not 0 < found < float("inf"):
+    raise argparse.ArgumentTypeError(f"wanted seconds, found {text!r}")
+  return found
 
 
 def flag(name: str, text: str, **settings: Any) -> Option:

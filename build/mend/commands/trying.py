@@ -8,7 +8,7 @@ import functools
 import pathlib
 
 from mend.commands.options import (EVERY, PATCHES, PYTHON, flag, names,
-                                   only_with, positive)
+                                   only_with, positive, seconds)
 from mend.ground.arguments import USERS, Command
 from mend.ground.report import Verdict
 from mend.house import checking
@@ -78,7 +78,7 @@ COMMANDS = (
              "whose source distribution has no tests", metavar="DIR"),
         flag("--array-api", "a checkout of data-apis/array-api-tests, run on "
              "both wheels", metavar="DIR"),
-        flag("--time", "seconds for one test of theirs", type=float,
+        flag("--time", "seconds for one test of theirs", type=seconds,
              default=_TIME, metavar="S"),
         flag("--share", "one test of theirs in N; with --upstream of each "
              "file, another share for each patch", type=positive,

@@ -231,7 +231,7 @@ def require_known(series: Iterable[Patch], names: Iterable[str]) -> None:
     if name not in known:
       near = did_you_mean(name, sorted(known))
       raise MendError(f"There is no patch {name!r}{near or '.'}",
-                      "choose among these: " + ", ".join(sorted(known)))
+                      "choose among those of python3 build/build.py status")
 
 
 def with_needed(series: Sequence[Patch], name: str) -> tuple[Patch, ...]:

@@ -62,8 +62,19 @@ class Parser(argparse.ArgumentParser):
 
   def __init__(self, *args: Any, **settings: Any):
     super().__init__(*args, **settings)
+    self.commands: dict[str, Parser] = {}
     for name in (None, "store"):
       self.register("action", name, _Once)
+
+  def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+    """As argparse's; what a command doesn't know is its own error."""
+    found, unknown = self.parse_known_args(args, namespace)
+    if unknown:
+      reader = self.commands.get(getattr(found, "command", ""), self)
+      known = [o for o in reader._option_string_actions if o != "--help"]
+      reader.error(f"{' '.join(unknown)}: no such argument"
+                   + did_you_mean(unknown[0].partition("=")[0], known))
+    return found
 
   def error(self, message: str) -> NoReturn:
     self.print_usage(sys.stderr)
@@ -71,12 +82,14 @@ class Parser(argparse.ArgumentParser):
     if wrong:
       message = f"there is no {wrong[1]!r}" + did_you_mean(
           wrong[1], re.findall(r"[\w-]+", wrong[2]))
-    self.exit(2, f"FAILED: {message}. Next: {self.prog} --help\n")
+    stop = "" if message.endswith("?") else "."
+    self.exit(2, f"FAILED: {message}{stop} Next: {self.prog} --help\n")
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
   """A question to append to what says that `word` is unknown, or ""."""
-  near = difflib.get_close_matches(word, list(known), n=3)
+  near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.7) or [
+      k for k in known if len(word) > 2 and word in k][:3]
   return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
@@ -97,6 +110,7 @@ def parser(description: str, version: str,
     sub = below.add_parser(
         command.name, description=command.help, formatter_class=_Help,
         epilog=f"example: {PROGRAM} {command.example}", allow_abbrev=False)
+    top.commands[command.name] = sub
     for flag, settings in command.options:
       sub.add_argument(flag, **settings)
     sub.add_argument("--verbose", action="store_true",

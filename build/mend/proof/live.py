@@ -45,9 +45,8 @@ def wheel(series: Sequence[patches.Patch] | None = None) -> pathlib.Path:
         str(p.relative_to(folder)): cache.sha256(p)
         for p in sorted(folder.rglob("*")) if p.is_file()}))
     target = cache.folder("wheels", f"live-{key}")
-    with cache.lock(target.name):
-      found = list(target.glob("*.whl"))
-      return found[0] if found else wheels.build_tree(folder, target)
+    return wheels.kept(target, "jax-mend",
+                       lambda out: wheels.build_tree(folder, out))
 
 
 def sdist(target: pathlib.Path) -> pathlib.Path:

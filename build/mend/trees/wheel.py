@@ -49,8 +49,8 @@ def build_tree(folder: pathlib.Path, target: pathlib.Path, *,
 def pristine(base: Base) -> pathlib.Path:
   """The wheel of the unedited base, built the same way as the mended one."""
   folder = cache.folder("wheels", f"pristine-{base.sha256[:12]}")
-  return _cached(folder, f"the pristine jax {base.version}",
-                 lambda out: build_tree(source.pristine(base), out))
+  return kept(folder, f"the pristine jax {base.version}",
+              lambda out: build_tree(source.pristine(base), out))
 
 
 def mended(series: Sequence[patches.Patch], base: Base,
@@ -75,15 +75,16 @@ def mended(series: Sequence[patches.Patch], base: Base,
 
   counts = (f"{len(result.patches)} patches, {result.edits} edits, "
             f"{len(result.added)} new files")
-  made = _cached(folder, f"jax {result.version} ({counts})", make)
+  made = kept(folder, f"jax {result.version} ({counts})", make)
   if made.name != f"jax-{result.version}-py3-none-any.whl":
     raise MendError(f"The wheel is {made.name}, wanted {result.version}.",
                     "report it: setuptools did not take the version tag")
   return made
 
 
-def _cached(folder: pathlib.Path, what: str,
-            make: Callable[[pathlib.Path], object]) -> pathlib.Path:
+def kept(folder: pathlib.Path, what: str,
+         make: Callable[[pathlib.Path], object]) -> pathlib.Path:
+  """The wheel of a folder of the cache; made if it isn't there, or damaged."""
   with cache.lock(folder.name):
     for made in folder.glob("*.whl"):
       if cache.intact(made):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 import dataclasses
-import email
 import pathlib
 import re
 import sys
@@ -21,6 +20,7 @@ from mend.proof import envs
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
 from mend.trees import drift, tree, wheel
+from packaging.metadata import parse_email
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
@@ -74,9 +74,12 @@ def release(version: str) -> Base:
       return base
   kept = cache.folder("sdists") / f"jax-{version}.tar.gz"
   with cache.lock(f"sdist-{version}"):
-    if not kept.is_file():
+    if not cache.intact(kept):
       with report.step(f"downloading the source of jax {version}"):
-        _download(version, kept.parent)
+        with cache.scratch() as scratch:
+          _download(version, scratch)
+          (scratch / kept.name).replace(kept)
+      cache.remember(kept)
   digest = cache.sha256(kept)
   unread = Base(version, digest, ">=3.10", ())
   python, wanted = requirements(source.pristine(unread))
@@ -97,16 +100,15 @@ def _download(version: str, folder: pathlib.Path) -> None:
 
 def requirements(tree_of: pathlib.Path) -> tuple[str, tuple[str, ...]]:
   """The Pythons and the jaxlib that a source distribution asks for."""
-  text = (tree_of / "PKG-INFO").read_text(encoding="utf-8")
-  info = email.message_from_string(text)
-  wanted = [Requirement(r) for r in info.get_all("Requires-Dist") or []]
+  info, _ = parse_email((tree_of / "PKG-INFO").read_bytes())
+  wanted = [Requirement(r) for r in info.get("requires_dist", ())]
   if not wanted:  # as older setuptools wrote them: beside the metadata
     listed = (tree_of / "jax.egg-info" / "requires.txt").read_text(
         encoding="utf-8").split("[")[0]
     wanted = [Requirement(line) for line in listed.split("\n") if line.strip()]
   jaxlib = [f"jaxlib{r.specifier}" for r in wanted
             if r.name == "jaxlib" and not r.marker]
-  return info.get("Requires-Python") or ">=3.10", tuple(jaxlib)
+  return info.get("requires_python") or ">=3.10", tuple(jaxlib)
 
 
 def nearest(version: str) -> Base:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+from typing import Any
 
 from mend.editing import families, patches
 from mend.ground import cache, process, report
@@ -15,6 +16,7 @@ from mend.trees import tree
 from mend.upkeep import candidates
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
+import tomlkit
 
 RETIRED = "patches/retired.toml"
 _NAME = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9]*(?:_[a-z0-9]+)*)")
@@ -167,14 +169,13 @@ def _limit(patch: patches.Patch, landed: str, older: list[str],
   parts = [s.strip() for s in patch.bases.split(",") if s.strip()]
   spec = ",".join([*(p for p in parts if not p.startswith("<")),
                    f"<{landed}"])
-  text = re.sub(r"^bases\s*=.*$", lambda _: f"bases = {json.dumps(spec)}",
-                tree.read(path), count=1, flags=re.MULTILINE)
-  pr = json.dumps(patch.upstream.get("pr", ""))
-  upstream = (f'upstream = {{ status = "merged", pr = {pr}, '
-              f'landed_in = "{landed}" }}')
-  text = re.sub(r"^upstream\s*=.*$", lambda _: upstream, text, count=1,
-                flags=re.MULTILINE)
-  tree.write(path, text)
+  written = tomlkit.parse(tree.read(path))
+  written["bases"] = spec
+  upstream = tomlkit.inline_table()
+  upstream.update({"status": "merged", "pr": patch.upstream.get("pr", ""),
+                   "landed_in": landed})
+  written["upstream"] = upstream
+  tree.write(path, tomlkit.dumps(written))
   return [f"patches/{patch.id}.toml: bases {spec}; stays for "
           + ", ".join(older)]
 
@@ -183,12 +184,8 @@ def _move(patch: patches.Patch, landed: str, series: tuple[patches.Patch, ...],
           root: pathlib.Path) -> list[str]:
   entry = {"id": patch.id, "title": patch.title, "issues": list(patch.issues),
            "pr": patch.upstream.get("pr", ""), "landed_in": landed}
-  lines = [f"{k} = {json.dumps(v, ensure_ascii=False)}"
-           for k, v in entry.items()]
-  path = root / RETIRED
-  old = tree.read(path) if path.is_file() else (
-      "# Patches that upstream has; build.py retire writes this file.\n")
-  tree.write(path, old + "\n[[retired]]\n" + "\n".join(lines) + "\n")
+  _append(root / RETIRED, "retired", entry, "# Patches that upstream has; "
+          "build.py retire writes this file.\n")
   kept = {f for p in series if p.id != patch.id for f in _files(p)}
   gone = [f for f in (*_files(patch), f"patches/fingerprints/{patch.id}.json",
                       f"patches/{patch.id}.toml")
@@ -200,6 +197,15 @@ def _move(patch: patches.Patch, landed: str, series: tuple[patches.Patch, ...],
     (root / file).unlink()
   return [f"{RETIRED}: {patch.id}, landed in {landed}",
           *(f"removed {file}" for file in gone)]
+
+
+def _append(path: pathlib.Path, key: str, entry: dict[str, Any],
+            opening: str = "") -> str:
+  """Adds a table to the list `key` of a TOML file; returns its text."""
+  text = tree.read(path) if path.is_file() else opening
+  added = "\n" + tomlkit.dumps({key: [entry]})
+  tree.write(path, text + added)
+  return added
 
 
 def _files(patch: patches.Patch) -> tuple[str, ...]:
@@ -229,10 +235,10 @@ def add_base(version: str) -> str:
                             for r in near.requirements if "jaxlib" not in r)])
   limits = [s for s in near.python.split(",") if s.startswith("<")]
   supported = ",".join([found.python, *limits])
-  entry = (f'\n[[base]]\nversion = "{version}"\nsha256 = "{found.sha256}"\n'
-           f'python = "{supported}"\nrequirements = {json.dumps(pins)}\n')
   with cache.lock("bases"):
-    tree.write(bases.BASES_FILE, tree.read(bases.BASES_FILE) + entry)
+    entry = _append(bases.BASES_FILE, "base", {
+        "version": version, "sha256": found.sha256, "python": supported,
+        "requirements": pins})
   report.say(f"jax {version}: sha256 {found.sha256}, Python {supported}")
   return entry
 
