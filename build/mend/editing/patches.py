@@ -112,15 +112,16 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   data["modules"] = [*families.packages(root, named), *named]
   for file in data.get("upstream_tests", []):
     _check_specifier(file.partition(" ")[2], refuse)
-  red = tuple(r for d in data.get("red", []) for r in _red(d, refuse))
+  red = tuple(r for i, d in enumerate(data.get("red", []))
+              for r in _red(i + 1, d, refuse))
   found = tuple(_edit(name, i + 1, e, refuse)
                 for i, e in enumerate(data.get("edit", [])))
   return Patch(
       id=name, title=data["title"], why=data["why"], bases=data["bases"],
       issues=tuple(data["issues"]), upstream=data["upstream"],
       changelog=data["changelog"], red=red, edits=found,
-      supersedes=tuple(_supersedes(s, refuse)
-                       for s in data.get("supersedes", [])),
+      supersedes=tuple(_supersedes(i + 1, s, refuse)
+                       for i, s in enumerate(data.get("supersedes", []))),
       **{key: tuple(data.get(key, ())) for key in (
           "modules", "tests", "depends", "unit_tests", "reproductions",
           "upstream_tests", "test_helpers")},
@@ -149,7 +150,7 @@ def _check_keys(data: dict, required: Sequence[str], optional: Sequence[str],
     raise refuse(f"{where}missing key {', '.join(missing)}")
   if unknown:
     raise refuse(f"{where}unknown key {', '.join(unknown)}; the keys are "
-                 f"{', '.join((*required, *optional))}")
+                 + ", ".join(dict.fromkeys((*required, *optional))))
 
 
 def _check_specifier(text: str, refuse: Refuse) -> None:
@@ -160,20 +161,22 @@ def _check_specifier(text: str, refuse: Refuse) -> None:
         f"bases = {text!r} is no version specifier such as >=0.6") from e
 
 
-def _red(data: dict, refuse: Refuse) -> list[reds.Red]:
-  _check_keys(data, ("tests", "reason"), _RED_KEYS, "red: ", refuse)
+def _red(number: int, data: dict, refuse: Refuse) -> list[reds.Red]:
+  where = f"red {number}: "
+  _check_keys(data, ("tests", "reason"), _RED_KEYS, where, refuse)
   _check_specifier(data.get("bases", ""), refuse)
   if isinstance(data["reason"], dict):
     for releases in data["reason"]:
       _check_specifier(releases, refuse)
-  return reds.read(data, refuse)
+  return reds.read(data, where, refuse)
 
 
-def _supersedes(data: dict, refuse: Refuse) -> reds.Supersedes:
-  _check_keys(data, ("tests", "why", "reason"), _SUPERSEDES_KEYS,
-              "supersedes: ", refuse)
+def _supersedes(number: int, data: dict, refuse: Refuse) -> reds.Supersedes:
+  where = f"supersedes {number}: "
+  _check_keys(data, ("tests", "why", "reason"), _SUPERSEDES_KEYS, where,
+              refuse)
   _check_specifier(data.get("bases", ""), refuse)
-  reds.check_reason(data["reason"], "supersedes: ", refuse)
+  reds.check_reason(data["reason"], where, refuse)
   return reds.Supersedes(tuple(data["tests"]), data["why"], data["reason"],
                          data.get("bases", ""))
 

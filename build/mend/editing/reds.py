@@ -56,22 +56,22 @@ class Supersedes:
   bases: str = ""
 
 
-def read(data: dict[str, Any], refuse: Refuse) -> list[Red]:
+def read(data: dict[str, Any], where: str, refuse: Refuse) -> list[Red]:
   """What a [[red]] says, for each release of which it says it."""
-  where = data.get("bases", "")
+  limits = data.get("bases", "")
   reason = data["reason"]
   by_release = reason if isinstance(reason, dict) else {"": reason}
   if not by_release:
-    raise refuse("red: reason is an empty table")
+    raise refuse(f"{where}reason is an empty table")
   found = []
   for releases, words in by_release.items():
-    check_reason(words, "red: ", refuse)
+    check_reason(words, where, refuse)
     found.append(Red(tuple(data["tests"]), words,
-                     ",".join(filter(None, (where, releases))),
+                     ",".join(filter(None, (limits, releases))),
                      data.get("api_missing", False), data.get("file", "")))
   for base in bases.all_bases():
     if sum(base.within(red.bases) for red in found) > 1:
-      raise refuse(f"red: two reasons are for {base.version}, of "
+      raise refuse(f"{where}two reasons are for {base.version}, of "
                    + ", ".join(by_release))
   return found
 
