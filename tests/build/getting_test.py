@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -275,7 +276,6 @@ def test_the_command_says_what_is_wrong(args, words):
 
 
 def test_an_old_python_is_told_so(monkeypatch):
-  from mend.ground import bootstrap
   monkeypatch.setattr(sys, "version_info", (3, 9, 0))
   with pytest.raises(SystemExit, match="3.10 is the oldest"):
     bootstrap.ensure("build.py")
@@ -290,6 +290,26 @@ def test_no_home_says_how_to_name_a_cache(monkeypatch, capsys):
   with pytest.raises(SystemExit) as e:
     bootstrap.cache_root()
   assert "no home folder" in str(e.value) and "MEND_CACHE=DIR" in str(e.value)
+
+
+def test_a_cache_that_may_not_be_looked_into(monkeypatch, capsys, tmp_path):
+  monkeypatch.setenv("MEND_CACHE", str(tmp_path / "kept"))
+
+  def refuse(*_, **__):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+  monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
+  monkeypatch.setattr(os, "stat", refuse)
+  with pytest.raises(SystemExit, match="can't be used.*MEND_CACHE=DIR"):
+    bootstrap.ensure("build.py")
+
+
+def test_a_program_that_hides_that_the_disk_is_full(monkeypatch):
+  usage = shutil.disk_usage(ROOT)
+  assert not bootstrap.full("ensurepip returned 1")
+  monkeypatch.setattr(bootstrap.shutil, "disk_usage",
+                      lambda _: usage._replace(free=0))
+  assert bootstrap.full("ensurepip returned 1")
 
 
 def test_a_full_disk_is_called_that(monkeypatch, capsys):

@@ -78,3 +78,15 @@ def test_a_share_of_which_all_are_skipped():
   tally = judging.judge_mended("toy", outcomes, (), kinds=())
   assert (tally.skipped, tally.failures) == (1, [])
   assert judging.judge_mended("toy", {}, (), kinds=()).failures
+
+
+def test_a_traceback_is_shown_without_the_frames_of_pytest():
+  theirs = [f'  File "/x/{p}/runner.py", line 1, in run\n    hook()\n    ^^^^'
+            for p in ("_pytest", "pluggy")]
+  text = "\n".join([
+      "Traceback (most recent call last):", *theirs,
+      '  File "/y/a_test.py", line 2, in test\n    assert 1 == 2',
+      "AssertionError: assert 1 == 2", " +  where 1 = f()"])
+  assert judging.tail(text).split() == (
+      'Traceback (most recent call last): File "/y/a_test.py", line 2, in test '
+      'assert 1 == 2 AssertionError: assert 1 == 2 + where 1 = f()').split()

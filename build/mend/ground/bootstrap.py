@@ -17,6 +17,7 @@ from typing import NoReturn
 _REQUIREMENTS = (pathlib.Path(__file__).resolve().parents[2] / "requirements"
                  / "tool.txt")
 _MINIMUM = (3, 10)
+_LEAST = 8 << 20  # bytes, without which nothing can be installed
 FULL = ("the disk is full: make room, or name a cache folder on another: "
         "MEND_CACHE=DIR")
 
@@ -38,8 +39,16 @@ def cache_root() -> pathlib.Path:
 
 
 def full(text: str) -> bool:
-  """Whether a program's output says that the disk is full."""
-  return "No space left" in text or "Disk quota exceeded" in text
+  """Whether a program that failed did so because the disk is full.
+
+  Not each says so: what it printed may be that a program of its own failed.
+  """
+  if "No space left" in text or "Disk quota exceeded" in text:
+    return True
+  try:
+    return shutil.disk_usage(cache_root()).free < _LEAST
+  except OSError:
+    return False
 
 
 def _fail(what: str, next_step: str) -> NoReturn:
@@ -58,7 +67,8 @@ def ensure(script: str) -> None:
   if pathlib.Path(sys.prefix).resolve() == env.resolve():
     return
   python = env / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-  if not (env / ".mend-complete").is_file():
+  # Not is_file(), which raises where the folder may not be looked into.
+  if not os.path.isfile(env / ".mend-complete"):
     _make(env, python)
   command = [str(python), script, *sys.argv[1:]]
   if os.name == "nt":

@@ -14,6 +14,8 @@ import re
 from mend.editing.reds import Red, unmet
 from mend.proof import pytest_run, reasons
 
+_RUNNER = re.compile(r"[\\/](_pytest|pluggy)[\\/]")  # files of what runs tests
+
 
 @dataclasses.dataclass
 class Tally:
@@ -37,7 +39,16 @@ class Tally:
 
 
 def tail(text: str, lines: int = 30) -> str:
-  return "\n".join("    " + line for line in text.splitlines()[-lines:])
+  """The last lines of a traceback, without what pytest adds to each."""
+  kept, theirs = [], False
+  for line in text.splitlines():
+    if line.startswith("  File "):
+      theirs = _RUNNER.search(line) is not None
+    elif not line.startswith("    "):
+      theirs = False
+    if not theirs:
+      kept.append(line)
+  return "\n".join("    " + line for line in kept[-lines:])
 
 
 def _red_for(test: str, reds: Sequence[Red]) -> Red | None:
