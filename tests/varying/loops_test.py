@@ -523,7 +523,7 @@ class UntouchedCarryTest(jtu.JaxTestCase):
 PROGRAM = '''\
 import jax, jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
-mesh = jax.sharding.Mesh(jax.devices()[:4], "x")
+mesh = jax.sharding.Mesh(jax.devices("cpu")[:4], "x")
 def loss(w, x):  # each device takes as many steps as its x says: 0, 1, 2, 3
   steps = jax.lax.while_loop(lambda n: n < x[0], lambda n: n + 1, 0.0)
   return jax.lax.psum(w * steps, "x")
