@@ -11,6 +11,8 @@ MEND_REDS has kinds of tests, one a line: patterns of names, with tabs between.
 Of the tests of each, MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N
 of those of none; none of these if N is 0. Those that MEND_KEPT names are taken
 besides, and stand for others of their kind: of these there need not be one.
+MEND_CASES=N takes one in N of the cases of each parameterized test before that,
+but of each kind, those that MEND_KEPT names too, and all of one or two.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
 """
@@ -58,11 +60,36 @@ def _part(names, share, kept=frozenset()):
   return mine + names[first % step::step]
 
 
+def _kept():
+  return set(os.environ.get("MEND_KEPT", "").splitlines())
+
+
+def _without_cases(item):
+  """The name of a test, and of a parameterized one without its parameters."""
+  name, test = _name(item.nodeid), getattr(item, "obj", None)
+  if hasattr(test, "__x_params_repr__"):  # absl's
+    return f"{name.rpartition('.')[0]}.{test.__wrapped__.__name__}"
+  return name
+
+
+def _cases_part(items):
+  """The names of a share of the cases of each test, by what names them."""
+  patterns = os.environ.get("MEND_REDS", "").replace("\t", "\n").splitlines()
+  cases = {}
+  for name, item in sorted(
+      ((_name(i.nodeid), i) for i in items), key=lambda pair: pair[0]):
+    first = next((p for p in patterns if fnmatch.fnmatchcase(name, p)), None)
+    cases.setdefault((_without_cases(item), first), []).append(name)
+  share = f"0/{os.environ['MEND_CASES']}"
+  return sorted({name for found in cases.values() for name in (
+      _part(found, share, _kept()) if len(found) > 2 else found)})
+
+
 def _kinds_part(names):
   """A share of what each kind is the first to name, and of the others."""
   if "MEND_REDS" not in os.environ:
     return names
-  kept = set(os.environ.get("MEND_KEPT", "").splitlines())
+  kept = _kept()
   others, taken = set(names), set()
   for kind in os.environ["MEND_REDS"].splitlines():
     matching = {n for p in kind.split("\t") for n in fnmatch.filter(others, p)}
@@ -85,7 +112,8 @@ def pytest_collection_modifyitems(config, items):
   _check_jax()
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
   # By name: the order of collection must not decide.
-  names = sorted(_name(i.nodeid) for i in items)
+  names = (_cases_part(items) if "MEND_CASES" in os.environ
+           else sorted(_name(i.nodeid) for i in items))
   share = set(_part(_kinds_part(names), os.environ.get("MEND_SHARE", "0/1")))
   chosen = [i for i in items if _name(i.nodeid) not in done
             and _name(i.nodeid) in (share if only is None else only)]

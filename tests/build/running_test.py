@@ -382,7 +382,8 @@ def _shares(side, reds, chosen):
   envs = {job.base.version: env for job in found
           if (env := dict(job.env)).get("MEND_REDS_SHARE") != "0/0"}
   assert {e["MEND_REDS"] for e in envs.values() if e} <= {"T.test_red*"}
-  return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"]) if e else None
+  return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"],
+              *e.get("MEND_CASES", ())) if e else None
           for v, e in envs.items()}
 
 
@@ -393,10 +394,10 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
   assert alike in ("0.10.2", "0.11.2")
   assert mended == {"0.6.0": ("0/9999", "0/0"), alike: ("1/9999", "0/0"),
-                    "0.12.0.1": None}
+                    "0.12.0.1": ("0/1", "0/1", "2")}
   # What is right on pristine, too, runs there on one base.
   assert pristine == {"0.6.0": ("0/9999", "0/3"), alike: ("1/9999", "1/3"),
-                      "0.12.0.1": ("2/1", "2/3")}
+                      "0.12.0.1": ("2/1", "2/3", "2")}
 
 
 @pytest.mark.parametrize("file,kept", [(LOOPS, True), (FLOW, False)])
@@ -430,15 +431,19 @@ def test_a_base_that_the_deletion_check_has_no_list_of_runs_whole(
   base = bases.one("0.6.0")
   (tmp_path / "needed" / "0.6.0.txt").unlink()
   missing.of.cache_clear()
-  assert _shares("mended", (), [base, bases.one("0.12.0.1")]) == {
-      "0.6.0": None, "0.12.0.1": None}
+  monkeypatch.setattr(jobs, "_one_case_in_two", None)  # nobody asks for it
+  (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+      base, "mended", pathlib.Path("p"), LOOPS, ())], bases.all_bases())
+  assert not job.env
 
 
 def test_what_one_base_alone_has_runs_whole():
   every, series = bases.all_bases(), patches.load()
   job = jobs.Job(every[0], "mended", pathlib.Path("p"),
                  "tests/replication/loops_test.py", ())
-  assert jobs.shared_out(series, [job], every) == [job]
+  (found,) = jobs.shared_out(series, [job], every)
+  env = dict(found.env)
+  assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"]) == ("0/1", "0/1")
 
 
 def test_what_the_deletion_check_relies_on_runs_on_each_base(lists):
@@ -448,8 +453,7 @@ def test_what_the_deletion_check_relies_on_runs_on_each_base(lists):
             for b in every[1:] for job in jobs.shared_out(series, [jobs.Job(
                 b, side, pathlib.Path("p"), LOOPS, ())], every)}
   assert kept("mended") == {
-      b.version: "T.test_a\nT.test_b" for b in every[1:-1]} | {
-          "0.12.0.1": None}  # it has every test
+      b.version: "T.test_a\nT.test_b" for b in every[1:]}
   assert set(kept("pristine").values()) == {None}
 
 
@@ -488,6 +492,38 @@ def test_a_share_of_each_kind_of_test(tmp_path):
   # An exception stands before the rule, which keeps a test of its own.
   first = {"MEND_REDS": "T.test_red0\nT.test_red*"}
   assert run("0/4", "0/0", **first) == "red0 red1"
+
+
+def test_a_share_of_the_cases_of_a_test(tmp_path):
+  path = write(tmp_path / "x_test.py", """\
+import functools, unittest
+class T(unittest.TestCase):
+  def test_1(self): pass
+  def test_2(self): pass
+  def test_3(self): pass
+def many(self): pass
+def named(self): pass
+def two(self): pass
+# As absl.testing.parameterized does it.
+for f, cases in ((many, range(6)), (named, ["_a", "_b", "_c"]), (two, "01")):
+  for c in cases:
+    @functools.wraps(f)
+    def case(self): pass
+    case.__name__, case.__x_params_repr__ = f"test_{f.__name__}{c}", "(c)"
+    setattr(T, case.__name__, case)
+""")
+  def run(reds="", **more):
+    found = pytest_run.run_file(sys.executable, path, limit=60, env={
+        "MEND_CASES": "2", "MEND_REDS": reds, "MEND_REDS_SHARE": "0/1",
+        "MEND_OTHERS_SHARE": "0/1", **more})
+    return " ".join(sorted(n.removeprefix("T.test_") for n in found
+                           if not n[7:].isdecimal() and "two" not in n))
+  assert run() == "many0 many2 many4 named_a named_c"
+  assert run(MEND_KEPT="T.test_many3\nT.test_named_b") == (
+      "many0 many2 many3 many4 named_a named_b named_c")
+  # What a kind names is a group of its own; whole where it is small.
+  assert run("T.test_many1\tT.test_many3\nT.test_many*") == (
+      "many0 many1 many3 many4 named_a named_c")
 
 
 def test_a_share_of_a_files_tests(tmp_path):

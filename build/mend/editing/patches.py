@@ -24,6 +24,7 @@ _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
 _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
              "supersedes", "upstream_tests", "test_helpers")
+_FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
 _EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
@@ -100,11 +101,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
     raise refuse(f"upstream.status is {data['upstream'].get('status')!r}, "
                  f"wanted one of {', '.join(STATUSES)}")
   _check_specifier(data["bases"], refuse)
-  files: list[str] = []
-  for key in ("modules", "tests", "unit_tests", "test_helpers",
-              "reproductions"):
-    files += data.get(key, [])
-  for file in files:
+  for file in (f for key in _FILES for f in data.get(key, [])):
     keys.require_inside(file, "", refuse)
     if not (root / file).is_file():
       raise refuse(f"it names {file}, which does not exist")

@@ -152,14 +152,16 @@ def _unpacked(client: Client) -> pathlib.Path:
 
 def _run_base(request: Request,
               base: Base) -> list[tuple[str, str, dict[str, int]]]:
-  todo = of_base(base, request.names)
+  # A library without tests is told of now, and not after hours.
+  todo = [(client, tests_of(client, request.sources))
+          for client in of_base(base, request.names)]
   series = patches.load()
   made = sides.build_sides(base, series=series, kind=f"clients-{base.version}")
   share = f"0/{request.share}"
 
-  def one(client: Client) -> tuple[str, str, dict[str, int]]:
+  def one(client: Client,
+          folder: pathlib.Path) -> tuple[str, str, dict[str, int]]:
     began = time.monotonic()
-    folder = tests_of(client, request.sources)
     run = functools.partial(run_tests, client, folder, request.limit)
     after = run(made.mended, {"MEND_SHARE": share})
     failing = sorted(t for t, o in after.items()
@@ -178,7 +180,7 @@ def _run_base(request: Request,
     return client.name, which, counts
 
   with jobs.pool() as pool:
-    return list(pool.map(one, todo))
+    return list(pool.map(lambda pair: one(*pair), todo))
 
 
 def run_tests(client: Client, folder: pathlib.Path, limit: float,

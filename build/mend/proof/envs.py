@@ -45,10 +45,16 @@ def dependencies(base: Base, python: str,
   if not kind:
     return deps
   more = REQUIREMENTS / f"{kind}.txt"
-  name = f"{kind}-{base.version}-{cache.key(str(deps), cache.sha256(more))}"
-  return _environment(name, str(python_of(deps)),
-                      ["--no-deps", "--require-hashes", "-r", more],
-                      f"what {kind}s of jax {base.version} need", deps=deps)
+  of_base = kind.endswith(base.version)  # others' are shared by each Python's
+  key = cache.key(str(deps if of_base else python), cache.sha256(more))
+  shared = _environment(f"{kind}-{key}", python,
+                        ["--no-deps", "--require-hashes", "-r", more],
+                        f"build/requirements/{more.name}",
+                        deps=(deps,) if of_base else ())
+  if of_base:
+    return shared
+  name = f"{kind}-{base.version}-{cache.key(str(deps), str(shared))}"
+  return _environment(name, python, [], "", deps=(shared, deps))
 
 
 def of_checks() -> pathlib.Path:
@@ -61,7 +67,7 @@ def of_checks() -> pathlib.Path:
                      sys.executable,
                      ["--no-deps", "--require-hashes", "-r", wanted],
                      "what the project's own checks need",
-                     deps=pathlib.Path(sys.prefix))
+                     deps=(pathlib.Path(sys.prefix),))
   return python_of(env)
 
 
@@ -77,21 +83,21 @@ def with_wheels(wheels: Sequence[pathlib.Path], deps: pathlib.Path,
   name = f"{label}-{cache.key(str(deps), *map(cache.sha256, wheels))}"
   options = ["--no-deps", "--no-index", "--ignore-installed"]
   env = _environment(name, str(python_of(deps)), [*options, *wheels], "",
-                     deps=deps)
+                     deps=(deps,))
   return python_of(env)
 
 
 def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
-                 what: str, *, deps: pathlib.Path | None = None,
+                 what: str, *, deps: Sequence[pathlib.Path] = (),
                  ) -> pathlib.Path:
   """Makes an environment, whole, and installs what is wanted into it.
 
   Args:
     name: of its folder.
     python: the interpreter.
-    wanted: pip's arguments.
+    wanted: pip's arguments, if there is something to install.
     what: to call the step, if it is long enough to announce.
-    deps: the environment where it finds all else.
+    deps: the environments where it finds all else, the first first.
   """
   env = cache.folder("envs") / name
   with cache.lock(f"env-{name}"):
@@ -103,24 +109,37 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
                 what=f"Making an environment with {python}",
                 next_step="install that Python's venv module "
                 "(Debian: apt-get install python3-venv)")
-    if deps is not None:
-      below = _site_packages(deps)
-      known = below / _LOOK_UP  # a .pth file's own folders are not looked at
+    if deps:
+      below = [folder for other in deps for folder in _looked_up(other)]
       (_site_packages(env) / _LOOK_UP).write_text(
-          f"{below}\n" + (known.read_text(encoding="utf-8")
-                          if known.is_file() else ""), encoding="utf-8")
-    with report.step(f"installing {what}") if what else (
-        contextlib.nullcontext()):
-      # Python compiles what it imports, and pip everything, which takes twice
-      # as long as all else that it does.
-      process.run([sys.executable, "-m", "pip", "--python", python_of(env),
-                   "install", "--no-compile",
-                   *([] if report.verbose else ["--quiet"]), *wanted],
-                  what=f"Installing {what or wanted[-1]}",
-                  next_step="check the network, then run the same command "
-                  "again")
+          "".join(f"{folder}\n" for folder in below), encoding="utf-8")
+    if wanted:
+      _install(env, wanted, what)
     (env / _DONE).write_text("", encoding="utf-8")
   return env
+
+
+def _install(env: pathlib.Path, wanted: Sequence[str | pathlib.Path],
+             what: str) -> None:
+  with report.step(f"installing {what}") if what else contextlib.nullcontext():
+    # Python compiles what it imports, and pip everything, which takes twice
+    # as long as all else that it does.
+    process.run([sys.executable, "-m", "pip", "--python", python_of(env),
+                 "install", "--no-compile",
+                 *([] if report.verbose else ["--quiet"]), *wanted],
+                what=f"Installing {what or wanted[-1]}",
+                next_step="check the network, then run the same command again")
+
+
+def _looked_up(env: pathlib.Path) -> list[str]:
+  """Its own packages' folder, and those where it finds others.
+
+  A .pth file's own folders are not looked at by another environment.
+  """
+  packages = _site_packages(env)
+  known = packages / _LOOK_UP
+  return [str(packages), *(known.read_text(encoding="utf-8").splitlines()
+                           if known.is_file() else [])]
 
 
 def _site_packages(env: pathlib.Path) -> pathlib.Path:

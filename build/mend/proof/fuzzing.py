@@ -132,7 +132,7 @@ def _attempt(run: Run, server: forks.Server, seeds: Sequence[int],
         input=json.dumps({"seeds": list(seeds), "events": str(events),
                           "shrink": _SHRINK}),
         output=output, cwd=folder, env=more)
-    hung = pytest_run.watch(child, events, _LIMIT, patient=True)
+    hung = pytest_run.watch(child, events, _LIMIT)
     lines = (events.read_text(encoding="utf-8").splitlines()
              if events.exists() else [])
     said = output.read_text(encoding="utf-8", errors="replace")

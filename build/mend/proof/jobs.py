@@ -23,10 +23,11 @@ from mend.proof import live, missing, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
-# In a run of several bases the newest release has every test. An older one, and
-# one alone, has those that the deletion check relies on there, and of the
-# regression tests with one stated reason, one. With jax-mend, a tenth: of every
-# other file's regression tests, one in a few.
+# In a run of several bases the newest release has every test, of one with many
+# parameters every other case. An older one, and one alone, has those that the
+# deletion check relies on there, and of the regression tests with one stated
+# reason, one. With jax-mend, a tenth: of every other file's regression tests,
+# one in a few.
 _LIVE_ONE_IN = 5
 _ONE = 9999  # of so many: one test
 _A = TypeVar("_A")
@@ -166,8 +167,10 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     takers = [b for b in having[file] if b not in others]
     for job in (job for job in found if job.file == file):
       is_alone = len(having[file]) == 1 and len(chosen) > 1
-      if is_alone or not missing.of(job.base):
+      if not missing.of(job.base):
         out.append(job)
+      elif is_alone:
+        out.append(_whole(job))
       elif job.base in takers:
         out.append(_thinned(job, takers, len(chosen) > 1))
       elif job.side == "mended" and file in missing.of(job.base):
@@ -182,13 +185,23 @@ def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   newest = bases.all_bases()[-1]
   is_whole = is_of_several and job.base == newest
   if is_whole and job.side == "mended":
-    return job
+    return _whole(job)
   number = having.index(job.base)
   others = _any_of(job, number)
   if is_of_several and job.side == "pristine":
     others = f"{number}/{len(having)}"
-  return _with(job, f"{number}/{1 if is_whole else _ONE}", others,
-               newest in having)
+  thinned = _with(job, f"{number}/{1 if is_whole else _ONE}", others,
+                  newest in having)
+  return _one_case_in_two(thinned) if is_whole else thinned
+
+
+def _whole(job: Job) -> Job:
+  """With each of its tests, but not with each case of one."""
+  return _one_case_in_two(_with(job, "0/1", "0/1", True))
+
+
+def _one_case_in_two(job: Job) -> Job:
+  return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", "2")))
 
 
 def _any_of(job: Job, number: int = 0) -> str:

@@ -152,16 +152,16 @@ def _arguments(path: pathlib.Path, root: str,
           *near, *options, str(path)]
 
 
-def watch(child: forks.Process, events: pathlib.Path, limit: float,
-          patient: bool = False) -> str:
+def watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
   """Waits for the process; kills it, and says so, if a test takes too long.
+
+  What waits for a core that others use is no deadlock: as long as it gets some
+  processor time, this is what counts.
 
   Args:
     child: the process.
     events: what grows where a test begins or ends.
     limit: seconds.
-    patient: of processor time, as long as it gets some: what waits for a core
-      that others use is no deadlock.
   """
   size, since, more = -1, time.monotonic(), 0.
   while child.poll() is None:
@@ -175,9 +175,9 @@ def watch(child: forks.Process, events: pathlib.Path, limit: float,
     if time.monotonic() - since <= allowed + more:
       continue
     spent = forks.processor_time(child.pid)
-    if patient and (spent < seen or  # it is just ending
-                    spent - seen > _IDLE and spent - began < allowed):
-      seen, more = spent, more + _LOOK
+    is_ending = spent < seen
+    if is_ending or spent - seen > _IDLE and spent - began < allowed:
+      seen, more = spent, more + min(_LOOK, allowed)
       continue
     forks.kill(child)
     return f"no end within {allowed:.0f} s (a deadlock?)"
