@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from varying.testing.common import equations
 
 jax.config.parse_flags_with_absl()
 if hasattr(jtu, 'request_cpu_devices'):
@@ -122,8 +123,7 @@ product.defvjp(lambda x, w: (product(x, w), (x, w)),
 
 
 def names_in(jaxpr):
-  return {eqn.primitive.name for eqn in jaxpr.eqns}.union(
-      *map(names_in, core.subjaxprs(jaxpr)))
+  return {eqn.primitive.name for eqn in equations(jaxpr)}
 
 
 class KernelTest(jtu.JaxTestCase):

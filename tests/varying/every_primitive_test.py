@@ -44,6 +44,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jax.sharding import Mesh
 import numpy as np
+from varying.testing.common import equations
 
 jax.config.parse_flags_with_absl()
 if hasattr(jtu, 'request_cpu_devices'):
@@ -284,16 +285,6 @@ def registered():
         if isinstance(value, core.Primitive):
           modules[value].add(name)
   return {p: modules[p] for p in prims}
-
-
-def equations(jaxpr):
-  for eqn in jaxpr.eqns:
-    yield eqn
-    for param in eqn.params.values():
-      for p in param if isinstance(param, (tuple, list)) else [param]:
-        p = getattr(p, 'jaxpr', p)
-        if hasattr(p, 'eqns'):
-          yield from equations(p)
 
 
 def examples():

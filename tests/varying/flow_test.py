@@ -30,6 +30,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from varying.testing.common import cast
+from varying.testing.common import equations
 from varying.testing.common import shard_map
 from varying.testing.regions import NONE
 from varying.testing.regions import RegionTestCase
@@ -110,13 +111,6 @@ if hasattr(jax, 'new_ref'):
     jax.ref.addupdate(ref, ..., c)
     return ref[...]
   INNER.update(new_ref=new_ref, addupdate=addupdate)
-
-
-def equations(jaxpr):
-  for eqn in jaxpr.eqns:
-    yield eqn
-    for inner in core.jaxprs_in_params(eqn.params):
-      yield from equations(inner)
 
 
 def types(eqn):

@@ -26,6 +26,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from varying.testing.common import equations
 from varying.testing.common import make_mesh
 from varying.testing.common import run_rows
 from varying.testing.common import shard_map
@@ -99,11 +100,8 @@ def communicates_in_branch(jaxpr, inside=False):
 
 
 def operations_in(jaxpr):
-  for eqn in jaxpr.eqns:
-    if eqn.primitive.name == 'call_hi_primitive':
-      yield eqn.params['_prim']
-    for sub in core.jaxprs_in_params(eqn.params):
-      yield from operations_in(sub)
+  return [eqn.params['_prim'] for eqn in equations(jaxpr)
+          if eqn.primitive.name == 'call_hi_primitive']
 
 
 def types_in(rule):

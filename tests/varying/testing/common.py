@@ -19,6 +19,7 @@ import importlib.util
 
 import jax
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh
@@ -48,6 +49,14 @@ def axes_of(x):
   if hasattr(aval, 'mat'):
     return aval.mat.varying
   return getattr(aval, 'vma', frozenset())
+
+
+def equations(jaxpr):
+  """Each equation of a jaxpr, and of the jaxprs within them."""
+  for eqn in jaxpr.eqns:
+    yield eqn
+    for inner in core.jaxprs_in_params(eqn.params):
+      yield from equations(inner)
 
 
 def ships(module):
