@@ -34,6 +34,12 @@ def random_bits():
       lambda k: jax.lax.rng_bit_generator(k[0], (2,))[1], P("x"), keys)
 
 
+def own_generator():
+  """out_specs=P() of lax.rng_uniform, which each device draws by itself"""
+  return _must_refuse(lambda x: x + jax.lax.rng_uniform(0., 1., (2,)), P(),
+                      np.zeros(2, np.float32))
+
+
 def hardware_generator_keys():
   """jax.random with an rbg key per device"""
   sample = lambda s: jax.random.uniform(jax.random.key(s, impl="rbg"), (3,))

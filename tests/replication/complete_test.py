@@ -369,7 +369,22 @@ class EagerTest(jtu.JaxTestCase):
       f(np.ones(2, np.float32))
 
 
+told_nothing_p = core.Primitive('told_nothing')
+told_nothing_p.def_impl(lambda: jnp.zeros(2))
+told_nothing_p.def_abstract_eval(lambda: core.ShapedArray((2,), np.float32))
+
+
 class EffectsTest(jtu.JaxTestCase):
+
+  @parameterized.named_parameters(
+      ('_eager', lambda f: f(), told_nothing_p.bind),
+      ('_jit', lambda f: jax.jit(f)(), told_nothing_p.bind),
+      ('_in_a_loop', lambda f: jax.jit(f)(), lambda: lax.scan(
+          lambda c, _: (c + told_nothing_p.bind(), None), jnp.zeros(2), None,
+          length=2)[0]))
+  def test_guard_primitive_that_is_told_nothing_is_refused(self, run, f):
+    with self.assertRaisesRegex(NotImplementedError, 'rule for told_nothing'):
+      run(smap((), P())(f))
 
   def test_pure_callback_of_replicated_operands_is_replicated(self):
     f = smap(P(), P())(lambda x: jax.pure_callback(

@@ -77,6 +77,46 @@ class ReplicatedTest(jtu.JaxTestCase):
     self.assertAllClose((jax.jit(f) if jit else f)(X), (X, [-X]))
 
 
+RING = [(d, (d + 1) % 4) for d in range(4)]
+# Collectives of four rows that are the same on all devices, and what the
+# devices get. A literal has no replication type until it meets what has one.
+EXCHANGES = {
+    'ppermute': (lambda w: lax.ppermute(w, 'i', RING), lambda w: [w] * 4),
+    'ppermute_from_one': (lambda w: lax.ppermute(w, 'i', [(0, 1)]),
+                          lambda w: [0. * w, w, 0. * w, 0. * w]),
+    'pshuffle': (lambda w: lax.pshuffle(w, 'i', [3, 2, 1, 0]),
+                 lambda w: [w] * 4),
+    'all_to_all': (lambda w: lax.all_to_all(w, 'i', 0, 0, tiled=True),
+                   lambda w: [np.stack([row] * 4) for row in w]),
+    'psum_scatter': (lambda w: lax.psum_scatter(w, 'i', tiled=True),
+                     lambda w: [4. * row[None] for row in w]),
+    'all_gather': (lambda w: lax.all_gather(w, 'i'),
+                   lambda w: [np.stack([w] * 4)] * 4),
+    'psum': (lambda w: lax.psum(w, 'i'), lambda w: [4. * w] * 4),
+    'pmax': (lambda w: lax.pmax(w, 'i'), lambda w: [w] * 4),
+}
+W = np.arange(1., 9., dtype=np.float32).reshape(4, 2)
+
+
+class SameOperandTest(jtu.JaxTestCase):
+
+  @parameterized.product(name=sorted(EXCHANGES), jit=[False, True],
+                         literal=[True, False])
+  def test_value(self, name, jit, literal):
+    move, results = EXCHANGES[name]
+    f = smap((P(),), P('i'))(
+        lambda w: move(jnp.asarray(W) if literal else w)[None])
+    self.assertAllClose((jax.jit(f) if jit else f)(W), np.stack(results(W)))
+
+  @parameterized.parameters(*sorted(set(EXCHANGES) - {'pmax'}))
+  def test_gradient_beside_a_literal(self, name):
+    move, results = EXCHANGES[name]
+    f = smap(P(), P('i'))(
+        lambda c: (move(c * W) * move(jnp.asarray(W)))[None])
+    slope = jax.jit(jax.grad(lambda c: f(c).sum()))(np.float32(3.))
+    self.assertAllClose(slope, np.square(results(W)).sum(), check_dtypes=False)
+
+
 class VmappedAxisTest(jtu.JaxTestCase):
 
   def test_psum_over_a_vmapped_and_a_mesh_axis(self):

@@ -94,6 +94,24 @@ class FfiTypesTest(jtu.JaxTestCase):
                   out_specs=P())
     self.assertAllClose(maybe_jit(jit)(f)(a), lapack_cholesky(a))
 
+  @parameterized.parameters((P(),), (P('x'),), (P('y'),))
+  def test_ffi_that_is_told_nothing_claimed_to_be_the_same(self, out_specs):
+    call = ffi.ffi_call('not_called', VECTOR, has_side_effect=True)
+    f = shard_map(lambda: call()[None], mesh=make_mesh(2, 4), in_specs=(),
+                  out_specs=out_specs)
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.make_jaxpr(f)()
+
+  def test_ffi_that_is_told_nothing(self):
+    for effect, axes in (True, {'x', 'y'}), (False, set()):
+      call = ffi.ffi_call('not_called', VECTOR, has_side_effect=effect)
+      f = shard_map(lambda: call()[None], mesh=make_mesh(2, 4), in_specs=(),
+                    out_specs=P(tuple(sorted(axes)) or None))
+      jax.make_jaxpr(f)()
+    told = ffi.ffi_call('not_called', VECTOR, has_side_effect=True)
+    jax.make_jaxpr(shard_map(told, mesh=make_mesh(2, 4), in_specs=P(),
+                             out_specs=P()))(np.ones(3, F32))
+
   def test_ffi_union_of_the_operands(self):
     seen = []
 

@@ -16,6 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 from jax.extend.random import threefry_2x32
 import jax.numpy as jnp
@@ -100,13 +101,42 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     seeds = np.arange(4, dtype=np.uint32)
     self.assertAllClose(jax.jit(f)(seeds), np.stack(list(map(sample, seeds))))
 
-  def test_rng_uniform_varies_along_either_bound(self):
+  def test_own_generator_varies_along_all_axes(self):
     f = lambda lo, hi: lax.rng_uniform(lo[0], hi[0], (3,))
     lo, hi = np.zeros(4, F32), np.ones(4, F32)
-    self.assertEqual(self.types(f, lo, hi, in_specs=(P('x'), P())), [{'x'}])
-    self.assertEqual(self.types(f, lo, hi, in_specs=(P(), P('y'))), [{'y'}])
-    self.assertEqual(self.types(f, lo, hi, in_specs=(P('x'), P('y'))),
-                     [{'x', 'y'}])
+    for specs in ((P('x'), P()), (P(), P('y')), (P(), P())):
+      self.assertEqual(self.types(f, lo, hi, in_specs=specs), [{'x', 'y'}])
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_own_generator_claimed_to_be_the_same(self, jit, mesh):
+    f = shard_map(lambda x: x + lax.rng_uniform(0., 1., (3,)),
+                  mesh=make_mesh(*MESHES[mesh]), in_specs=P(), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready(maybe_jit(jit)(f)(np.ones(3, F32)))
+
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_own_generator_per_device(self, jit, mesh):
+    mesh = make_mesh(*MESHES[mesh])
+    f = shard_map(lambda x: x + lax.rng_uniform(0., 1., (1, 3)), mesh=mesh,
+                  in_specs=P(), out_specs=P(mesh.axis_names))
+    got = np.asarray(maybe_jit(jit)(f)(np.ones((1, 3), F32)))
+    self.assertEqual(got.shape, (mesh.size, 3))
+    self.assertTrue(np.all((1. <= got) & (got <= 2.)))
+
+  def test_own_generator_in_a_loop(self):
+    f = lambda x: lax.fori_loop(
+        0, 3, lambda i, c: c + lax.rng_uniform(0., 1., ()), x[0])
+    (axes,) = self.types(f, np.ones(4, F32), in_specs=P())
+    self.assertEqual(axes, {'x', 'y'})
+
+  def test_infeed_claimed_to_be_the_same(self):
+    if not hasattr(lax, 'infeed'):
+      self.skipTest('gone since 0.10')
+    shape = core.ShapedArray((2,), F32)
+    f = shard_map(lambda x: lax.infeed(lax.create_token(x), shape=(shape,))[0],
+                  mesh=make_mesh(4), in_specs=P(), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.make_jaxpr(f)(F32(1.))
 
   def test_threefry_varies_along_key_and_count(self):
     count = np.arange(4, dtype=np.uint32)

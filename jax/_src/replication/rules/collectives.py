@@ -168,6 +168,9 @@ def check_reduction(prim):
   return rule
 
 
+for _p in (parallel.all_to_all_p, parallel.ppermute_p,
+           parallel.reduce_scatter_p):
+  sm._check_rules[_p] = _check_exchange
 sm._check_rules[parallel.all_gather_p] = _check_all_gather
 sm._check_rules[sm.psum2_p] = check_reduction(sm.psum2_p)
 sm._check_rules[sm.pbroadcast_p] = lambda mesh, /, *in_rep, **_: list(in_rep)

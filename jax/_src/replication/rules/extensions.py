@@ -20,9 +20,13 @@ whose abstract evaluation rule was not defined in the package ``jax`` gets the
 standard rules when they are first missed: its results are the same on those
 devices on which all operands are.
 
+A primitive without operands is still refused: nothing says whether its results
+are the same on all devices.
+
 Limits: a collective of another library is right, but its results count as
-different on all devices; one that tells devices apart without an operand to do
-so needs rules of its own (``jax.experimental.shard_map.register_check``).
+different on all devices; one that tells devices apart by no operand of those
+that it has needs rules of its own
+(``jax.experimental.shard_map.register_check``).
 """
 from __future__ import annotations
 
@@ -50,10 +54,14 @@ def _foreign(prim: core.Primitive) -> bool:
 # The standard rules of 0.5.3 have names that a library's parameters may have.
 
 def _check(prim, mesh, /, *in_rep, **_):
+  if not in_rep:
+    lookup.missing(prim)
   return sm._standard_check(prim, mesh, *in_rep)
 
 
 def _rewrite(prim, mesh, in_rep, /, *args, **params):
+  if not args:
+    lookup.missing(prim)
   out_rep = set(mesh.axis_names).intersection(*in_rep)
   args = [flow.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
   outs = prim.bind(*args, **params)

@@ -156,7 +156,7 @@ def _by_check_rule(axes, prim, ins, params) -> Flow:
   rule = find_rule(prim)
   if rule is None:
     sm._rule_missing(prim)
-  if is_standard(prim):
+  if is_standard(prim) and ins:
     return union(axes, ins)
   # A rule that someone else registered: ask it what varies out of nothing.
   everywhere = set(axes)
