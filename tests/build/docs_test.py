@@ -8,6 +8,8 @@ from mend.editing import families, patches
 from mend.ground import pages
 from mend.ground.errors import MendError
 from mend.house import docs
+from mend.proof.reproduce import Outcome, Reproduction
+from mend.proof.sides import Sides
 from mend.releases import bases
 import pytest
 
@@ -81,6 +83,19 @@ def test_the_readme_has_a_line_for_each_base():
   readme = (ROOT / "README.md").read_text(encoding="utf-8")
   for base in bases.all_bases():
     assert readme.count(f"MEND_BASE={base.version} pip install .") == 1
+
+
+def test_the_readme_says_what_stock_jax_has(project, base, monkeypatch):
+  series = patches.load(project)
+  monkeypatch.setattr(docs.sides, "build_sides",
+                      lambda *a, **k: Sides("", "", ""))
+  monkeypatch.setattr(docs.reproduce, "collect", lambda s: [
+      Reproduction("greet/greeting", "", "toy#1", f"{n}", "f", "")
+      for n in range(3)])
+  monkeypatch.setattr(docs.reproduce, "remembered", lambda *a: [
+      Outcome("FAIL", ""), Outcome("PASS", ""), Outcome("n/a", "")])
+  (line,) = docs.of_stock(series, base).splitlines()[2:]
+  assert line.split() == ["|", "greet", "|", "1", "|", "2", "|"]
 
 
 def test_the_picture_is_as_it_is_drawn():

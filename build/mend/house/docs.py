@@ -109,6 +109,17 @@ def summary(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
       ("family", "what is mended", *(b.version for b in chosen)), lines)
 
 
+def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
+  """What `reproduce` says of the base as upstream released it."""
+  mine = reproduce.only_for(reproduce.collect(series), series, base)
+  made = sides.build_sides(base, series=series, kind="proof")
+  with reproduce.fork_servers() as servers:
+    outcomes = reproduce.remembered(mine, made.pristine, f"jax {base.version}",
+                                    servers, base)
+  return report.table(("family", "defects here", "programs"),
+                      reproduce.by_family(mine, outcomes))
+
+
 def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts; the tables must show none on mended."""
   series, known = patches.load(root), families.load(root)
@@ -117,6 +128,7 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   tables = report_tables(rows, chosen, known)
   for file, name, body in (
       ("README.md", "reports", summary(rows, chosen, known)),
+      ("README.md", "stock", of_stock(series, chosen[-1])),
       (REPORTS, "reports", tables),
       ("CHANGELOG.md", "changes", changelog(series))):
     path = root / file
