@@ -62,6 +62,20 @@ def test_a_crash_and_a_hang_cost_one_test_each(tmp_path, server):
   assert "no end within 2 s" in out["T.test_e_hang"].text
 
 
+def test_a_run_that_is_stopped_ends_its_tests(tmp_path, server, monkeypatch):
+  monkeypatch.setattr(forks, "stopping", threading.Event())
+  path = write(tmp_path / "x_test.py",
+               "import time\ndef test_a(): time.sleep(60)\n")
+  began = time.monotonic()
+  with pytest.raises(KeyboardInterrupt):
+    with jobs.pool() as pool:
+      future = pool.submit(run, path, server, limit=60.)
+      time.sleep(1)
+      raise KeyboardInterrupt
+  assert time.monotonic() - began < 30
+  assert isinstance(future.exception(), concurrent.futures.CancelledError)
+
+
 def test_a_file_that_does_not_import_is_a_failure(tmp_path, server):
   out = run(write(tmp_path / "some_test.py", "import nothing_of_this_name\n"),
             server)

@@ -30,6 +30,7 @@ from mend.releases.bases import Base
 _SERVER = bases.ROOT / "build" / "probes" / "fork_server.py"
 _LOST = 255  # the exit status of a child whose server is gone
 _MOST = 16  # servers at a time: each has the size of an imported jax
+stopping = threading.Event()  # the run ends: so do the processes of its tests
 
 
 class Process(Protocol):

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from mend.editing import patches
 from mend.editing.reds import Red
-from mend.proof import live, missing, sides
+from mend.proof import forks, live, missing, sides
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
@@ -66,17 +66,21 @@ def workers() -> int:
 
 @contextlib.contextmanager
 def pool() -> Iterator[concurrent.futures.Executor]:
-  """Runs functions side by side; the first error ends the run.
+  """Runs functions side by side; the first error ends the run, and its tests.
 
   One more than the cores that there are: some wait for the index, or for what
   must not end.
   """
-  with concurrent.futures.ThreadPoolExecutor(workers() + 1) as made:
-    try:
-      yield made
-    except BaseException:
-      made.shutdown(wait=False, cancel_futures=True)
-      raise
+  try:
+    with concurrent.futures.ThreadPoolExecutor(workers() + 1) as made:
+      try:
+        yield made
+      except BaseException:
+        forks.stopping.set()
+        made.shutdown(wait=False, cancel_futures=True)
+        raise
+  finally:  # all of them have ended
+    forks.stopping.clear()
 
 
 def submit_in_turn(

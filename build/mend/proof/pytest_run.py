@@ -8,6 +8,7 @@ taken up again after it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import concurrent.futures
 import contextlib
 import dataclasses
 import json
@@ -162,11 +163,17 @@ def watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
     child: the process.
     events: what grows where a test begins or ends.
     limit: seconds.
+
+  Raises:
+    CancelledError: the run is stopped; the process is killed.
   """
   size, since, more = -1, time.monotonic(), 0.
   while child.poll() is None:
     with contextlib.suppress(subprocess.TimeoutExpired):
       child.wait(_POLL)
+    if forks.stopping.is_set():
+      forks.kill(child)
+      raise concurrent.futures.CancelledError
     now = events.stat().st_size if events.exists() else 0
     if now != size:
       size, since, more = now, time.monotonic(), 0.
