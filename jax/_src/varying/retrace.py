@@ -35,6 +35,7 @@ import numpy as np
 from jax._src import core
 from jax._src import dtypes
 from jax._src import tree_util
+from jax._src.varying import casts
 from jax._src.varying import types as vt
 from jax._src.varying.contents import from_derivative
 from jax._src.varying.types import Axes, NO_AXES
@@ -74,7 +75,8 @@ class CarryGrew(Exception):
       new = [vt.cast(x, self.axes) for x in leaves]
     if all(map(operator.is_, new, leaves)):
       raise TypeError(str(self)) from self
-    return trace(new)
+    with casts.again():
+      return trace(new)
 
   def _places(self, leaves: list) -> list[int]:
     """Where in what was bound the leaves may begin.
@@ -147,7 +149,8 @@ class DivergentDerivativeError(ValueError):
     if all(map(operator.is_, new, leaves)) or self.retries > self.MOST_RETRIES:
       raise self
     try:
-      return trace(new)
+      with casts.again():
+        return trace(new)
     except Exception:
       raise self from None
 

@@ -1,0 +1,75 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""A user's own casts, where a function is traced again with promoted inputs.
+
+``pcast(x, axes, to='varying')`` is refused where x varies along ``axes``
+already, and that guards its user. A loop's body, or a backward rule, that is
+traced again (``retrace``) was right with its casts when it was traced first, and
+has no say in what it is given then: what varies already by a promotion is
+there what the cast was to make of it. So such a cast does nothing, and of
+several axes those that are left count.
+
+Cost: outside of that a look at a flag for each cast by hand.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+import contextlib
+from typing import Any
+
+from jax._src import tree_util
+from jax._src.varying import types as vt
+
+# What is traced again calls functions with tracing caches of their own.
+_again = vt.part_of_trace_key('traced_again', False)
+
+
+@contextlib.contextmanager
+def again() -> Iterator[None]:
+  """While a function is traced again, with promoted inputs."""
+  before = _again.swap_local(True)
+  try:
+    yield
+  finally:
+    _again.set_local(before)
+
+
+def traced_again() -> bool:
+  """Whether what is traced was traced before, with inputs that varied less."""
+  return _again.value
+
+
+def missing(cast: Callable[..., Any], x: Any, axis_name, **options) -> Any:
+  """Casts each leaf along those axes that it doesn't vary along yet.
+
+  Args:
+    cast: ``lax.pcast`` or ``lax.pvary``.
+    x: a pytree of arrays.
+    axis_name: an axis, or a tuple of axes.
+    **options: the rest of the arguments.
+
+  Returns:
+    ``x``, with leaves that vary along all of ``axis_name``.
+  """
+  axes = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+
+  def of_leaf(leaf):
+    left = tuple([a for a in axes if a not in vt.varying(vt.typeof(leaf))])
+    return cast(leaf, left, **options) if left else leaf
+
+  before = _again.swap_local(False)
+  try:
+    return tree_util.tree_map(of_leaf, x)
+  finally:
+    _again.set_local(before)
