@@ -6,7 +6,9 @@ what became of each is kept: a run that is stopped goes on where it was, as long
 as neither the wheel nor the programs change. A program that kills its process,
 or doesn't end, is run once more by itself: eight devices on few cores that
 others use too can starve. If it dies again, it is run with the check of
-shard_map off: if it dies so too, it is a crash of jaxlib's alone.
+shard_map off: if it dies so too, it is a crash of jaxlib's alone. A program that fails is
+run on the pristine wheel as well: one that is right there is worse than a fault
+that the release has by itself, and is counted once more.
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ KINDS = {"refused": "refused", "coarse": "typed coarser", "unsound": "unsound",
          "wrong value": "wrong values", "wrong gradient": "wrong gradients",
          "crash": "crashes, hangs", JAXLIB: "crashes of jaxlib alone",
          ORACLE: "no verdict"}
+WORSE = "pristine is right"  # a heading, of those of the faults
 _FAULTS = tuple(k for k in KINDS if k not in (ORACLE, JAXLIB))
 _ENVIRONMENT = {
     **reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -77,7 +80,7 @@ class Run:
     self.base, self.request = base, request
     made = sides.build_sides(base, python=interpreters.for_base(
         base, lowest=True))
-    self.python = made.mended
+    self.python, self.pristine = made.mended, made.pristine
     programs = sorted((_TESTS / "varying" / "testing").glob("fuzz_*.py"))
     self.key = cache.key(made.wheel.name, *(
         p.read_text(encoding="utf-8") for p in (_PROBE, *programs)),
@@ -123,14 +126,15 @@ class Run:
 
 
 def _attempt(run: Run, server: forks.Server, seeds: Sequence[int],
-             **more: Any) -> tuple[list[dict[str, Any]], str]:
+             shrink: float = _SHRINK, **more: Any
+             ) -> tuple[list[dict[str, Any]], str]:
   """Runs some seeds in a process; its events, and why it died or ""."""
   with cache.scratch() as folder:
     events, output = folder / "events", folder / "output"
     child = server.start(
         program=_PROBE.read_text(encoding="utf-8"), path=[str(_TESTS)],
         input=json.dumps({"seeds": list(seeds), "events": str(events),
-                          "shrink": _SHRINK}),
+                          "shrink": shrink}),
         output=output, cwd=folder, env=more)
     hung = pytest_run.watch(child, events, _LIMIT)
     lines = (events.read_text(encoding="utf-8").splitlines()
@@ -194,12 +198,26 @@ def fuzz(request: Request, chosen: Sequence[Base]) -> Verdict:
         return Verdict("processes can't be forked on this system.",
                        "run it on Linux")
       _all(run, server, request.jobs)
+      _ask_pristine(run, servers)
   rows = [row(run.base.version, run.request.seeds, run.mine()) for run in runs]
   report.show(HEADER, rows)
   if report.verbose:
     for run in runs:
       _show_features(run)
   return _verdict(request, runs)
+
+
+def _ask_pristine(run: Run, servers: forks.Servers) -> None:
+  """Notes of each fault whether the program is right on pristine jax."""
+  server = None
+  for record in run.mine():
+    if record["kind"] not in _FAULTS or "worse" in record:
+      continue
+    server = server or servers.of(run.pristine)
+    events, why = _attempt(run, server, [record["seed"]], shrink=0.,
+                           MEND_FUZZ_AS_MENDED="1")
+    found = [e["kind"] for e in events if "kind" in e]
+    run.keep({**record, "worse": not why and found == [""]})
 
 
 def _all(run: Run, server: forks.Server, count: int) -> None:
@@ -242,7 +260,7 @@ def _say(line: str, end: str = "") -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-HEADER = ("base", "seeds", "programs", "features", *KINDS.values())
+HEADER = ("base", "seeds", "programs", "features", *KINDS.values(), WORSE)
 
 
 def row(version: str, seeds: range,
@@ -251,7 +269,8 @@ def row(version: str, seeds: range,
   count = collections.Counter(r["kind"] for r in records)
   features = {f for r in records for f in r["features"]}
   return (version, f"{seeds[0]} to {seeds[-1]}", str(len(records)),
-          str(len(features)), *(str(count[k]) for k in KINDS))
+          str(len(features)), *(str(count[k]) for k in KINDS),
+          str(sum(r.get("worse", False) for r in records)))
 
 
 def _show_features(run: Run) -> None:
@@ -269,7 +288,8 @@ def _verdict(request: Request, runs: Sequence[Run]) -> Verdict:
     bad = [r for r in mine if r["kind"] in _FAULTS]
     for record in bad:
       report.say(f"{run.base.version}, seed {record['seed']}: "
-                 f"{record['kind']}: {report.shorten(record['text'], 160)}")
+                 f"{record['kind']}{', ' + WORSE if record.get('worse') else ''}: "
+                 f"{report.shorten(record['text'], 160)}")
     faults += len(bad)
     mute = sum(r["kind"] == ORACLE for r in mine)
     if mute > _SILENT * len(mine) + 1:

@@ -29,8 +29,13 @@ from varying.testing.fuzz_program import INPUTS
 from varying.testing.fuzz_program import Loop
 from varying.testing.fuzz_program import MEET
 from varying.testing.fuzz_program import NONE
+from varying.testing.fuzz_program import ONES
+from varying.testing.fuzz_program import OPAQUE_CALLS
 from varying.testing.fuzz_program import Op
+from varying.testing.fuzz_program import REF_CALLS
+from varying.testing.fuzz_program import RefCall
 from varying.testing.fuzz_program import RefLoop
+from varying.testing.fuzz_program import WIDER_CALLS
 from varying.testing.fuzz_program import union
 
 
@@ -91,6 +96,8 @@ SMOOTH = [
     'jax.scipy.special.gammainc(jnp.full(3, 1.5), {0}**2 + .5) * {1}',
     'jax.nn.dot_product_attention({0}[:, None, None], {1}[:, None, None], '
     '{0}[:, None, None])[:, 0, 0]',
+    'along(jnp.stack([{0}, {1}])).sum(0) * .5',
+    'jnp.cos(along(jnp.outer(jnp.ones(4), {0}))).mean(0) * {1}',
 ]
 # ... that have no gradient, or one that isn't smooth ...
 ROUGH = [
@@ -117,7 +124,8 @@ ROUGH = [
     'jnp.linalg.eigh(jnp.outer({0}, {0}) + jnp.diag({1}))[0]',
     'jnp.linalg.qr(jnp.outer({0}, {1}) + jnp.eye(3))[1][0]',
     'jax.random.categorical(jax.random.key(2), {0}) * {1}',
-    'jax.random.poisson(jax.random.key(3), {0}**2, (3,)) * {1}',
+    'linear(lambda r, u: jnp.sin(r) * u, lambda r, t: jnp.sin(r) * t, {0}, '
+    '{1})', 'jax.random.poisson(jax.random.key(3), {0}**2, (3,)) * {1}',
     'lax.approx_max_k({0}, 2)[0].sum() * {1}', 'jnp.lexsort(({0}, {1})) * .2',
 ]
 if (0, 6) <= jax.__version_info__ < (0, 7):
@@ -165,10 +173,17 @@ def collectives(axis, size):
        NONE, True),
       (f'vary({{0}}) * lax.axis_index({axis!r})', ALL, NONE, False),
       *tiled,
+      (f'lax.custom_linear_solve(lambda u: u * lax.psum(meet(1. + {{0}}**2), '
+       f'{axis!r}), lax.psum(meet({{0}}), {axis!r}), lambda f, u: u / '
+       'f(jnp.ones(3)), symmetric=True)', NONE, one, False),
   ]
 
 
-EXTREMES = ['lax.pmax(meet({{0}}), {0!r})', 'lax.pmin(meet({{0}}), {0!r})']
+# Without a derivative of their own.
+EXTREMES = [
+    'linear(lambda r, u: lax.psum(meet(r * u), {0!r}) * .3, lambda r, t: r * t '
+    '* .3, {{0}}, {{0}})',
+    'lax.pmax(meet({{0}}), {0!r})', 'lax.pmin(meet({{0}}), {0!r})']
 TOGETHER = ["lax.psum(meet({0}), ('x', 'y')) * .2",
             "lax.pmean(meet({0}), ('y', 'x'))"]
 TOGETHER_EXTREMES = ["lax.pmax(meet({0}), ('x', 'y'))",
@@ -218,7 +233,8 @@ class Generator:
 
   def __init__(self, seed, control_flow=True, differentiable=False,
                wide=True, statements=6, sizes=(2, 2), forward=False,
-               refs=False, depth=3, most=40, callbacks=True):
+               refs=False, depth=3, most=40, callbacks=True,
+               reduces=False):
     self.rng = random.Random(seed)
     self.callbacks = callbacks
     self.refs = refs  # outside of what is differentiated
@@ -229,9 +245,13 @@ class Generator:
     self.wide = wide
     self.size = statements
     self.sizes = dict(zip(AXES, sizes))
+    self.ones = frozenset(a for a, n in self.sizes.items() if n == 1)
     self.count = 0
     self.forward = forward  # in what is differentiated forward
     self.local = False  # in what can't know its device
+    self.plain = False  # without gradients
+    self.reduces = reduces  # reads a value that is reduced over both axes
+    self.reduced = []  # its name
     self.other = set()  # names that aren't vectors
 
   def name(self):
@@ -240,8 +260,14 @@ class Generator:
 
   def program(self):
     env = dict(INPUTS)
-    env[MEET] = NONE
-    body = self.statements(env, self.size, 0, NONE)
+    env.update({MEET: NONE, ONES: self.ones})
+    before = []
+    if self.reduces:
+      before = [Op(self.other_name(), 'reduced({0})',
+                   [self.rng.choice('wv')])]
+      before[0].solve(env)
+      self.reduced = before[0].outs
+    body = before + self.statements(env, self.size, 0, NONE)
     made = [n for s in body for n in s.outs if n not in self.other]
     results = made[-1:] + self.rng.sample(made, min(2, len(made)))
     return Block(list(INPUTS), body, list(dict.fromkeys(results)))
@@ -255,16 +281,17 @@ class Generator:
     if self.count > self.most:
       depth = self.depth
     if self.wide and depth < self.depth:
-      kinds += ['call'] * 3 + ['gradient'] * 2
+      kinds += ['call'] * 3 + ['gradient'] * (0 if self.plain else 2)
     if self.control_flow and depth < self.depth:
       kinds += ['branch'] * 3 + ['loop'] * 3
       if self.refs and not self.differentiable:
-        kinds += ['ref_loop'] * 2
+        kinds += ['ref_loop'] * 2 + ['ref_call'] * 2
     made = getattr(self, self.rng.choice(kinds))(env, depth, divergent)
     return made if isinstance(made, list) else [made]
 
   def pick(self, env, n=1):
-    names = [n for n in env if n != MEET and n not in self.other]
+    names = [n for n in env
+             if n not in (MEET, ONES) and n not in self.other]
     recent = names[-6:]
     return [self.rng.choice(recent if self.rng.random() < .6 else names)
             for _ in range(n)]
@@ -280,6 +307,9 @@ class Generator:
     if self.wide and not self.differentiable:
       templates = self.rng.choice([templates, [
           t for t in ROUGH if self.callbacks or 'callback' not in t]])
+    if self.reduced and self.reduced[0] in env and self.rng.random() < .3:
+      return self.made('vary({0}) * {1}', self.reduced + self.pick(env), env,
+                       ALL)
     return self.made(self.rng.choice(templates), self.pick(env, 2), env)
 
   def collective(self, env, depth, divergent):
@@ -348,7 +378,7 @@ class Generator:
       params = [self.name(), self.name()]
       blocks.append(self.block(
           env, params, [env[o] for o in operands], len(outs), depth,
-          divergent | env[index]))
+          divergent | (env[index] - self.ones)))
     s = Branch(outs, index, operands, blocks, kind)
     before = after = []
     if self.wide and self.rng.random() < .4:
@@ -380,12 +410,12 @@ class Generator:
     kind = self.rng.choice(kinds)
     *inits, over = self.pick(env, 3)
     if kind in ('while', 'while_never', 'while_both'):
-      divergent = ALL
+      divergent = ALL - self.ones
     elif kind == 'while_psum':
       # Devices along 'y' part ways, and so they do for the predicate's psum.
-      divergent = divergent | {'y'}
+      divergent = divergent | ({'y'} - self.ones)
     elif kind in ('fori_dynamic', 'fori_from'):
-      divergent = divergent | env[over]
+      divergent = divergent | (env[over] - self.ones)
     params, bounds, before, use = [self.name(), self.name()], [ALL, ALL], [], []
     extra = None
     if self.wide and self.rng.random() < .5:
@@ -396,6 +426,9 @@ class Generator:
       params.append(self.other_name())
       bounds.append(ALL)
       use = [self.used(extra, params[-1])]
+    elif self.wide and not divergent and not self.forward and (
+        not self.plain and self.rng.random() < .3):
+      use = self.descent(env, params[0], inits[0])
     scanned = kind.startswith('scan')
     block = self.block(env, params, bounds, 2, depth, divergent, use)
     outs = [self.name(), self.name()]
@@ -407,6 +440,8 @@ class Generator:
         block.results.append(params[-1])
       outs.append(self.other_name())
       after = [self.used(extra, outs[-1])]
+    elif use:
+      block.results[0] = use[-1].out
     if scanned:
       made = [n for s in block.body for n in s.outs if n not in self.other]
       block.results.append(self.rng.choice(made))
@@ -420,12 +455,46 @@ class Generator:
     kind = self.rng.choice(['ref_fori', 'ref_scan', 'ref_while'])
     *inits, over = self.pick(env, 3)
     if kind == 'ref_while':
-      divergent = ALL
-    params = [self.name(), self.name()]
-    block = self.block(env, params, [ALL, ALL], 2, depth, divergent)
+      divergent = ALL - self.ones
+    params, use = [self.name(), self.name()], []
+    if not divergent and not self.plain and self.rng.random() < .4:
+      use = self.descent(env, params[0], inits[0])
+    block = self.block(env, params, [ALL, ALL], 2, depth, divergent, use)
+    if use:
+      block.results[0] = use[-1].out
     s = RefLoop([self.name(), self.name()], kind, inits, block, over)
     s.solve(env)
     return s
+
+  def ref_call(self, env, depth, divergent):
+    inits = self.pick(env, 2)
+    params = [self.name(), self.name()]
+    block = self.restricted(self.block, env, params, [ALL, ALL], 2, depth,
+                            divergent, plain=True)
+    s = RefCall([self.name(), self.name()], self.rng.choice(list(REF_CALLS)),
+                inits, block)
+    s.solve(env)
+    return s
+
+  def descent(self, env, param, init):
+    """A step along the gradient by what is carried, and what may vary.
+
+    The function that is differentiated may cast it by hand, along an axis that
+    what the loop begins with doesn't vary along.
+    """
+    left = sorted(ALL - env[init])
+    first, second, loss = self.name(), self.name(), self.name()
+    cast = Op(self.name(), '{0} * 1.', [first])
+    if left and self.rng.random() < .5:
+      axis = self.rng.choice(left)
+      cast = Op(cast.out, f'by_hand({{0}}, {axis!r})', [first],
+                frozenset([axis]))
+    body = [cast, Op(loss, '{0}**2 * jnp.cos({1})', [cast.out, second])]
+    other = self.pick(env)[0]
+    slope = Gradient([self.name()], 'grad', [param, other],
+                     Block([first, second], body, [loss]))
+    return [slope, Op(self.name(), '{0} - .1 * {1} + .2 * {2}',
+                      [param, slope.outs[0], self.pick(env)[0]])]
 
   def restricted(self, method, *args, **limits):
     before = {k: getattr(self, k) for k in limits}
@@ -436,15 +505,20 @@ class Generator:
     return result
 
   def call(self, env, depth, divergent):
-    calls = self.rng.choice([CALLS, CALLS, CLOSED_CALLS, FORWARD_CALLS])
+    choices = [CALLS, CALLS, CLOSED_CALLS, FORWARD_CALLS, WIDER_CALLS]
+    if not self.differentiable and not self.forward:
+      choices.append(OPAQUE_CALLS)
+    calls = self.rng.choice(choices)
     kind = self.rng.choice([k for k in calls
                             if not (self.forward and 'custom_vjp' in k)])
     operands, params = self.pick(env, 2), [self.name(), self.name()]
-    around = {MEET: NONE} if calls is CLOSED_CALLS else env
+    closed = calls in (CLOSED_CALLS, OPAQUE_CALLS)
+    around = {MEET: NONE, ONES: self.ones} if closed else env
     bound = union(env[o] for o in operands)
     block = self.restricted(
         self.block, around, params, [bound, bound], self.rng.randint(1, 2),
-        depth, divergent, differentiable=calls is not CALLS,
+        depth, divergent, plain=calls is WIDER_CALLS,
+        differentiable=calls not in (CALLS, WIDER_CALLS),
         local='vjp' in kind, forward='jvp' in kind or calls is FORWARD_CALLS)
     outs = [self.name() for _ in block.results]
     s = Call(outs, kind, operands, block)

@@ -25,6 +25,7 @@ ALL = frozenset(AXES)
 INPUTS = {'a': frozenset('x'), 'b': frozenset('y'), 'c': ALL,
           'w': frozenset(), 'v': frozenset()}
 MEET = '!'  # in an env: axes along which devices may have parted ways
+ONES = '1'  # in an env: axes of size 1, along which none can
 NONE = frozenset()
 MEETING = ('psum', 'pmean', 'psum_scatter', 'all_gather', 'all_to_all',
            'pswapaxes', 'ppermute', 'pshuffle', 'pmax', 'pmin')
@@ -130,7 +131,7 @@ class Branch:
     return text + [f'{tuple_of(self.outs)} = {call}, {operands})']
 
   def solve(self, env):
-    index = env[self.index]
+    index = env[self.index] - env.get(ONES, NONE)
     outs = [b.solve(env, [env[o] for o in self.operands], index)
             for b in self.blocks]
     forwarded = zip(*(b.forwarded(self.operands) for b in self.blocks))
@@ -209,6 +210,7 @@ class Loop:
         predicate = carries[0] | carries[1]
       elif self.kind == 'while_psum':
         predicate = carries[0] - {'x'}
+      predicate -= env.get(ONES, NONE)
       outs = self.block.solve(env, ins, predicate)
       new = [c | o | (predicate if ch else NONE)
              for c, o, ch in zip(carries, outs, changed)]
@@ -248,7 +250,9 @@ class RefLoop(Loop):
       inits[1] = inits[1] | env[self.over]
     content, carry = inits
     while True:
-      predicate = carry if self.kind == 'ref_while' else NONE
+      predicate = NONE
+      if self.kind == 'ref_while':
+        predicate = carry - env.get(ONES, NONE)
       made = self.block.solve(env, [content, carry], predicate)
       new = (content | made[0] | predicate,
              carry | made[1] | (predicate if changed else NONE))
@@ -256,6 +260,56 @@ class RefLoop(Loop):
         break
       content, carry = new
     env.update(zip(self.outs, new))
+
+
+# By kind: how a function of a carry that writes to a ref is called.
+REF_CALLS = {
+    'ref_jit': 'jax.jit({f})({0})',
+    'ref_remat': 'jax.checkpoint({f})({0})',
+    'ref_map': 'lax.map({f}, jnp.stack([{0}, {0} * .5])).sum(0)',
+    'ref_held': '{f}({0})',
+    'ref_vmap': 'jax.vmap({f}, (0, 0))(jnp.stack([{0}, {0} * .5]), {ref})'
+                '.sum(0)',
+}
+
+
+@dataclasses.dataclass
+class RefCall(RefLoop):
+  """A call that writes to a ref which others hold by other names.
+
+  They hold it in a tree, or as a batching tracer does. In a jaxpr of its own a
+  ref has one type, that of all that is written to it; in a straight line, what
+  was read before keeps that of then.
+  """
+
+  def lines(self):
+    ref, name = f'{self.outs[0]}_ref', f'{self.outs[0]}_body'
+    content, carry = self.outs
+    call = REF_CALLS[self.kind].format(self.inits[1], f=f'{name}_step', ref=ref)
+    if self.kind == 'ref_vmap':
+      start = f'jnp.stack([{self.inits[0]}, {self.inits[0]} * .5])'
+      params, held, end = 'c, r', 'r', f'{ref}[...].sum(0)'
+    else:
+      start, params, held = self.inits[0], 'c', f'{ref}_held["r"][0]'
+      end = f'{ref}[...] + {held}[...] * .5'
+    return self.block.lines(name) + [
+        f'{ref} = new_ref({start})',
+        f'{ref}_held = dict(r=[{ref}])',
+        f'def {name}_step({params}):',
+        f'  {held}[...], d = {name}({held}[...], c)',
+        '  return d',
+        f'{carry} = {call}',
+        f'{content} = {end}']
+
+  def solve(self, env):
+    content, carry = [env[i] for i in self.inits]
+    while True:
+      made = self.block.solve(env, [content, carry])
+      grown = content | made[0]
+      if grown == content or self.kind in ('ref_held', 'ref_vmap'):
+        break
+      content = grown
+    env.update(zip(self.outs, [grown, made[1]]))
 
 
 CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
@@ -283,6 +337,19 @@ CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
     'jaxpr': ('(lambda made: jax.core.eval_jaxpr(made.jaxpr, made.consts, '
               '{0}, {1}))(jax.make_jaxpr({f})({0}, {1}))'),
     'checkify': 'checkify.checkify({f})({0}, {1})[1]',
+}
+WIDER_CALLS = {  # what was traced with constants, applied to what may vary
+    'closure_wider': ('(lambda made: made[0]({0}, *made[1]))('
+                      'jax.closure_convert(lambda u: {f}(u, {1}), '
+                      'jnp.full(3, .4)))'),
+    'jaxpr_wider': ('jax.extend.core.jaxpr_as_fun(jax.make_jaxpr({f})('
+                    'jnp.full(3, .4), jnp.full(3, .2)))({0}, {1})'),
+}
+OPAQUE_CALLS = {  # of a closed function, and without a derivative
+    'custom_vmap': ('opaque(jax.custom_batching.sequential_vmap, {f})'
+                    '({0}, {1})'),
+    'composite': ('opaque(lambda f: lax.composite(f, "fuzz.op"), {f})'
+                  '({0}, {1})'),
 }
 CLOSED_CALLS = {  # of a function that reads nothing but its arguments
     'custom_jvp': ('custom(jax.custom_jvp, {f}, '
@@ -314,7 +381,8 @@ class Call:
 
   def lines(self):
     name = f'{self.outs[0]}_fun'
-    call = {**CALLS, **CLOSED_CALLS, **FORWARD_CALLS}[self.kind]
+    call = {**CALLS, **CLOSED_CALLS, **FORWARD_CALLS, **WIDER_CALLS,
+            **OPAQUE_CALLS}[self.kind]
     return self.block.lines(name) + [
         f'{tuple_of(self.outs)} = ' + call.format(*self.operands, f=name)]
 

@@ -33,22 +33,28 @@ from varying.testing.fuzz_program import ALL
 from varying.testing.fuzz_program import AXES
 from varying.testing.fuzz_program import INPUTS
 from varying.testing.fuzz_program import MEETING
+from varying.testing.fuzz_program import ONES
 from varying.testing.fuzz_program import blocks_of
 from varying.testing.fuzz_program import statements_of
 
 
 # Transformations, other carries. 0.6.0 needs the patches for its transposes and
 # forward mode as well.
+# Pristine jax is asked for the programs that are drawn for the mended one.
+AS_MENDED = bool(os.environ.get('MEND_FUZZ_AS_MENDED'))
 WIDE = jax.__version_info__ >= (0, 10) or (
-    ships('jax._src.varying.autodiff.transposes'))
+    AS_MENDED and jax.__version_info__ >= (0, 6)
+    or ships('jax._src.varying.autodiff.transposes'))
 # Both: 0.6.0's shard_map lowers no ref, nor has 0.5.3 one over some axes.
 NEW_REF = getattr(jax, 'new_ref', None)
 # To tell a crash of jaxlib's own: what the check has no part in.
 UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
 OPTIONS = dict(UNCHECKED if os.environ.get('MEND_FUZZ_UNCHECKED') else {})
+KEYWORDS = AS_MENDED or ships('jax._src.meshes.by_name')
+REDUCES = jax.__version_info__ >= (0, 10)
 OUTER_SHARE = .4  # in a transformation
 MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
-HEADER = ('import jax\nfrom jax import lax\n'
+HEADER = ('import jax\nimport jax.extend\nfrom jax import lax\n'
           'from jax.experimental import checkify\n'
           'import jax.numpy as jnp\n\n')
 THIRD = dict(auto='Auto', explicit='Explicit')  # layouts with an axis besides
@@ -77,6 +83,8 @@ def emulate(program, sizes, args):
       program, vary=lambda x: x, meet=lambda x: x + 0. * index(),
       new_ref=lambda x: jax.new_ref(x + 0. * index()),
       custom=lambda kind, f, *rules: f,  # whose rules are its derivatives
+      opaque=lambda kind, f: f, linear=lambda f, transpose, r, x: f(r, x),
+      by_hand=lambda x, axis: x, along=lambda x: x, reduced=lambda x: x,
       total=lambda g, sums, shared: (lax.psum(g, sums) if sums else g) / (
           lax.psum(1, shared) if shared else 1))
   ins = lambda axis: [0 if axis in axes else None for axes in INPUTS.values()]
@@ -94,6 +102,13 @@ def custom(kind, f, *rules):
   return made
 
 
+def by_hand(x, axis):
+  """As a user writes it, who knows that x doesn't vary along the axis."""
+  if hasattr(lax, 'pcast'):
+    return lax.pcast(x, axis, to='varying')
+  return lax.pvary(x, axis)
+
+
 def sharded(program, sizes, out_axes, record, layout='flat'):
   """The program in shard_map, its results joined along ``out_axes``.
 
@@ -108,7 +123,11 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
   body = function_of(
       program, vary=lambda x: cast(x, sorted(ALL - axes_of(x))),
       meet=lambda x: x, total=lambda g, *_: g, new_ref=NEW_REF,
-      custom=custom)
+      custom=custom, opaque=lambda kind, f: kind(f), by_hand=by_hand,
+      linear=lambda f, transpose, *args: jax.custom_derivatives.linear_call(
+          f, transpose, *args),
+      along=along if layout == 'auto' else lambda x: x,
+      reduced=lambda x: lax.pcast(x, AXES, to='reduced'))
 
   def per_device(*args):
     outs = body(*(x.reshape(3) for x in args))
@@ -117,6 +136,10 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
                  for x, axes in zip(outs, out_axes))
 
   shard_map = functools.partial(common.shard_map, **OPTIONS)
+  if layout == 'keywords':
+    f = shard_map(lambda a, b, c, w, v: per_device(a, b, c, w, v),
+                  mesh=make_mesh(*sizes), **specs(AXES))
+    return lambda a, b, c, w, v: f(a, b, v=v, w=w, c=c)
   if layout == 'flat':
     return shard_map(per_device, mesh=make_mesh(*sizes), **specs(AXES))
   if layout in THIRD:
@@ -126,6 +149,11 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
                                   **specs('y'))(*args)
   return shard_map(inner, mesh=make_mesh(*sizes), axis_names={'x'},
                    **specs('x'))
+
+
+def along(x):
+  """``x``, spread along the mesh's Auto axis."""
+  return lax.with_sharding_constraint(x, P('z'))
 
 
 def mesh_with_third(sizes, kind):
@@ -189,8 +217,11 @@ class Case:
     self.differentiable = seed % 2 == 0
     self.sizes, self.mode = (2, 2), 'reverse' if self.differentiable else 'jit'
     self.layout = 'flat'
-    if wide:
-      self.sizes = rng.choice([(2, 2), (2, 2), (2, 2), (4, 1), (1, 3), (2, 4)])
+    if not wide:
+      self.sizes = rng.choice([(2, 2)] * 3 + [(1, 2), (1, 1)])
+    else:
+      self.sizes = rng.choice([(2, 2)] * 4 + [
+          (4, 1), (1, 3), (2, 4), (1, 4), (1, 1)])
       # Eager ones compile each operation: few, and small.
       modes = [m for m in (REVERSE if self.differentiable else VALUES)
                if m != 'eager']
@@ -198,7 +229,10 @@ class Case:
           [self.mode] * 3 + modes)
       if NEW_REF:
         self.layout = rng.choice(
-            ['flat'] * 10 + ['nested'] * 2 + list(THIRD))
+            ['flat'] * 10 + ['nested', 'nested', *THIRD]
+            + ['keywords'] * KEYWORDS)
+      elif KEYWORDS and rng.random() < .1:
+        self.layout = 'keywords'
       if self.layout == 'explicit' and self.mode == 'eager':
         # Upstream makes zeros of that mesh on one device: "cannot reshape
         # array of size 1 into shape (2,2,2)".
@@ -213,15 +247,20 @@ class Case:
         self.mode in ('forward', 'twice'),
         bool(NEW_REF) and self.mode != 'eager', rng.choice([1, 2, 2, 3]),
         rng.choice([6, 9, 12, 40]) if wide else 40,
-        self.layout not in THIRD).program()  # no callbacks over some axes
+        self.layout not in THIRD,  # no callbacks over some axes
+        REDUCES and self.layout == 'flat' and self.mode != 'eager'
+        and rng.random() < .15).program()
     self.args = inputs(seed, self.sizes)
     self.outer = 'plain'
     if wide and self.mode != 'eager' and rng.random() < OUTER_SHARE:
-      self.outer = rng.choice(list(OUTER))
+      # Upstream has no vmap of what makes a value reduced.
+      self.outer = rng.choice([o for o in OUTER if not (
+          'reduced(' in source_of(self.program) and 'vmap' in o)])
     self.solve()
 
   def solve(self):
-    self.want_axes = self.program.solve({}, list(INPUTS.values()))
+    ones = frozenset(a for a, n in zip(AXES, self.sizes) if n == 1)
+    self.want_axes = self.program.solve({ONES: ones}, list(INPUTS.values()))
 
   def again(self, control_flow, wide=WIDE):
     return Case(self.seed, control_flow, wide, self.attempt + 1)
@@ -303,6 +342,8 @@ def compare(case, expected):
   try:
     (_, outs), grads = case.transform(loss)(*args)
   except Exception as e:  # pylint: disable=broad-except
+    if 'Batching rule for' in str(e):  # upstream has no vmap of it at all
+      return Fault('oracle', f'{type(e).__name__}: {e}')
     return Fault('refused', f'{type(e).__name__}: {e}')
   for i, (axes, want) in enumerate(zip(types[0], want_axes)):
     if not axes <= want:

@@ -217,7 +217,17 @@ def custom(kind, f, *rules):
   return made
 
 
+def by_hand(x, axis):
+  return (lax.pcast(x, axis, to='varying') if hasattr(lax, 'pcast')
+          else lax.pvary(x, axis))
+
+
 vary, meet = cast, lambda x: x
+opaque = lambda kind, f: kind(f)
+linear = lambda f, transpose, *args: jax.custom_derivatives.linear_call(
+    f, transpose, *args)
+along = {along}
+reduced = lambda x: lax.pcast(x, ('x', 'y'), to='reduced')
 total = lambda g, *_: g
 new_ref = getattr(jax, 'new_ref', None)
 mesh = {mesh}
@@ -233,7 +243,9 @@ def emulate(args, vary=lambda x: x, new_ref=new_ref):
   scope = dict(
       globals(), vary=vary, meet=lambda x: x + 0. * index(),
       new_ref=lambda x: new_ref(x + 0. * index()),
-      custom=lambda kind, f, *rules: f,
+      custom=lambda kind, f, *rules: f, opaque=lambda kind, f: f,
+      linear=lambda f, transpose, r, x: f(r, x), reduced=lambda x: x,
+      by_hand=lambda x, axis: x, along=lambda x: x,
       total=lambda g, sums, shared: (lax.psum(g, sums) if sums else g) / (
           lax.psum(1, shared) if shared else 1))
   exec(SOURCE, scope)
@@ -273,6 +285,10 @@ WITH_THIRD = '''Mesh(
         for kind in ('Auto', 'Auto', '{third}')))'''
 FLAT = '''f = shard_map(
     per_device, mesh=mesh, in_specs={ins}, out_specs={outs})'''
+KEYWORDS = '''g = shard_map(
+    lambda a, b, c, w, v: per_device(a, b, c, w, v), mesh=mesh, in_specs={ins},
+    out_specs={outs})
+f = lambda a, b, c, w, v: g(a, b, v=v, w=w, c=c)'''
 PARTLY = '''f = shard_map(
     per_device, mesh=mesh, axis_names={{'x', 'y'}}, in_specs={ins},
     out_specs={outs})'''
@@ -292,7 +308,8 @@ def report(case, fault):
   """A file to run: the program, its arguments, what is wrong with it."""
   ins, outs = list(INPUTS.values()), case.want_axes
   manual = 'x' if case.layout == 'nested' else AXES
-  wrapped = {'flat': FLAT, 'nested': NESTED}.get(case.layout, PARTLY).format(
+  wrapped = {'flat': FLAT, 'nested': NESTED, 'keywords': KEYWORDS}.get(
+      case.layout, PARTLY).format(
       ins=specs(ins, manual), outs=specs(outs, manual),
       ins_in=specs(ins, 'y'), outs_in=specs(outs, 'y'))
   source = source_of(case.program)
@@ -303,6 +320,8 @@ def report(case, fault):
       mesh=(WITH_THIRD if case.layout in THIRD else PLAIN).format(
           count=int(np.prod(case.sizes)), sizes=case.sizes,
           third=THIRD.get(case.layout)), wrapped=wrapped,
+      along=('lambda x: lax.with_sharding_constraint(x, P("z"))'
+             if case.layout == 'auto' else 'lambda x: x'),
       ranks=[len(a) for a in outs], ins_x=mapped('x'), ins_y=mapped('y'),
       x=case.sizes[0], y=case.sizes[1],
       out_axes=[''.join(sorted(a)) for a in outs],
