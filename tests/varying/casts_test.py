@@ -113,8 +113,8 @@ class CastsTest(jtu.JaxTestCase):
 
   @parameterized.parameters(True, False)
   def test_what_varies_along_one_axis_already(self, jit):
-    # In the end the carry varies along 'x' alone, so its gradient, of a loss that
-    # the cast makes vary along 'y', is the sum of two.
+    # In the end the carry varies along 'x' alone, so its gradient, of a loss
+    # that the cast makes vary along 'y', is the sum of two.
     mesh = make_mesh(2, 2)
     def f(init, xs):
       by_hand = lambda c: cast_now(c, ('x', 'y'))

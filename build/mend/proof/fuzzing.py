@@ -6,9 +6,9 @@ what became of each is kept: a run that is stopped goes on where it was, as long
 as neither the wheel nor the programs change. A program that kills its process,
 or doesn't end, is run once more by itself: eight devices on few cores that
 others use too can starve. If it dies again, it is run with the check of
-shard_map off: if it dies so too, it is a crash of jaxlib's alone. A program that fails is
-run on the pristine wheel as well: one that is right there is worse than a fault
-that the release has by itself, and is counted once more.
+shard_map off: if it dies so too, it is a crash of jaxlib's alone. A program that
+fails is run on the pristine wheel as well: one that is right there is worse than
+a fault that the release has by itself, and is counted once more.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from mend.ground import cache, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import forks, pytest_run, reproduce, sides
+from mend.proof.fuzz_summary import FAULTS, HEADER, JAXLIB, ORACLE, WORSE
+from mend.proof.fuzz_summary import row
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
@@ -44,14 +46,6 @@ _LIMIT = 400.0
 _SHRINK = 90.0  # seconds to make one smaller
 _SILENT = .05  # more programs without a verdict, and the run fails
 _LINE = 15.0  # seconds between lines of progress
-ORACLE, JAXLIB = "oracle", "jaxlib"
-# What the summary counts, and its headings.
-KINDS = {"refused": "refused", "coarse": "typed coarser", "unsound": "unsound",
-         "wrong value": "wrong values", "wrong gradient": "wrong gradients",
-         "crash": "crashes, hangs", JAXLIB: "crashes of jaxlib alone",
-         ORACLE: "no verdict"}
-WORSE = "pristine is right"  # a heading, of those of the faults
-_FAULTS = tuple(k for k in KINDS if k not in (ORACLE, JAXLIB))
 _ENVIRONMENT = {
     **reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "3",
     "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
@@ -76,8 +70,8 @@ class Request:
 class Run:
   """The programs of one base: those that are done, and what became of them."""
 
-  def __init__(self, base: Base, request: Request):
-    self.base, self.request = base, request
+  def __init__(self, base: Base, request: Request, servers: forks.Servers):
+    self.base, self.request, self.servers = base, request, servers
     made = sides.build_sides(base, python=interpreters.for_base(
         base, lowest=True))
     self.python, self.pristine = made.mended, made.pristine
@@ -119,7 +113,7 @@ class Run:
     count = collections.Counter(r["kind"] for r in mine)
     new = len(mine) - self.before
     each = (time.monotonic() - self.began) / new if new else 0.
-    faults = sum(count[k] for k in _FAULTS)
+    faults = sum(count[k] for k in FAULTS)
     return (f"{self.base.version}: {len(mine)} of {self.request.programs} "
             f"programs, {report.plural(faults, 'fault')}, {count[ORACLE]} "
             f"without a verdict, {each:.1f} s each")
@@ -155,7 +149,7 @@ def _chunk(run: Run, server: forks.Server, seeds: Sequence[int]) -> None:
       if "program" in event:
         run.write_program(event["seed"], event["program"])
     for record in found.values():
-      run.keep(record)
+      run.keep(_compared(run, record))
     left = [s for s in left if s not in found]
     died = [e["begins"] for e in events if "begins" in e]
     if not why or run.stopped:
@@ -165,7 +159,7 @@ def _chunk(run: Run, server: forks.Server, seeds: Sequence[int]) -> None:
                       "see that its own tests pass: build.py test "
                       "tests/varying/fuzz_test.py")
     if died[-1] not in found:
-      run.keep(_crash(run, server, died[-1], why))
+      run.keep(_compared(run, _crash(run, server, died[-1], why)))
       left.remove(died[-1])
 
 
@@ -192,13 +186,12 @@ def fuzz(request: Request, chosen: Sequence[Base]) -> Verdict:
   runs = []
   with forks.Servers(_PRELOAD, _ENVIRONMENT) as servers:
     for base in chosen:
-      runs.append(run := Run(base, request))
+      runs.append(run := Run(base, request, servers))
       server = servers.of(run.python)
       if server is None:
         return Verdict("processes can't be forked on this system.",
                        "run it on Linux")
       _all(run, server, request.jobs)
-      _ask_pristine(run, servers)
   rows = [row(run.base.version, run.request.seeds, run.mine()) for run in runs]
   report.show(HEADER, rows)
   if report.verbose:
@@ -207,17 +200,15 @@ def fuzz(request: Request, chosen: Sequence[Base]) -> Verdict:
   return _verdict(request, runs)
 
 
-def _ask_pristine(run: Run, servers: forks.Servers) -> None:
-  """Notes of each fault whether the program is right on pristine jax."""
-  server = None
-  for record in run.mine():
-    if record["kind"] not in _FAULTS or "worse" in record:
-      continue
-    server = server or servers.of(run.pristine)
-    events, why = _attempt(run, server, [record["seed"]], shrink=0.,
-                           MEND_FUZZ_AS_MENDED="1")
-    found = [e["kind"] for e in events if "kind" in e]
-    run.keep({**record, "worse": not why and found == [""]})
+def _compared(run: Run, record: dict[str, Any]) -> dict[str, Any]:
+  """A fault's record, with whether the program is right on pristine jax."""
+  server = run.servers.of(run.pristine)
+  if record["kind"] not in FAULTS or server is None:
+    return record
+  events, why = _attempt(run, server, [record["seed"]], shrink=0.,
+                         MEND_FUZZ_AS_MENDED="1")
+  found = [e["kind"] for e in events if "kind" in e]
+  return {**record, "worse": not why and found == [""]}
 
 
 def _all(run: Run, server: forks.Server, count: int) -> None:
@@ -260,19 +251,6 @@ def _say(line: str, end: str = "") -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-HEADER = ("base", "seeds", "programs", "features", *KINDS.values(), WORSE)
-
-
-def row(version: str, seeds: range,
-        records: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-  """A base's line of the summary."""
-  count = collections.Counter(r["kind"] for r in records)
-  features = {f for r in records for f in r["features"]}
-  return (version, f"{seeds[0]} to {seeds[-1]}", str(len(records)),
-          str(len(features)), *(str(count[k]) for k in KINDS),
-          str(sum(r.get("worse", False) for r in records)))
-
-
 def _show_features(run: Run) -> None:
   drawn = collections.Counter(f for r in run.mine() for f in r["features"])
   report.show(("feature", f"programs on {run.base.version}"),
@@ -285,7 +263,7 @@ def _verdict(request: Request, runs: Sequence[Run]) -> Verdict:
   for run in runs:
     mine = run.mine()
     programs += len(mine)
-    bad = [r for r in mine if r["kind"] in _FAULTS]
+    bad = [r for r in mine if r["kind"] in FAULTS]
     for record in bad:
       report.say(f"{run.base.version}, seed {record['seed']}: "
                  f"{record['kind']}{', ' + WORSE if record.get('worse') else ''}: "
