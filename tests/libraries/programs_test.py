@@ -15,7 +15,8 @@
 
 Plain, jitted, under vmap, differentiated, and inside of shard_map with the
 check on, where an argument differs from device to device and another one is
-shared. The oracle is the plain program on each device's argument.
+shared, over two devices and over one. The oracle is the plain program on each
+device's argument.
 """
 import importlib
 
@@ -190,26 +191,31 @@ class ProgramsTest(parameterized.TestCase):
     close = lambda got, want: np.testing.assert_allclose(
         got, want, rtol=2e-3, atol=2e-4)
     close(jax.jit(jax.vmap(f, (None, 0)))(W, X), np.stack(plain))
-    mesh = Mesh(np.array(jax.devices()[:N]), ('x',))
-    shard = lambda f, out: jax.jit(shard_map(
-        f, mesh=mesh, in_specs=(P(), P('x')), out_specs=out))
-    close(shard(lambda w, x: f(w, x[0])[None], P('x'))(W, X), np.stack(plain))
+    def shard(f, out, n=N):
+      mesh = Mesh(np.array(jax.devices()[:n]), ('x',))
+      return jax.jit(shard_map(f, mesh=mesh, in_specs=(P(), P('x')),
+                               out_specs=out))
+    row = lambda w, x: f(w, x[0])[None]
+    close(shard(row, P('x'))(W, X), np.stack(plain))
     if f in SAMPLERS:
       close(jax.jit(f)(W, X[0]), plain[0])
+      close(shard(row, P('x'), 1)(W, X[:1]), np.stack(plain[:1]))
       return
     # With the values, which then need no program of their own.
     both = jax.jit(jax.value_and_grad(
         lambda w, x: (jnp.sum(y := f(w, x)), y), (0, 1), has_aux=True))
     values, dw, dx = zip(*((y, *g) for (_, y), g in (both(W, x) for x in X)))
     close(np.stack(values), np.stack(plain))
-    if jax.__version_info__ >= (0, 6):
-      got = shard(lambda w, x: jax.grad(
-          lambda w, x: jnp.sum(f(w, x[0])), (0, 1))(w, x), (P(), P('x')))(W, X)
-    else:  # each device's own, there: what is shared is summed outside
-      got = jax.grad(lambda w, x: jnp.sum(shard(
-          lambda w, x: f(w, x[0])[None], P('x'))(w, x)), (0, 1))(W, X)
-    close(got[0], sum(dw))  # all devices contribute to what they share
-    close(got[1], np.stack(dx))
+    for n in N, 1:  # people debug on one device
+      if jax.__version_info__ >= (0, 6):
+        got = shard(lambda w, x: jax.grad(
+            lambda w, x: jnp.sum(f(w, x[0])), (0, 1))(w, x),
+                    (P(), P('x')), n)(W, X[:n])
+      else:  # each device's own, there: what is shared is summed outside
+        got = jax.grad(lambda w, x: jnp.sum(shard(row, P('x'), n)(w, x)),
+                       (0, 1))(W, X[:n])
+      close(got[0], sum(dw[:n]))  # all devices contribute to what they share
+      close(got[1], np.stack(dx[:n]))
 
 
 if __name__ == '__main__':

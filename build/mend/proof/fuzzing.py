@@ -6,9 +6,9 @@ what became of each is kept: a run that is stopped goes on where it was, as long
 as neither the wheel nor the programs change. A program that kills its process,
 or doesn't end, is run once more by itself: eight devices on few cores that
 others use too can starve. If it dies again, it is run with the check of
-shard_map off: if it dies so too, it is a crash of jaxlib's alone. A program that
-fails is run on the pristine wheel as well: one that is right there is worse than
-a fault that the release has by itself, and is counted once more.
+shard_map off: if it dies so too, it is a crash of jaxlib's alone. A program
+that fails is run on the pristine wheel as well: one that is right there is
+worse than a fault that the release has by itself, and is counted once more.
 """
 
 from __future__ import annotations
