@@ -24,6 +24,7 @@ transposed there (``erase``), so that nothing is summed twice.
 from __future__ import annotations
 
 from collections.abc import Hashable
+import operator
 from typing import Any
 
 from jax._src import core
@@ -134,6 +135,10 @@ def _erase_in(param):
     return erase(param)
   if isinstance(param, core.ClosedJaxpr):
     return param.replace(jaxpr=erase(param.jaxpr))
-  if type(param) is tuple:
-    return tuple(util.safe_map(_erase_in, param))
+  if isinstance(param, (tuple, list)):  # a solve's are in a named tuple
+    new = util.safe_map(_erase_in, param)
+    if all(map(operator.is_, new, param)):
+      return param
+    return (type(param)(*new) if hasattr(param, '_fields') else
+            type(param)(new))
   return param

@@ -31,9 +31,10 @@ from jax._src import config
 from jax._src import core
 from jax._src import source_info_util
 from jax._src.varying import flow
+from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
-from jax._src.varying.contents import contents
+from jax._src.varying.contents import from_derivative, jaxprs_in
 from jax._src.varying.flow import Site
 from jax._src.varying.types import Axes, NO_AXES
 
@@ -99,7 +100,10 @@ def bind_at_least_types(prim: core.Primitive, solved: Callable[..., bool],
   """
   def settle(args, params, avals):
     if vt.any_ref(avals):
+      given = args
       args, avals = all_here(args, avals)
+      for jaxpr in jaxprs_in(params):
+        check_refs(jaxpr, given, avals)
       if solved(params, avals, True):
         return args, params
     site = solve(prim, params, args, avals, binders(params))
@@ -108,8 +112,12 @@ def bind_at_least_types(prim: core.Primitive, solved: Callable[..., bool],
         raise TypeError(_refusal(site))
       new = flow.union([
           to - now for now, to in zip(site.ins, site.operands)])
-      if _differentiates(site, new) or _opaque(site):
-        raise retrace.CarryGrew(zip(args, site.operands), new)
+      sums = any(outdated.doubtful(kid, new) for kid in site.kids)
+      lacking = [] if from_derivative(site.eqn) else site.lacking
+      if sums or lacking:
+        # With the sums that are missing, other carries needn't grow after all.
+        wanted = site.operands if sums or lacking == site.ins else lacking
+        raise retrace.CarryGrew(zip(args, wanted), new)
     site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
     flow.check_divergence([site])
     return agree(site, args, avals), {**params, **typed_params(site)}
@@ -154,6 +162,24 @@ def all_here(args, avals) -> tuple[list, list]:
                 for a, x, y in zip(avals, args, held)]
 
 
+def check_refs(jaxpr: core.Jaxpr, given, avals) -> None:
+  """Refuses a jaxpr that differentiates by a ref's content of another type.
+
+  Args:
+    jaxpr: what is about to be bound.
+    given: the operands, as they were given.
+    avals: their types in the current trace.
+
+  Raises:
+    RefGrew: if a ref varies that didn't when the jaxpr was traced.
+  """
+  axes = outdated.overtaken(jaxpr, avals)
+  if axes:
+    raise retrace.RefGrew(
+        [(x, vt.varying(a)) for x, a in zip(given, avals)
+         if vt.is_ref(a) and axes & vt.varying(a)], axes)
+
+
 def agree(site: Site, args, avals) -> list:
   """The operands of a solved equation, as it needs them."""
   out = []
@@ -183,23 +209,6 @@ def solve(prim: core.Primitive, params, args, avals,
     ins = [i | written.get(id(x), NO_AXES) for i, x in zip(ins, args)]
     site.run(ins)
   return site
-
-
-def _opaque(site: Site) -> bool:
-  """Whether there is an equation inside that can't be re-typed."""
-  for region in site.kids:
-    for inner in region.sites.values():
-      if inner.opaque or _opaque(inner):
-        return True
-  return False
-
-
-def _differentiates(site: Site, axes: Axes) -> bool:
-  """Whether a derivative inside is summed over one of the axes."""
-  for region in site.kids:
-    if axes & contents(region.jaxpr).derived_sums:
-      return True
-  return False
 
 
 def _refusal(site: Site) -> str:

@@ -20,8 +20,10 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 import functools
-from typing import NamedTuple
+import operator
+from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src import source_info_util
@@ -94,6 +96,62 @@ def from_derivative(eqn: core.JaxprEqn) -> bool:
 JAXPRS = frozenset([core.Jaxpr, getattr(core, 'ClosedJaxpr', core.Jaxpr)])
 
 
+_PLAIN = frozenset([bool, int, float, str, type(None)])
+
+
+def jaxprs_within(value: Any) -> Iterator[core.Jaxpr]:
+  """The jaxprs, opened, that a parameter of an equation holds.
+
+  It can be one, or a container of such, nested to any depth: the four of
+  ``custom_linear_solve`` are in a named tuple. An operation that is a parameter
+  itself (``call_hi_primitive``, 0.12) holds traced functions.
+
+  Not seen: those that a function is still to be traced to.
+  """
+  kind = type(value)
+  if kind in _PLAIN:
+    return
+  if kind in JAXPRS:
+    yield vt.open_jaxpr(value)
+  elif isinstance(value, (tuple, list)):
+    for x in value:
+      yield from jaxprs_within(x)
+  elif isinstance(value, dict):
+    for x in value.values():
+      yield from jaxprs_within(x)
+  elif type(getattr(value, 'jaxpr', None)) in JAXPRS:  # a traced function
+    yield vt.open_jaxpr(value.jaxpr)
+  elif hasattr(value, 'in_avals_flat') and hasattr(value, 'params'):
+    yield from jaxprs_within(value.params)
+
+
+def jaxprs_in(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
+  """The jaxprs, opened, in the parameters of an equation."""
+  for value in params.values():
+    yield from jaxprs_within(value)
+
+
+def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
+  """A parameter with ``f`` of each jaxpr in it; itself if ``f`` changes none.
+
+  Traced functions and the operations that hold them stay as they are.
+  """
+  kind = type(value)
+  if kind in JAXPRS:
+    return vt.reclose(value, f(vt.open_jaxpr(value)))
+  if isinstance(value, (tuple, list)):
+    new = [map_jaxprs(f, x) for x in value]
+    if all(map(operator.is_, new, value)):
+      return value
+    return kind(*new) if hasattr(value, '_fields') else kind(new)
+  if isinstance(value, dict):
+    new = [map_jaxprs(f, x) for x in value.values()]
+    if all(map(operator.is_, new, value.values())):
+      return value
+    return kind(zip(value, new))
+  return value
+
+
 # The configuration, which 0.6.0 has in every key, has no part in it.
 _cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
            if vt.LATER else weakref_lru_cache)
@@ -107,7 +165,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   used = {v for v in jaxpr.outvars if type(v) is core.Var}
   for eqn in jaxpr.eqns:
     used.update([v for v in eqn.invars if type(v) is core.Var])
-    params, subs = eqn.params, []
+    params = eqn.params
     if 'axes' in params or 'axis_name' in params:
       axes = named_axes(eqn)
       collectives |= axes
@@ -117,11 +175,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         sums |= axes
         if from_derivative(eqn):
           derived_sums |= axes
-    for value in params.values():
-      for sub in value if type(value) is tuple else (value,):
-        if type(sub) in JAXPRS:
-          subs.append(vt.open_jaxpr(sub))
-    for sub in subs:
+    for sub in jaxprs_in(params):
       inside = contents(sub)
       collectives |= inside.collectives
       permutes |= inside.permutes

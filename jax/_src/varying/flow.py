@@ -37,7 +37,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.varying import types as vt
-from jax._src.varying.contents import without_unused_sums
+from jax._src.varying.contents import jaxprs_in, without_unused_sums
 from jax._src.varying.types import Axes, NO_AXES
 
 visits = 0  # equations evaluated since the module was imported, for tests
@@ -47,7 +47,7 @@ class Region:
   """One jaxpr at one place: its raised variables and its sub-regions."""
 
   __slots__ = ('jaxpr', 'invars', 'outvars', 'traced', 'ins', 'outs', 'raised',
-               'sites', 'refs')
+               'sites', 'refs', 'found')
 
   def __init__(self, jaxpr: core.Jaxpr):
     self.jaxpr = jaxpr
@@ -58,6 +58,7 @@ class Region:
     self.raised: dict[core.Var, Axes] = {}
     self.sites: dict[int, Site] = {}
     self.refs = vt.has_refs(jaxpr)
+    self.found = None  # what ``outdated`` knows of it
 
   def read(self, atom) -> Axes:
     if type(atom) is not core.Literal and atom in self.raised:
@@ -118,6 +119,8 @@ class Site:
     eqn: the equation as it was traced.
     ins: what its operands vary over.
     operands: what its operands must be cast to before they are passed on.
+    lacking: of a loop, the operands with which, while it was solved, a sum of a
+      derivative turned out to be missing in the body.
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
     writes: for operands that are refs, what is written to them varies over.
@@ -126,13 +129,14 @@ class Site:
     selects: whether all branches run, because vmap maps over the index.
   """
 
-  __slots__ = ('eqn', 'ins', 'operands', 'outs', 'kids', 'writes', 'rule',
-               'predicate', 'opaque', 'selects')
+  __slots__ = ('eqn', 'ins', 'operands', 'lacking', 'outs', 'kids', 'writes',
+               'rule', 'predicate', 'opaque', 'selects')
 
   def __init__(self, eqn: core.JaxprEqn):
     self.eqn = eqn
     self.ins: list[Axes] | None = None
     self.operands: list[Axes] = []
+    self.lacking: list[Axes] = []
     self.outs: list[Axes] = []
     self.kids: list[Region] = []
     self.writes: dict[int, Axes] = {}
@@ -209,7 +213,7 @@ _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 def applies_jaxpr(primitive: core.Primitive, params: dict[str, Any]) -> bool:
   """Whether an equation has a jaxpr in whose types varying axes are."""
   return (not vt.name_of(primitive).startswith(_REDUCERS)
-          and next(core.jaxprs_in_params(params), None) is not None)
+          and next(jaxprs_in(params), None) is not None)
 
 
 def unknown(site: Site, ins: list[Axes]) -> None:
@@ -220,6 +224,9 @@ def unknown(site: Site, ins: list[Axes]) -> None:
   primitive, params = site.eqn.primitive, site.eqn.params
   site.opaque = (vt.name_of(primitive) == 'call_hi_primitive' or
                  applies_jaxpr(primitive, params))
+  if site.opaque:  # what is inside may join what it was to keep apart
+    site.outs = [a | union(ins) if isinstance(v.aval, core.ShapedArray) else a
+                 for v, a in zip(site.eqn.outvars, site.outs)]
 
 
 def entered(site: Site, region: Region, ins: list[Axes], first: int = 0
@@ -247,4 +254,5 @@ def entered(site: Site, region: Region, ins: list[Axes], first: int = 0
 
 def callee(params) -> str:
   """The parameter that holds the jaxpr that a call equation calls."""
-  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr') if p in params)
+  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
+              if p in params)

@@ -38,6 +38,7 @@ from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.partition_spec import PartitionSpec
 from jax._src.varying import types as vt
+from jax._src.varying.contents import jaxprs_in
 
 HEADING = 'Where they become varying:'
 
@@ -134,10 +135,9 @@ def _inside(eqn: core.JaxprEqn, scope: Scope) -> list[Scope]:
   if name == 'scan':
     nc, nk = vt.scan_counts(params)
     return [_scope(params['jaxpr'], eqn, scope, carries=(nc, nc + nk))]
-  for sub in core.jaxprs_in_params(params):
-    inner = vt.open_jaxpr(sub)
-    if (len(inner.invars), len(inner.outvars)) == (len(eqn.invars),
-                                                   len(eqn.outvars)):
+  for sub in jaxprs_in(params):
+    if (len(sub.invars), len(sub.outvars)) == (len(eqn.invars),
+                                               len(eqn.outvars)):
       return [_scope(sub, eqn, scope)]
   return []
 

@@ -27,6 +27,7 @@ with respect to a value captured from outside of the loop is such a case.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+import contextlib
 import operator
 from typing import Any
 
@@ -37,8 +38,87 @@ from jax._src import dtypes
 from jax._src import tree_util
 from jax._src.varying import casts
 from jax._src.varying import types as vt
-from jax._src.varying.contents import from_derivative
+from jax._src.varying.contents import from_derivative, jaxprs_in
 from jax._src.varying.types import Axes, NO_AXES
+
+
+class TracedTooEarly(TypeError):
+  """A traced jaxpr is used where its inputs vary over more axes than it fits.
+
+  Attributes:
+    axes: the axes of a sum over devices that isn't meant there.
+  """
+
+  def __init__(self, axes: Axes):
+    names = vt.ordered(axes)
+    super().__init__(
+        'a function that was traced for later use (jax.closure_convert, '
+        'jax.extend.core.jaxpr_as_fun, jax.jit(f).trace, jax.vjp) '
+        'differentiates by a value that was the same on all devices along mesh '
+        f'axes {names}, so that the gradient is summed over them. Expected '
+        'arguments that are the same there as well; got some that vary over '
+        f'{names}, for which that sum is wrong. Trace it with an example that '
+        'varies: cast the argument first, jax.lax.pcast(x, '
+        f"{names}, to='varying') (jax.lax.pvary on older releases).")
+    self.axes = axes
+
+
+# Part of every tracing cache's key: what refs outside were widened by, whenever
+# something was traced again for that.
+_widened = vt.part_of_trace_key('refs_widened', ())
+
+
+@contextlib.contextmanager
+def anew(axes: Axes):
+  """While a function is traced as if for the first time."""
+  before = _widened.swap_local((*_widened.value, axes))
+  try:
+    yield
+  finally:
+    _widened.set_local(before)
+
+
+class RefGrew(TypeError):
+  """A ref varies in the end, and a derivative by its content is summed.
+
+  Attributes:
+    refs: the refs, as whoever traced the function holds them, each with what it
+      must vary over.
+    axes: what any of them must vary over that it doesn't.
+  """
+
+  # Of loops in loops, each of which must be traced again.
+  MOST_RETRIES = 4
+
+  def __init__(self, refs: Iterable[tuple[Any, Axes]], axes: Axes):
+    names = vt.ordered(axes)
+    super().__init__(
+        'jax.new_ref: a function differentiates by the content of a ref, which '
+        f'was the same on all devices along mesh axes {names} when it was '
+        'traced, so that the gradient is summed over them; expected a ref of '
+        f'that type, got one that varies over {names} by then, for which that '
+        'sum is wrong. Make the ref from a value that varies over those axes: '
+        f"jax.new_ref(jax.lax.pcast(x, {names}, to='varying')).")
+    self.refs = list(refs)
+    self.axes = axes
+
+  def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
+    """``trace`` of the same leaves, the refs promoted.
+
+    Raises:
+      RefGrew: itself, if a ref was made in what is traced again.
+    """
+    from jax._src.varying import bind  # it imports this
+
+    for ref, axes in self.refs:
+      if not isinstance(ref, core.Tracer) or (
+          not ref._trace.is_valid() or len(_widened.value) > self.MOST_RETRIES):
+        raise self
+      with core.set_current_trace(ref._trace):
+        bind.operands['ref'].agree(ref, axes, True)
+      bind.operands['ref'].agree(bind.here(ref), axes, True)
+    with anew(self.axes):
+      return trace(leaves)
 
 
 class CarryGrew(Exception):
@@ -209,5 +289,5 @@ def equations(jaxpr: core.Jaxpr, derived: bool = False
   for eqn in jaxpr.eqns:
     new = derived or from_derivative(eqn)
     yield eqn, new
-    for sub in core.jaxprs_in_params(eqn.params):
-      yield from equations(vt.open_jaxpr(sub), new)
+    for sub in jaxprs_in(eqn.params):
+      yield from equations(sub, new)

@@ -22,12 +22,15 @@ written out by hand gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import itertools
 import weakref
 
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import source_info_util
 from jax._src.varying import flow
+from jax._src.varying import outdated
+from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -46,11 +49,16 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
 
   Returns:
     The jaxpr itself if nothing changed, else a new one.
+
+  Raises:
+    TracedTooEarly: the jaxpr differentiates by a value that was replicated when
+      it was traced, and now isn't.
   """
   jaxpr = region.jaxpr
   outs = region.outs if outs is None else outs
   if not region.raised and [vt.varying(v.aval) for v in region.outvars] == outs:
     return jaxpr
+  outdated.check(region)
   known = _built.setdefault(jaxpr, {})
   key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
   if key not in known:
@@ -179,6 +187,9 @@ raised_refs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _raised = raised_refs.data  # to see quickly that there is none
 
 
+_LOOPS = frozenset(['scan', 'fori_loop', 'while_cond', 'while_body'])
+
+
 def settled(trace, traced):
   """What a trace gives, with refs that it takes at the types they rose to.
 
@@ -188,11 +199,25 @@ def settled(trace, traced):
 
   Returns:
     The pair, with the jaxpr re-typed if a ref from outside was widened.
+
+  Raises:
+    RefGrew: a loop's body differentiates by the content of such a ref.
   """
   if _raised and raised_refs.pop(trace, None):
     jaxpr, captured = traced
     region = flow.Region(jaxpr)
     region.run([vt.varying(v.aval) for v in jaxpr.invars])
+    binders = [*jaxpr.constvars, *jaxpr.invars]
+    grown = [region.read(v) - vt.varying(v.aval) for v in binders]
+    new = flow.union(grown)
+    if new and (outdated.doubtful(region, new)
+                or outdated.lacks_sums(region)):
+      if trace.frame.debug_info.traced_for in _LOOPS:
+        raise retrace.RefGrew(
+            [(x, region.read(v)) for v, x, axes in itertools.zip_longest(
+                binders, captured, grown) if axes], new)
+      outdated.excuse(region)
+      return outdated.early(rebuild(region), grown), captured
     return rebuild(region), captured
   return traced
 

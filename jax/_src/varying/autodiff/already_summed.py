@@ -48,6 +48,7 @@ from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import types as vt
+from jax._src.varying.contents import jaxprs_in
 
 option = config.enum_state(
     name='jax_shard_map_summed_gradients',
@@ -177,8 +178,7 @@ def _inside(found: Made) -> Node | None:
   eqn, operands, n = found
   if eqn.primitive.name in _LOOPS:
     return None
-  for sub in core.jaxprs_in_params(eqn.params):
-    inner = vt.open_jaxpr(sub)
+  for inner in jaxprs_in(eqn.params):
     if (len(inner.invars), len(inner.outvars)) == (
         len(operands), len(eqn.outvars)):
       return inner.outvars[n], _by_variable(inner.eqns, inner.invars, operands)

@@ -51,6 +51,7 @@ from jax._src.ad_util import SymbolicZero
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
+from jax._src.varying.contents import jaxprs_in
 
 
 class Way(enum.IntEnum):
@@ -182,7 +183,7 @@ def _outs(jaxpr, ins: Sequence[Way], axes) -> list[Way]:
 
 def _of_equation(eqn, ins: Sequence[Way], axes) -> list[Way]:
   worst, count = max(ins, default=Way.NONE), len(eqn.outvars)
-  inner = [vt.open_jaxpr(j) for j in core.jaxprs_in_params(eqn.params)]
+  inner = list(jaxprs_in(eqn.params))
   if worst in (Way.NONE, Way.SUMMED) and not inner:
     return [worst] * count
   if not any(ins):
@@ -226,7 +227,7 @@ def _reduces(jaxpr: core.Jaxpr, axes) -> bool:
   """Whether anything in the jaxpr is reduced over any of the axes."""
   every = [Way.PLAIN]
   return any(
-      _reduces(vt.open_jaxpr(j), axes) for eqn in jaxpr.eqns
-      for j in core.jaxprs_in_params(eqn.params)) or any(
+      _reduces(j, axes) for eqn in jaxpr.eqns
+      for j in jaxprs_in(eqn.params)) or any(
           _removed(eqn, every * len(eqn.invars), v, axes)
           for eqn in jaxpr.eqns for v in eqn.outvars)

@@ -211,6 +211,7 @@ def cond_solved(params, avals, refs: bool = False) -> bool:
   outs = [v.aval for v in first.outvars]
   for b in branches:
     if not refs and vt.has_refs(b) or (
+        refs and not binding.same_axes(b.invars, avals[1:])) or (
         b is not first and not binding.same_axes(b.outvars, outs)):
       return False
   return not index or not refs and _fits_index(

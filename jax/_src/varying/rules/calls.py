@@ -79,10 +79,33 @@ def _custom_lin(b, site: flow.Site) -> None:
                   vt.with_varying, out_avals, site.outs)))
 
 
+def _linear_call(b, site: flow.Site) -> None:
+  """A function, and another that is its transpose, traced when it is wanted."""
+  params = site.eqn.params
+  first, num_res = params['num_callee_consts'], params['num_res']
+  ins, outs = site.operands[first:first + num_res], site.outs
+
+  def transpose_at_new_types():
+    jaxpr, consts = params['transpose_thunk']()
+    region = flow.Region(vt.open_jaxpr(jaxpr))
+    own = len(consts)
+    region.run([*region.traced[:own], *map(
+        Axes.union, region.traced[own:], [*ins, *outs])])
+    return vt.reclose(jaxpr, retype.rebuild(region)), consts
+
+  retype.copy(b, site, **call_params(site),
+              transpose_thunk=transpose_at_new_types)
+
+
+def operands_as_traced(*args):
+  """The operands of a call: each of the type that its jaxpr was traced with."""
+  return list(args)
+
+
 _CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
-          'custom_jvp_call', 'compute_on')
+          'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call')
 _CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
-FLOW_RULES = dict.fromkeys(_CALLS + _CUSTOM_VJP, call)
+FLOW_RULES = dict.fromkeys((*_CALLS, *_CUSTOM_VJP, 'linear_call'), call)
 BUILDERS = {**dict.fromkeys(_CALLS, _call),
             **dict.fromkeys(_CUSTOM_VJP, _custom_vjp),
-            'custom_lin': _custom_lin}
+            'custom_lin': _custom_lin, 'linear_call': _linear_call}

@@ -29,6 +29,7 @@ from jax._src import tree_util
 from jax._src.util import split_list
 from jax._src.varying import bind as binding
 from jax._src.varying import flow
+from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
@@ -58,6 +59,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
     outs = body.run(body_consts + carry)
+    if not site.lacking and outdated.lacks_sums(body):
+      site.lacking = cond_consts + body_consts + carry
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
           zip(outs, untouched.sources(body.jaxpr)), nb)]
@@ -81,6 +84,8 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
     outs, ys = split_list(body.run(consts + carry + xs), [nk])
+    if not site.lacking and outdated.lacks_sums(body):
+      site.lacking = consts + carry + xs
     grown = _grow(carry, outs, body, nc)
     if grown == carry:
       break
@@ -229,7 +234,8 @@ def retracing(loop, init: int, *args):
       _call.own = _call.inside = _call.careful = False
 
 
-_REFUSALS = (retrace.CarryGrew, retrace.DivergentDerivativeError)
+_GREW = (retrace.CarryGrew, retrace.RefGrew)
+_REFUSALS = (*_GREW, retrace.DivergentDerivativeError)
 
 
 def _again(refusal, loop, init: int, args):
@@ -238,6 +244,9 @@ def _again(refusal, loop, init: int, args):
 
   def trace(leaves):
     value = tree_util.tree_unflatten(tree, leaves)
-    return loop(*args[:init], value, *args[init + 1:])
+    try:
+      return loop(*args[:init], value, *args[init + 1:])
+    except _GREW as e:  # a carry and a ref, one after the other
+      return e.retry(leaves, trace)
 
   return refusal.retry(leaves, trace)

@@ -51,7 +51,8 @@ def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
   """
   if not site.predicate or site.selects:
     return params
-  return {name: _marked_param(x) for name, x in params.items()}
+  return {name: contents.map_jaxprs(_together, x)
+          for name, x in params.items()}
 
 
 def _together(jaxpr: core.Jaxpr) -> core.Jaxpr:
@@ -71,19 +72,11 @@ def _marked_eqn(eqn: core.JaxprEqn) -> core.JaxprEqn:
     axes = axes if isinstance(axes, (tuple, list)) else (axes,)
     return eqn.replace(
         params={**eqn.params, 'axis_name': contents.Together(axes)})
-  params = {name: _marked_param(x) for name, x in eqn.params.items()}
+  params = {name: contents.map_jaxprs(_together, x)
+            for name, x in eqn.params.items()}
   if any(x is not eqn.params[name] for name, x in params.items()):
     return eqn.replace(params=params)
   return eqn
-
-
-def _marked_param(x):
-  if type(x) is tuple:
-    new = tuple(map(_marked_param, x))
-    return x if all(a is b for a, b in zip(new, x)) else new
-  if type(x) in contents.JAXPRS:
-    return vt.reclose(x, _together(vt.open_jaxpr(x)))
-  return x
 
 
 def lower_for_cpu(ppermute_p: core.Primitive, lowering: Callable[..., Any]):

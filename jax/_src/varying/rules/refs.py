@@ -45,6 +45,7 @@ a test of the operands' types per loop, branch and jit with the check on.
 """
 from __future__ import annotations
 
+import functools
 from functools import partial
 
 from jax._src import core
@@ -52,8 +53,11 @@ from jax._src import source_info_util
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import bind as binding
 from jax._src.varying import flow
+from jax._src.varying import outdated
+from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
+from jax._src.varying.contents import jaxprs_in
 from jax._src.varying.rules import calls
 from jax._src.varying.types import Axes
 
@@ -206,7 +210,10 @@ OPERANDS = {'ref': binding.Operands(here, agree)}
 
 def _settle(prim: core.Primitive, args, params, avals):
   """An equation's operands and parameters, with its refs at one type."""
+  given = args
   args, avals = binding.all_here(args, avals)
+  for jaxpr in jaxprs_in(params):
+    binding.check_refs(jaxpr, given, avals)
   site = binding.solve(prim, params, args, avals)
   flow.check_divergence([site])
   if site.kids:
@@ -230,6 +237,53 @@ def _settling_access(prim: core.Primitive, bind, operands: int):
     args, params = _settle(prim, args, params, avals)
     return bind(*args, **params)
   return bind_access
+
+
+def traced_anew(infer_params):
+  """Traces a jitted function once more where a ref varies that didn't before.
+
+  Args:
+    infer_params: gives the parameters, traced or kept from another call, and
+      the operands with which a jitted function's equation is bound.
+
+  Returns:
+    What does the same; a gradient by the content of a ref isn't summed there
+    over devices along which the content differs by now.
+  """
+  @functools.wraps(infer_params)
+  def infer(*args):
+    found, operands = infer_params(*args)
+    jaxpr = vt.open_jaxpr(found.params['jaxpr'])
+    axes = _overtaken(jaxpr, operands)
+    if axes:
+      with retrace.anew(axes):
+        return infer_params(*args)
+    return found, operands
+  return infer
+
+
+def remat_traced_anew(trace_to_jaxpr):
+  """The same for ``jax.checkpoint``."""
+  @functools.wraps(trace_to_jaxpr)
+  def trace(fun, in_tree, in_avals, debug):
+    traced = jaxpr, captured, _ = trace_to_jaxpr(fun, in_tree, in_avals, debug)
+    axes = _overtaken(vt.open_jaxpr(jaxpr), captured, in_avals)
+    if axes:
+      with retrace.anew(axes):
+        return trace_to_jaxpr(fun, in_tree, in_avals, debug)
+    return traced
+  return trace
+
+
+def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
+  """What refs among the operands, or these types of such, vary over by now."""
+  if not vt.checking() or not vt.has_refs(jaxpr):
+    return vt.NO_AXES
+  types = [x if isinstance(x, core.AbstractValue) else vt.typeof(x)
+           for x in operands]
+  types = [vt.typeof(here(x)) if vt.is_ref(a) and a is not x else a
+           for a, x in zip(types, operands)]
+  return outdated.overtaken(jaxpr, [*types, *avals])
 
 
 def _uses_no_ref(params, avals) -> bool:

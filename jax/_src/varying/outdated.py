@@ -1,0 +1,193 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What typing a traced jaxpr again can't make right.
+
+Differentiating by a value that is the same on all devices sums the gradient
+over them; by a value that varies it doesn't. The sum is in the jaxpr once a
+function has been traced. Where that jaxpr is typed again, with inputs that vary
+over more axes, a sum can be left that the function doesn't mean (``2 * t *
+psum(a)`` for ``2 * t * a``), or one can be missing. Whatever is typed again is
+looked through here (``retype.rebuild`` asks, so no caller passes it by):
+
+* Wrong for certain: a cast from replicated to varying has nothing left to do,
+  as its operand varies now, and the jaxpr has a sum over that axis that came of
+  a derivative, as the transpose of such a cast; or the cast itself is one of a
+  cotangent. Untyped again, that cast would be refused (``pvary`` of what
+  varies), so nothing that JAX accepts is.
+* Perhaps wrong: a derivative is summed over an axis of an input that is new to
+  it, be the cast there or not (what nobody uses isn't kept); a derivative comes
+  to vary where something that doesn't meets what does; or an equation holds
+  jaxprs or types that no rule knows. Who can trace the function again, with the
+  inputs promoted first, does; it gives what a cast by hand gives.
+
+Cost: one more look at each equation that is typed again; an answer is kept as
+long as the solution it is about.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jax._src import core
+from jax._src import dtypes
+from jax._src.varying import flow
+from jax._src.varying import retrace
+from jax._src.varying import types as vt
+from jax._src.varying.contents import contents, from_derivative
+from jax._src.varying.types import Axes, NO_AXES
+
+
+class Found(NamedTuple):
+  """What is in a solved region, and those inside it.
+
+  Attributes:
+    idle: the axes of casts that have nothing left to do.
+    idle_back: the same of casts of cotangents.
+    cast: the axes that values must be cast to where no derivative is computed.
+    derived: the axes that equations of a derivative come to vary over.
+    opaque: whether an equation can't be typed again.
+  """
+  idle: Axes = NO_AXES
+  idle_back: Axes = NO_AXES
+  cast: Axes = NO_AXES
+  derived: Axes = NO_AXES
+  opaque: bool = False
+
+
+def found(region: flow.Region) -> Found:
+  """What typing the region again comes upon."""
+  if region.found is None or region.found[0] is not region.ins:
+    region.found = region.ins, _union(map(_of, region.sites.values()))
+  return region.found[1]
+
+
+def _union(all_found: Iterable[Found]) -> Found:
+  out = Found()
+  for f in all_found:
+    out = Found(*map(lambda a, b: a | b, out, f))
+  return out
+
+
+def _of(site: flow.Site) -> Found:
+  eqn = site.eqn
+  back = from_derivative(eqn)
+  f = _union(map(found, site.kids))
+  if back:
+    derived = flow.union(
+        a - vt.varying(v.aval) for v, a in zip(eqn.outvars, site.outs))
+    f = Found(idle_back=f.idle | f.idle_back, derived=f.derived | derived,
+              opaque=f.opaque)
+  if eqn.primitive is core.pvary_p:
+    old, new = vt.varying(eqn.invars[0].aval), site.ins[0]
+    idle = (new - old) & frozenset(eqn.params['axes'])
+    return (f._replace(idle_back=f.idle_back | idle) if back else
+            f._replace(idle=f.idle | idle))
+  cast = NO_AXES if back else flow.union([
+      a - i for v, a, i in zip(eqn.invars, site.operands, site.ins)
+      if type(v) is not core.Literal and _differentiable(v.aval)])
+  return f._replace(cast=f.cast | cast, opaque=f.opaque or site.opaque)
+
+
+def _differentiable(aval) -> bool:
+  return (isinstance(aval, core.ShapedArray) and
+          dtypes.issubdtype(aval.dtype, np.inexact))
+
+
+def check(region: flow.Region) -> None:
+  """Refuses a solved region that is wrong for certain, if typed again.
+
+  Raises:
+    TracedTooEarly: if it is.
+  """
+  f = found(region)
+  axes = f.idle & contents(region.jaxpr).derived_sums | f.idle_back
+  if axes:
+    raise retrace.TracedTooEarly(axes)
+
+
+def excuse(region: flow.Region) -> None:
+  """Has a region be right as it is, with all that is inside it."""
+  region.found = region.ins, Found()
+  for site in region.sites.values():
+    for kid in site.kids:
+      excuse(kid)
+
+
+def doubtful(region: flow.Region, new: Axes) -> bool:
+  """Whether a solved region may have sums too many, or isn't known.
+
+  Args:
+    region: the region.
+    new: what its inputs vary over that they didn't.
+  """
+  f = found(region)
+  sums = contents(region.jaxpr).derived_sums
+  return bool(f.opaque or (new | f.idle) & sums or f.idle_back)
+
+
+def lacks_sums(region: flow.Region) -> bool:
+  """Whether a solved region may have sums too few.
+
+  It isn't asked of what comes of a derivative itself: what is derived in there
+  isn't derived once more.
+  """
+  f = found(region)
+  return bool(f.cast & f.derived)
+
+
+class Early(str):
+  """What a jaxpr was traced for, if by now it would be traced otherwise.
+
+  A jitted function that differentiates by the content of a ref, which it makes
+  vary, is right for the first call: the content was replicated until then. It
+  goes with the jaxpr's debug information, as that is what every copy keeps.
+
+  Attributes:
+    grown: of each input, those captured first, what it came to vary over.
+  """
+  grown: tuple[Axes, ...] = ()
+
+
+def early(jaxpr: core.Jaxpr, grown: Iterable[Axes]) -> core.Jaxpr:
+  """The jaxpr, marked."""
+  info = jaxpr.debug_info
+  mark = Early(info.traced_for)
+  mark.grown = tuple(grown)
+  return jaxpr.replace(debug_info=info._replace(traced_for=mark))
+
+
+def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
+  """What refs vary over by now that they didn't when a jaxpr was traced.
+
+  Args:
+    jaxpr: what is about to be bound.
+    avals: the types of its operands, or of some of them.
+
+  Returns:
+    The axes of sums that are right no longer.
+  """
+  mark = jaxpr.debug_info.traced_for
+  refs = [vt.varying(a) for a in avals if vt.is_ref(a)]
+  axes = NO_AXES
+  if type(mark) is Early:
+    axes = (flow.union(g & vt.varying(a) for g, a in zip(mark.grown, avals))
+            if len(mark.grown) == len(avals) else
+            flow.union(mark.grown) & flow.union(refs))
+  if len(jaxpr.invars) == len(avals):
+    new = flow.union(vt.varying(a) - vt.varying(v.aval) for a, v in zip(
+        avals, jaxpr.invars) if vt.is_ref(a))
+    axes |= new & contents(jaxpr).derived_sums if new else new
+  return axes
