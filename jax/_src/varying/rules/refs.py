@@ -93,55 +93,95 @@ _SETTLED = frozenset(['jit', 'pjit', 'scan', 'fori_loop', 'while_cond',
                       'checkpoint / remat'])
 
 
-def widen(ref, axes: Axes) -> None:
+def widen(ref, axes: Axes):
   """Makes the content of a ref vary along ``axes`` too.
 
+  What is replaced is the innermost jaxpr's own ref, which all who hold the ref
+  share; the tracers of transformations around it only have their types set.
+
   Args:
-    ref: the ref's tracer, which changes in place.
+    ref: the ref, as the program or a trace holds it. Its tracers change in
+      place.
     axes: what its content must vary over.
+
+  Returns:
+    The ref, as the current trace has to be given it.
 
   Raises:
     TypeError: if the ref's type is fixed, or promotion is refused.
   """
-  if not axes - vt.varying(ref.aval):
-    return
-  base, parts = ref, []
-  while not isinstance(base, pe.DynamicJaxprTracer):
-    parts.append(base)
-    base = getattr(base, 'primal', getattr(base, 'val', None))
-    if not isinstance(base, core.Tracer):
-      raise TypeError(_refusal(ref.aval, axes, None))
-  purpose = getattr(base._trace.frame.debug_info, 'traced_for', None)
-  local = base.parent is not None and base.parent.primitive is core.ref_p
-  if not vt.promoting() or not local and purpose not in _SETTLED:
-    raise TypeError(_refusal(ref.aval, axes, purpose))
-  if local:
-    _replace(ref, axes)
-    return
-  retype.raised_refs[base._trace] = True
-  for part in (base, *parts):
+  base, parts = _shared(ref)
+  if base is None:
+    raise TypeError(_refusal(ref.aval, axes, None))
+  if axes - vt.varying(base.aval):
+    purpose = getattr(base._trace.frame.debug_info, 'traced_for', None)
+    local = base.parent is not None and base.parent.primitive is core.ref_p
+    if not vt.promoting() or not local and purpose not in _SETTLED:
+      raise TypeError(_refusal(ref.aval, axes, purpose))
+    if local:
+      with core.set_current_trace(base._trace):
+        _replace(base, axes)
+    else:
+      retype.raised_refs[base._trace] = True
+      base.aval = vt.with_varying(base.aval, vt.varying(base.aval) | axes)
+  for part in parts:
     tangent = getattr(part, 'tangent', None)
     if isinstance(tangent, core.Tracer):
-      widen(tangent, axes)
+      trace = part._trace
+      with core.set_current_trace(
+          getattr(trace, 'tangent_trace', trace.parent_trace)):
+        part.tangent = widen(tangent, axes)
     part.aval = vt.with_varying(part.aval, vt.varying(part.aval) | axes)
+  return parts[0] if parts else base
+
+
+def _shared(ref):
+  """The innermost jaxpr's tracer of a ref, and the tracers that wrap it.
+
+  Tracers of transformations inside the current trace's jaxpr can hold a ref
+  that is another jaxpr's yet; they are given this one's.
+
+  Args:
+    ref: the ref.
+
+  Returns:
+    The tracer, None if nothing is being traced to a jaxpr, and a list of the
+    others, from the outermost on.
+  """
+  x, parts, trace = ref, [], core.trace_ctx.trace
+  while not isinstance(trace, pe.DynamicJaxprTrace):
+    if isinstance(x, core.Tracer) and _of(x, trace):
+      parts.append(x)
+      x = x.primal if hasattr(x, 'primal') else getattr(x, 'val', None)
+    trace = getattr(trace, 'parent_trace', None)
+    if trace is None:
+      return None, parts
+  if not isinstance(x, core.Tracer):
+    return None, parts
+  base = trace.to_jaxpr_tracer(x, source_info_util.current())
+  if parts and base is not x:
+    setattr(parts[-1], 'primal' if hasattr(parts[-1], 'primal') else 'val',
+            base)
+  return base, parts
+
+
+def _of(x, trace) -> bool:
+  """Whether a tracer belongs to a trace, or to the same transformation."""
+  return x._trace is trace or getattr(x._trace, 'tag', x) is getattr(
+      trace, 'tag', None)
 
 
 def _replace(ref, axes: Axes) -> None:
-  """Puts a new ref, with the content cast, in the tracer of a ref."""
-  if isinstance(ref, pe.DynamicJaxprTracer):
-    # The equations so far are about the old ref.
-    old = pe.DynamicJaxprTracer(ref._trace, ref.aval, ref.val, ref._line_info,
-                                ref.parent)
-    for eqn in ref._trace.frame.tracing_eqns:
-      eqn = eqn if hasattr(eqn, 'in_tracers') else eqn()
-      if eqn is not None and any(t is ref for t in eqn.in_tracers):
-        eqn.in_tracers = [old if t is ref else t for t in eqn.in_tracers]
-    new = _wide_copy(old, axes, ref.parent.params)
-  else:
-    new = _wide_copy(ref, axes)
-  for name in ('aval', 'val', 'parent', 'primal', 'tangent', 'batch_dim'):
-    if hasattr(type(ref), name):
-      setattr(ref, name, getattr(new, name))
+  """Puts a new ref, with the content cast, in a jaxpr's tracer of a ref."""
+  # The equations so far are about the old ref.
+  old = pe.DynamicJaxprTracer(ref._trace, ref.aval, ref.val, ref._line_info,
+                              ref.parent)
+  for eqn in ref._trace.frame.tracing_eqns:
+    eqn = eqn if hasattr(eqn, 'in_tracers') else eqn()
+    if eqn is not None and any(t is ref for t in eqn.in_tracers):
+      eqn.in_tracers = [old if t is ref else t for t in eqn.in_tracers]
+  new = _wide_copy(old, axes, ref.parent.params)
+  ref.aval, ref.val, ref.parent = new.aval, new.val, new.parent
 
 
 def _wide_copy(ref, axes: Axes, params=None):
@@ -179,13 +219,6 @@ def here(ref):
   return trace.to_jaxpr_tracer(ref, source_info_util.current())
 
 
-def _is_here(x) -> bool:
-  trace = core.trace_ctx.trace
-  return isinstance(x, core.Tracer) and (
-      x._trace is trace or getattr(x._trace, 'tag', x) is getattr(
-          trace, 'tag', None))
-
-
 def agree(ref, axes: Axes, written: bool):
   """A ref that must vary over more axes, widened or copied.
 
@@ -197,12 +230,16 @@ def agree(ref, axes: Axes, written: bool):
   Returns:
     What to bind in its place.
   """
-  if not _is_here(ref):
-    return ref  # what transforms the current trace binds it again, with its own
-  if not written:
+  if written:
+    return widen(ref, axes)
+  trace = core.trace_ctx.trace
+  if isinstance(ref, core.Tracer) and _of(ref, trace):
     return _wide_copy(ref, axes)
-  widen(ref, axes)
-  return ref
+  base, parts = _shared(ref)
+  if base is None or parts:
+    return ref  # what transforms the current trace binds it again
+  with core.set_current_trace(base._trace):
+    return _wide_copy(base, axes)
 
 
 OPERANDS = {'ref': binding.Operands(here, agree)}
