@@ -67,6 +67,37 @@ def scaled(x, w):
 scaled.defvjp(lambda x, w: (x * w, (x, w)),
               lambda res, ct: (ct * res[1], (ct * res[0]).sum()))
 
+def on_host(f, x):
+  return jax.pure_callback(lambda a: f(a).astype(a.dtype),
+                           jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+@jax.custom_vjp
+def sine_on_host(w):
+  return on_host(np.sin, w)
+
+
+sine_on_host.defvjp(lambda w: (on_host(np.sin, w), w),
+                    lambda w, ct: (ct * on_host(np.cos, w),))
+
+
+@jax.custom_vjp
+def same_whatever(w):  # a result that varies with nothing, and its gradient
+  return jnp.full_like(w, 2.)
+
+
+same_whatever.defvjp(lambda w: (jnp.full_like(w, 2.), w),
+                     lambda w, ct: (ct * w,))
+
+
+@jax.custom_jvp
+def same_whatever_jvp(w):
+  return jnp.full_like(w, 2.)
+
+
+same_whatever_jvp.defjvp(
+    lambda p, t: (jnp.full_like(p[0], 2.), t[0] * p[0]))
+
 # Functions of a device's part x, its number k and the replicated w.
 BRANCHES = {
     'one_ignores': lambda x, w, k: lax.cond(
@@ -88,6 +119,33 @@ BRANCHES = {
             x, jnp.arange(3))[0], lambda: x * w),
     'custom_vjp': lambda x, w, k: lax.cond(
         k > 1, lambda: scaled(x, w) + scaled(x, 2.), lambda: x),
+    'callback': lambda x, w, k: lax.cond(
+        k > 1, lambda: x * sine_on_host(w), lambda: x),
+    'callback_of_operand': lambda x, w, k: lax.cond(
+        k > 1, sine_on_host, lambda w: w, w) * x,
+    'callback_jit': lambda x, w, k: lax.cond(
+        k > 1, jax.jit(sine_on_host), lambda w: w, w) * x,
+    'callback_remat': lambda x, w, k: lax.cond(
+        k > 1, jax.checkpoint(sine_on_host), lambda w: w, w) * x,
+    'constant': lambda x, w, k: lax.cond(
+        k > 1, lambda: x + same_whatever(w), lambda: x),
+    'constant_jvp': lambda x, w, k: lax.cond(
+        k > 1, lambda: x * same_whatever_jvp(w), lambda: x),
+    'constant_in_cond': lambda x, w, k: lax.cond(
+        k > 1, lambda: x * lax.cond(w > 0, same_whatever, lambda w: 1., w),
+        lambda: x),
+    'constant_in_scan': lambda x, w, k: lax.cond(
+        k > 1, lambda: x * lax.scan(
+            lambda c, _: (c + same_whatever(w), None), 0., None, length=2)[0],
+        lambda: x),
+    'constant_of_scan': lambda x, w, k: lax.cond(
+        k > 1, lambda: x * lax.scan(
+            lambda c, _: (c, same_whatever(w)), 0., None, length=2)[1].sum(),
+        lambda: x),
+    'constant_in_solve': lambda x, w, k: lax.cond(
+        k > 1, lambda: x * lax.custom_linear_solve(
+            lambda v: 2. * v, same_whatever(w), lambda _, b: b / 2.,
+            symmetric=True), lambda: x),
     'remat': lambda x, w, k: jax.checkpoint(lambda x, w: lax.cond(
         k > 1, jax.checkpoint(lambda: jnp.sin(x * w)), lambda: x))(x, w),
     'jit': lambda x, w, k: lax.cond(

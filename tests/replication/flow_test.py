@@ -32,7 +32,7 @@ jax.config.parse_flags_with_absl()
 if hasattr(jtu, 'request_cpu_devices'):
   jtu.request_cpu_devices(8)
 
-AXES = ('i', 'j')
+AXES = flow.Sized(flow.Axes(('i', 'j'), {'i': 2, 'j': 2}))
 
 
 def summary(f, *args):

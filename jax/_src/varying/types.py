@@ -271,6 +271,24 @@ def agreeing_tree(in_avals, out_avals):
   return out_avals if agreed is before else out_avals.update(agreed)
 
 
+def parting(axes: Axes) -> Axes:
+  """Those of the axes along which there is more than one device.
+
+  What varies over the others only is the same on all devices: a predicate that
+  does parts nobody. The sizes are those of the current mesh, or, where it lacks
+  an axis, of what else binds its name; what isn't known counts as parting.
+  """
+  if not axes:
+    return axes
+  mesh = mesh_lib.get_abstract_mesh()
+  sizes = core.get_axis_env().axis_sizes
+  if not mesh.empty:
+    manual = mesh.manual_axes
+    sizes = {**sizes, **{name: size for name, size in mesh.shape.items()
+                         if name in manual}}
+  return axes.difference([a for a in axes if sizes.get(a) == 1])
+
+
 def ordered(axes: Axes) -> tuple:
   """The axes in the mesh's order, which is that of upstream's own casts."""
   names = mesh_lib.get_abstract_mesh().axis_names

@@ -63,12 +63,12 @@ def _cond(axes, ins, /, *, branches, **_):
 
 def _cond_rewrite(mesh, in_rep, index, /, *ops, branches, **params):
   index_rep, *ops_rep = in_rep
-  axes = mesh.axis_names
+  axes = flow.Sized(mesh)
   index_flow, *flows = flow.from_reps(mesh, in_rep)
   first = _first(ops)  # one value that is given twice is one operand
   outs = _cond(axes, [index_flow, *(flows[i] for i in first)],
                branches=branches)
-  out_rep = [flow.to_rep(mesh, f) for f in outs]
+  out_rep = divergence.typed(mesh, outs)
   decided = flow.differing(mesh, index_rep)
   sources = [None] * len(out_rep)
   if decided:

@@ -72,9 +72,7 @@ def _everywhere_rewrite(prim, mesh, in_rep, /, *args, **params):
 def _typed(prim, rule) -> None:
   """Enters a flow rule for a primitive whose operands need no cast."""
   flow.flow_rules[prim] = rule
-  sm._check_rules[prim] = flow.check_rule(prim)
-  sm._rewrite_rules[prim] = functools.partial(
-      sm._no_rewrite, prim, sm._check_rules[prim])
+  flow.enter_unchanged(prim)
 
 
 def _pure_callback(axes, ins, /, *, result_avals, **_):

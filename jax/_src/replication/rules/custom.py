@@ -55,6 +55,27 @@ def _apart(mesh, vals, in_reps):
   return vals, new_reps
 
 
+@lu.transformation2
+def _cast_outputs(f, mesh, axes, out_reps, *args):
+  return [flow.promote(mesh, x, r, reps.less(r, axes))
+          for x, r in zip(f(*args), out_reps())]
+
+
+def _rewrite_primal(fun, tag, mesh, in_reps):
+  """Returns the primal function rewritten, and what gives its outputs' types.
+
+  Where devices part, an output that is the same whatever the arguments varies,
+  too: it has a cotangent, and a cast that comes after the call would be
+  transposed to a sum that some devices only reach.
+  """
+  fun, out_reps = sm._rewrite_subtrace(fun, tag, mesh, in_reps)
+  axes = divergence.axes()
+  if not axes:
+    return fun, out_reps
+  fun = _cast_outputs(fun, mesh, axes, out_reps)
+  return fun, lambda: [reps.less(r, axes) for r in out_reps()]
+
+
 def _stored(thunk):
   """Returns what an auxiliary output holds, or None where it is empty."""
   try:
@@ -97,7 +118,8 @@ def _rewrite_jvp(f, store, tag, mesh, in_reps, primal_reps, *args):
     vals[len(known):] = map(tangents.mark, vals[len(known):], tangent_reps,
                             known)
   known = known or primals
-  dst = [reps.meet(*[r for r in rs if r is not None])
+  axes = divergence.axes()
+  dst = [reps.less(reps.meet(*[r for r in rs if r is not None]), axes)
          for rs in zip(primals, known, tangent_reps)]
   store.store(dst)
   return [_match(mesh, *a) for a in zip(vals, out_reps, dst * 2)]
@@ -160,7 +182,7 @@ def process_custom_jvp_call(trace, prim, fun, jvp, tracers, *, symbolic_zeros):
   """The method of that name of the trace that rewrites."""
   mesh, tag = trace.mesh, trace.tag
   in_vals, in_reps = _operands(trace, tracers)
-  fun, out_reps1 = sm._rewrite_subtrace(fun, tag, mesh, in_reps)
+  fun, out_reps1 = _rewrite_primal(fun, tag, mesh, in_reps)
   jvp, out_reps2 = _rewrite_jvp(
       divergence.remembered_fun(jvp), tag, mesh, in_reps, out_reps1)
   out_vals = _bind_below(trace, prim, [fun, jvp, *in_vals],
@@ -175,7 +197,7 @@ def process_custom_vjp_call(trace, prim, fun, fwd, bwd, tracers, out_trees,
   mesh, tag = trace.mesh, trace.tag
   in_vals, in_reps = _operands(trace, tracers)
   num_outs = lambda: out_trees()[0].num_leaves
-  fun, out_reps1 = sm._rewrite_subtrace(fun, tag, mesh, in_reps)
+  fun, out_reps1 = _rewrite_primal(fun, tag, mesh, in_reps)
   fwd, out_reps2 = _rewrite_fwd(
       divergence.remembered_fun(fwd), tag, mesh, in_reps, out_reps1)
   bwd = _rewrite_bwd(bwd, mesh, out_reps2, in_reps, num_outs)
@@ -191,6 +213,11 @@ def _staged_vjp_rewrite(mesh, in_rep, /, *args, **params):
   args, in_rep = _apart(mesh, args, in_rep)
   primal, out_rep = sm._replication_rewrite_nomatch(
       mesh, params['fun_jaxpr'], in_rep)
+  apart = [reps.less(r, divergence.axes()) for r in out_rep]
+  if apart != list(out_rep):  # as in _rewrite_primal
+    out_rep = apart
+    primal = sm._replication_rewrite_match(
+        mesh, params['fun_jaxpr'], in_rep, out_rep)
   arg_rep = in_rep[params['num_consts']:]
   fwd_reps = []
 

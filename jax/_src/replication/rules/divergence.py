@@ -15,10 +15,11 @@
 
 A collective waits for all the devices along its axes. In a ``while_loop``
 whose predicate varies along such an axis, or in a branch that an index varying
-along it chooses, some devices arrive and others do not: the program hangs, or
-mixes the values of different iterations. ``shard_map`` refuses it while it
-traces. Collectives along other axes are fine. (A ``ppermute`` is marked there,
-as XLA's own waits for all the devices of the mesh on CPU: see ``permute``.)
+along it chooses, some devices arrive and others do not, if there are several:
+the program hangs, or mixes the values of different iterations. ``shard_map``
+refuses it while it traces. Collectives along other axes are fine. (A
+``ppermute`` is marked there, as XLA's own waits for all the devices of the mesh
+on CPU: see ``permute``.)
 
 ``jax_allow_divergent_collectives`` admits them, for a user who knows that a
 predicate typed as varying is in fact the same on the devices concerned.
@@ -41,7 +42,9 @@ from jax._src import linear_util as lu
 from jax._src import source_info_util
 from jax._src.lax import parallel
 from jax._src.replication.rules import collectives
+from jax._src.replication.rules import flow
 from jax._src.replication.rules import permute
+from jax._src.replication.rules import reps
 from jax.experimental import shard_map as sm
 
 
@@ -79,6 +82,25 @@ def region(what, axes):
 def axes() -> frozenset:
   """Returns the axes along which devices may be elsewhere just now."""
   return frozenset().union(*[r.axes for r in _state.regions])
+
+
+def typed(mesh, flows) -> list:
+  """The types of a loop's or branch's results, which vary where devices part.
+
+  A result that varies with nothing can have a cotangent all the same, from a
+  rule of ``custom_vjp`` inside. Its cast belongs with the value: where it is
+  used it would be transposed to a sum that some devices only reach. What is
+  handed through untouched keeps its type.
+
+  Args:
+    mesh: the mesh of the shard_map.
+    flows: those of the results.
+  """
+  parting, found = axes(), [flow.to_rep(mesh, f) for f in flows]
+  if not parting:
+    return found
+  return [r if f.source is not None else reps.less(r, parting)
+          for f, r in zip(flows, found)]
 
 
 def remembered(fun):

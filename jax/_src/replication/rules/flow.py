@@ -122,8 +122,9 @@ def gathered(axes, flow: Flow, names) -> Flow:
 
 
 def deciding(axes, flow: Flow) -> Flow:
-  """The flow of what a predicate decides: it varies where that differs."""
-  return Flow(2 * halves(axes, flow)[1])
+  """The flow of what a predicate decides: it varies where devices part."""
+  return Flow(2 * tuple(0 if size == 1 else m for m, size in zip(
+      halves(axes, flow)[1], axes.sizes)))
 
 
 def halves(axes, flow: Flow):
@@ -160,7 +161,7 @@ def _by_check_rule(axes, prim, ins, params) -> Flow:
     return union(axes, ins)
   # A rule that someone else registered: ask it what varies out of nothing.
   everywhere = set(axes)
-  mesh = Axes(axes, dict.fromkeys(axes, 1))
+  mesh = Axes(axes, dict(zip(axes, axes.sizes)))
   outs = rule(mesh, *[everywhere] * len(ins), **params)
   outs = outs if isinstance(outs, (list, tuple)) else [outs]
   kept = everywhere.intersection(*[r for r in outs if r is not None])
@@ -173,8 +174,32 @@ class Axes(NamedTuple):
   shape: dict[Any, int]
 
 
+class Sized(tuple):
+  """The names of the mesh axes, with the number of devices along each.
+
+  It equals no tuple of the same names with other sizes: where there is one
+  device nobody parts, so a summary for one mesh isn't that for another.
+  """
+  sizes: tuple[int, ...]
+
+  def __new__(cls, mesh):
+    self = super().__new__(cls, mesh.axis_names)
+    self.sizes = tuple([mesh.shape[a] for a in self])
+    return self
+
+  def __eq__(self, other):
+    return (type(other) is Sized and self.sizes == other.sizes
+            and tuple.__eq__(self, other))
+
+  def __ne__(self, other):
+    return not self == other
+
+  def __hash__(self):
+    return hash((self.sizes, tuple(self)))
+
+
 @util.weakref_lru_cache
-def summarize(jaxpr: core.Jaxpr, axes: tuple[Any, ...]) -> list[Flow]:
+def summarize(jaxpr: core.Jaxpr, axes: Sized) -> list[Flow]:
   """Returns the flows of the outputs of `jaxpr` over the mesh axes `axes`."""
   n = len(axes)
   env = {v: Flow((2 << 2 * i,) * n + (4 << 2 * i,) * n, i)
@@ -241,14 +266,17 @@ def to_rep(mesh, flow: Flow) -> set[Any]:
 
 
 def differing(mesh, rep) -> set[Any]:
-  """The axes along which a value of type `rep` may differ."""
-  return set() if rep is None else set(mesh.axis_names) - reps.equal(rep)
+  """The axes along which devices may part by a value of type `rep`."""
+  if rep is None:
+    return set()
+  return {a for a in mesh.axis_names
+          if a not in reps.equal(rep) and mesh.shape[a] > 1}
 
 
 def check_rule(prim):
   """Returns the check rule of shard_map that a flow rule amounts to."""
   def rule(mesh, /, *in_rep, **params):
-    axes = mesh.axis_names
+    axes = Sized(mesh)
     outs = flow_rules[prim](axes, from_reps(mesh, in_rep), **params)
     one = isinstance(outs, Flow)
     unmapped.refuse_within(prim, in_rep, params, lambda i: _reached(
@@ -259,9 +287,27 @@ def check_rule(prim):
   return rule
 
 
+def enter_unchanged(prim) -> None:
+  """Enters rules for a primitive with a flow rule, whose operands stay as is.
+
+  Its results vary as the flow rule says. The check's answer would be too
+  narrow: an operand that was cast to vary, and is the same everywhere all the
+  same, would give one that has to be cast once more where it meets another, in
+  a branch as it may be.
+  """
+  def rewrite(mesh, in_rep, /, *args, **params):
+    outs = prim.bind(*args, **params)
+    outs = outs if prim.multiple_results else [outs]
+    flows = infer(Sized(mesh), prim, from_reps(mesh, in_rep), params, len(outs))
+    return outs, [to_rep(mesh, f) for f in flows]
+
+  sm._check_rules[prim] = check_rule(prim)
+  sm._rewrite_rules[prim] = rewrite
+
+
 def _reached(mesh, prim, params, num_ins: int, i: int) -> list[int]:
   """The outputs that vary where operand `i` does and no other one."""
-  axes = mesh.axis_names
+  axes = Sized(mesh)
   whole = set(axes)
   def outs(reps):
     found = flow_rules[prim](axes, from_reps(mesh, reps), **params)

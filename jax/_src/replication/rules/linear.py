@@ -66,10 +66,10 @@ def _linear_solve(axes, ins, *, const_lengths, jaxprs):
 
 def _linear_solve_rewrite(mesh, in_rep, *args, const_lengths, jaxprs):
   num_consts = sum(const_lengths)
-  x, extra = _solve_flows(mesh.axis_names, flow.from_reps(mesh, in_rep),
+  x, extra = _solve_flows(flow.Sized(mesh), flow.from_reps(mesh, in_rep),
                           const_lengths, jaxprs)
-  x_rep = [flow.to_rep(mesh, f) for f in x]
-  extra_rep = [flow.to_rep(mesh, f) for f in extra]
+  x_rep = divergence.typed(mesh, x)
+  extra_rep = divergence.typed(mesh, extra)
   per_fun = util.split_list(in_rep[:num_consts], list(const_lengths))
   args = util.safe_map(flow.promote, [mesh] * len(args), args, in_rep,
                        [*in_rep[:num_consts], *x_rep])
@@ -80,7 +80,7 @@ def _linear_solve_rewrite(mesh, in_rep, *args, const_lengths, jaxprs):
       # What transpose_solve returns beside the solution is thrown away.
       out_rep = [*x_rep, *extra_rep[:num_extra]]
       if jaxpr is jaxprs.transpose_solve:
-        outs = flow.call(mesh.axis_names, jaxpr.jaxpr,
+        outs = flow.call(flow.Sized(mesh), jaxpr.jaxpr,
                          flow.from_reps(mesh, [*cs, *x_rep]))
         out_rep[len(x_rep):] = [
             flow.to_rep(mesh, f) for f in outs[len(x_rep):]]
@@ -120,7 +120,7 @@ def register_uniform(prim, functions, outputs=None):
   def rewrite(mesh, in_rep, /, *args, **params):
     params = divergence.together(params)
     divergence.refuse_within(prim, functions(params))
-    flows = rule(mesh.axis_names, flow.from_reps(mesh, in_rep), **params)
+    flows = rule(flow.Sized(mesh), flow.from_reps(mesh, in_rep), **params)
     out_rep = [flow.to_rep(mesh, f) for f in flows]
     # They all vary alike; without results there is nothing to agree with.
     dst = out_rep[0] if out_rep else set(mesh.axis_names)

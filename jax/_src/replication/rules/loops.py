@@ -94,9 +94,9 @@ def _while_rewrite(mesh, in_rep, /, *args, cond_nconsts, cond_jaxpr,
                    body_nconsts, body_jaxpr):
   sizes = [cond_nconsts, body_nconsts]
   params = dict(cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
-  found = _while_flows(mesh.axis_names, flow.from_reps(mesh, in_rep),
+  found = _while_flows(flow.Sized(mesh), flow.from_reps(mesh, in_rep),
                        cond_jaxpr=cond_jaxpr, body_jaxpr=body_jaxpr, **params)
-  carry_rep = [flow.to_rep(mesh, f) for f in found.carry]
+  carry_rep = divergence.typed(mesh, found.carry)
   decided = flow.differing(mesh, flow.to_rep(mesh, found.predicate))
   num_consts = sum(sizes)
   const_rep = [reps.less(r, decided) for r in in_rep[:num_consts]]
@@ -133,9 +133,9 @@ def _scan(axes, ins, /, *, jaxpr, num_consts, num_carry, **_):
 
 def _scan_rewrite(mesh, in_rep, /, *args, jaxpr, num_consts, num_carry,
                   **params):
-  outs = _scan_flows(mesh.axis_names, flow.from_reps(mesh, in_rep), jaxpr,
+  outs = _scan_flows(flow.Sized(mesh), flow.from_reps(mesh, in_rep), jaxpr,
                      num_consts, num_carry)
-  out_rep = [flow.to_rep(mesh, f) for f in outs]
+  out_rep = divergence.typed(mesh, outs)
   const_rep, _, xs_rep = util.split_list(in_rep, [num_consts, num_carry])
   new_rep = [*const_rep, *out_rep[:num_carry], *xs_rep]
   args = util.safe_map(flow.promote, [mesh] * len(args), args, in_rep, new_rep)

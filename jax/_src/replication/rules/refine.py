@@ -44,7 +44,7 @@ def outputs(mesh, prim, in_reps, out_reps, params):
   if flow.is_standard(prim):  # most are: without the way over flows
     same = set.intersection(*map(reps.equal, in_reps))
     return [reps.Rep(r, same) for r in out_reps]
-  flows = flow.infer(mesh.axis_names, prim, flow.from_reps(mesh, in_reps),
+  flows = flow.infer(flow.Sized(mesh), prim, flow.from_reps(mesh, in_reps),
                      params, len(out_reps))
   return [reps.Rep(r, reps.equal(flow.to_rep(mesh, f)))
           for r, f in zip(out_reps, flows)]

@@ -103,7 +103,7 @@ def enter_kernels(module) -> None:
   prim = module.pallas_call_p
 
   def rewrite(mesh, in_rep, /, *args, **params):
-    flows = _kernel(mesh.axis_names, flow.from_reps(mesh, in_rep), **params)
+    flows = _kernel(flow.Sized(mesh), flow.from_reps(mesh, in_rep), **params)
     out_rep = [flow.to_rep(mesh, f) for f in flows]
     dst = set(mesh.axis_names).intersection(*in_rep, *out_rep)
     args = [flow.promote(mesh, x, r, dst) for x, r in zip(args, in_rep)]

@@ -87,7 +87,8 @@ def skip_unread(prim: core.Primitive) -> None:
 
 def _skipping_unread(rule):
   def transpose(cts, index, /, *ops, **params):
-    axes, branches = vt.varying(vt.typeof(index)), params['branches']
+    axes = vt.parting(vt.varying(vt.typeof(index)))
+    branches = params['branches']
     kept = [i for i, x in enumerate(ops)
             if not ad.is_undefined_primal(x) or axes <= vt.varying(x.aval)
             or any(_reads(b.jaxpr, i) for b in branches)]

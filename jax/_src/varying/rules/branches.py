@@ -17,7 +17,8 @@ Output j of ``cond``, ``switch`` and ``platform_dependent`` varies over the
 union of what it does in each branch and of what the index varies over. (An
 output that is the same operand in every branch isn't an output of the
 primitive, so it keeps its own type. A number that is the same in every branch
-is one, and doesn't vary.)
+is one, and doesn't vary.) An axis along which there is one device doesn't
+count as one that the index varies over.
 
 Where the index varies, whatever a branch reads is cast before the branch. The
 cast's transpose is a sum over devices, so inside the branch, devices that take
@@ -44,7 +45,8 @@ def _is_one_number(outs) -> bool:
 
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
-  index, *ops = ins
+  choice, *ops = ins
+  index = vt.parting(choice)
   branches = site.regions(*site.eqn.params['branches'])
   refs = any(b.refs for b in branches)
   if index:
@@ -58,7 +60,7 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   outs = zip(*(b.run(ops) for b in branches))
   typed = (isinstance(vs[0].aval, core.ShapedArray) and not _is_one_number(vs)
            for vs in zip(*(b.jaxpr.outvars for b in branches)))
-  site.operands = [index, *ops]
+  site.operands = [choice, *ops]
   site.outs = [flow.union(o) | index if t else flow.union(o)
                for o, t in zip(outs, typed)]
 
@@ -112,7 +114,7 @@ def reading(cond_p: core.Primitive, branches, operands):
   """
   avals = list(map(vt.typeof, operands))
   params = dict(branches=branches)
-  if not vt.varying(avals[0]) or cond_solved(params, avals):
+  if not vt.parting(vt.varying(avals[0])) or cond_solved(params, avals):
     return branches
   site = binding.solve(cond_p, params, operands, avals, cond_binders(params))
   return type(branches)(cond_params(site)['branches'])
@@ -130,7 +132,7 @@ def split_alike(eqn: core.JaxprEqn, first, second, kept):
   Returns:
     The three, where the index varies with types that vary as it does.
   """
-  index = vt.varying(eqn.invars[0].aval)
+  index = vt.parting(vt.varying(eqn.invars[0].aval))
   if not index:
     return first, second, kept
   wide = [vt.with_varying(a, index | vt.varying(a)) for a in kept]
@@ -205,7 +207,7 @@ def keep_numbers(index, branches, chosen, outs):
 def cond_solved(params, avals, refs: bool = False) -> bool:
   """Whether branches agree, and with the index where devices part ways."""
   branches = [vt.open_jaxpr(b) for b in params['branches']]
-  first, index = branches[0], vt.varying(avals[0])
+  first, index = branches[0], vt.parting(vt.varying(avals[0]))
   if not binding.same_axes(first.invars, avals[1:]):
     return False
   outs = [v.aval for v in first.outvars]

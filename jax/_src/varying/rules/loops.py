@@ -17,8 +17,9 @@
 the body, given C) and, for every carry that the body may change, V(predicate,
 given C): devices that leave a loop at different trips leave with different
 values. A carry that the body returns untouched doesn't take the predicate's
-axes. ``scan``: the same without a predicate. The initial values are cast to C
-outside the loop, and the jaxprs are re-typed, once.
+axes, and an axis along which there is one device parts none. ``scan``: the same
+without a predicate. The initial values are cast to C outside the loop, and the
+jaxprs are re-typed, once.
 """
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
   if site.operands:
     carry = _grow(carry, site.operands[nc + nb:], body, nb)
   while True:
-    pred, = cond.run(cond_consts + carry)
+    pred = vt.parting(*cond.run(cond_consts + carry))
     if pred and body.refs:
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
@@ -128,7 +129,7 @@ def while_solved(params, avals, refs: bool = False) -> bool:
   carry = invars[nb:]
   if not binding.same_axes(carry, [v.aval for v in outs]):
     return False
-  pred = vt.varying(cond.outvars[0].aval)
+  pred = vt.parting(vt.varying(cond.outvars[0].aval))
   if not pred:
     return True
   if refs:
