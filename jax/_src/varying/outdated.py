@@ -31,6 +31,8 @@ looked through here (``retype.rebuild`` asks, so no caller passes it by):
   jaxprs or types that no rule knows. Who can trace the function again, with the
   inputs promoted first, does; it gives what a cast by hand gives.
 
+A sum over an axis of one device is none.
+
 Cost: one more look at each equation that is typed again; an answer is kept as
 long as the solution it is about.
 """
@@ -113,7 +115,8 @@ def check(region: flow.Region) -> None:
     TracedTooEarly: if it is.
   """
   f = found(region)
-  axes = f.idle & contents(region.jaxpr).derived_sums | f.idle_back
+  axes = vt.parting(
+      f.idle & contents(region.jaxpr).derived_sums | f.idle_back)
   if axes:
     raise retrace.TracedTooEarly(axes)
 
@@ -135,7 +138,8 @@ def doubtful(region: flow.Region, new: Axes) -> bool:
   """
   f = found(region)
   sums = contents(region.jaxpr).derived_sums
-  return bool(f.opaque or (new | f.idle) & sums or f.idle_back)
+  return bool(f.opaque or
+              vt.parting((new | f.idle) & sums | f.idle_back))
 
 
 def lacks_sums(region: flow.Region) -> bool:
@@ -145,7 +149,7 @@ def lacks_sums(region: flow.Region) -> bool:
   isn't derived once more.
   """
   f = found(region)
-  return bool(f.cast & f.derived)
+  return bool(vt.parting(f.cast & f.derived))
 
 
 class Early(str):
