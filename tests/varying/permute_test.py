@@ -79,6 +79,17 @@ def oracle(f, perm, x=X):
   return jnp.stack([f(lambda row: permuted(row, perm), row, i == 0)
                     for i, row in enumerate(x)])
 
+KINDS = ['key', 'bool', 'int4', 'uint8', 'int32', 'float32', 'bfloat16',
+         'float8_e4m3fn', 'complex64']
+
+
+def data(x):
+  """What an array holds, of a dtype that NumPy knows."""
+  if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+    return np.asarray(jax.random.key_data(x))
+  known = np.dtype(x.dtype).isbuiltin == 1
+  return np.asarray(x if known else x.astype(jnp.float32))
+
 
 class ApartTest(jtu.JaxTestCase):
 
@@ -113,6 +124,46 @@ class ApartTest(jtu.JaxTestCase):
     got = jax.vmap(lambda x: self.run_program(f, RING, True, x))(x)
     self.assertAllClose(np.asarray(got),
                         np.stack([oracle(f, RING, y) for y in x]))
+
+  def run_moved(self, x, perm, **options):
+    def body(x, first):
+      return lax.cond(first[0] > 0, shift(perm), lambda x: x, x)
+    g = shard_map(body, mesh=common.make_mesh(2, 2, 2), in_specs=(
+        P('x', 'y'), P('x')), out_specs=P('x', 'y'), **options)
+    self.assertNotIn('collective_permute',
+                     jax.jit(g).lower(x, FIRST).as_text())
+    got, want = jax.jit(g)(x, FIRST), np.array(data(x))
+    parts = np.split(want[0].copy(), 2)
+    want[0] = 0
+    for source, target in perm:
+      np.split(want[0], 2)[target][...] = parts[source]
+    self.assertArraysEqual(data(got), want)  # NaN and the sign of 0 too
+    self.assertArraysEqual(np.signbit(data(got).real), np.signbit(want.real))
+
+  @jtu.sample_product(kind=KINDS, perm=[[(0, 1), (1, 0)], [(0, 1)]],
+                      partly=[False, True])
+  def test_value_of_any_kind(self, kind, perm, partly):
+    x = np.array([[1, 0, 3, 0], [5, 6, 7, 8]])
+    if kind == 'key':
+      x = jax.random.split(jax.random.key(3), 8).reshape(2, 4)
+    elif kind == 'float32':
+      x = np.array([[-0., np.nan, np.inf, 4], [5, 6, 7, 8]], np.float32)
+    else:
+      x = jnp.asarray(x).astype(kind)
+    self.run_moved(x, perm, **(common.partly_manual('z') if partly else {}))
+
+  def test_gradient_in_a_partly_manual_mesh(self):
+    def body(x, first):
+      move = lambda x: lax.ppermute(x * x, 'y', [(0, 1)])
+      return lax.cond(first[0] > 0, move, lambda x: 3. * x, x)
+    g = shard_map(body, mesh=common.make_mesh(2, 2, 2), in_specs=(
+        P('x', 'y'), P('x')), out_specs=P('x', 'y'),
+                  **common.partly_manual('z'))
+    h = jax.jit(jax.grad(lambda x: jnp.sum(g(x, FIRST))))
+    self.assertNotIn('collective_permute', h.lower(X).as_text())
+    want = 3. * np.ones_like(X)
+    want[0] = [2., 4., 0., 0.]
+    self.assertAllClose(np.asarray(h(X)), want)
 
   def test_two_names(self):
     def body(x):

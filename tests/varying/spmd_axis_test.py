@@ -186,6 +186,31 @@ class SpmdAxisTest(jtu.JaxTestCase):
     want = jax.jit(jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1)))(A, B)
     self.assertAllClose(got, want, rtol=1e-5, check_dtypes=False)
 
+  @parameterized.product(
+      policy=[None, 'dots_saveable', 'everything_saveable'],
+      axes=[(0, 0), (0, None), (None, 0)])
+  def test_remat(self, policy, axes):
+    # The gradient by what is mapped is of each example alone.
+    save = policy and getattr(jax.checkpoint_policies, policy)
+    def f(a, b):
+      return jnp.sin(jnp.outer(a, b) @ b) * a + jnp.cos(b)
+    def batched(f):
+      return lambda a, b: jax.vmap(f, axes)(a, b)
+    def sharded(a, b):
+      g = shard_map(jax.checkpoint(f, policy=save), mesh=make_mesh(2, 2),
+                    in_specs=(P('y'), P('y')), out_specs=P('y'))
+      return jax.vmap(g, axes, spmd_axis_name='x')(a, b)
+    def halves(a, b):
+      return jnp.concatenate(
+          [f(a[:3], b[:3]), f(a[3:], b[3:])])
+    a, b = (x if d == 0 else x[0]
+            for x, d in zip((B[:, 0:2].reshape(8, 6), B[:, 2:].reshape(8, 6)),
+                            axes))
+    grad = lambda f: jax.jit(jax.grad(
+        lambda a, b: jnp.sum(jnp.cos(f(a, b))), (0, 1)))
+    self.assertAllClose(grad(sharded)(a, b), grad(batched(halves))(a, b),
+                        rtol=1e-4, atol=1e-5)
+
   def test_gradient_of_two_captured(self):
     # One is mapped, the other isn't: its gradient is summed over the batch.
     w = A[0]

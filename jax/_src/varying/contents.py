@@ -28,12 +28,12 @@ from typing import Any, NamedTuple
 from jax._src import core
 from jax._src import source_info_util
 from jax._src.util import weakref_lru_cache
+from jax._src.varying import reduced
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
 # These name an axis but don't communicate over it.
-_LOCAL = frozenset(['axis_index', 'pvary', 'preduced', 'reduced_vary_cast',
-                    'vary_unreduced_cast', 'shard_map'])
+_LOCAL = frozenset(['axis_index', 'pvary', 'shard_map']) | reduced.CASTS
 
 
 class Together(tuple):

@@ -30,6 +30,7 @@ from jax._src import mesh as mesh_lib
 from jax._src import source_info_util
 from jax._src.varying import flow
 from jax._src.varying import outdated
+from jax._src.varying import reduced
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
@@ -128,9 +129,11 @@ class _Builder:
       return x
     key = (x, axes) if type(x) is not core.Literal else (id(x), axes)
     if key not in self.casts:
-      out = vt.new_var(vt.with_varying(x.aval, vt.varying(x.aval) | axes))
-      self.emit([x], [out], core.pvary_p, vt.cast_params(missing))
-      self.casts[key] = out
+      for prim, part in reduced.steps(x.aval, missing):
+        out = vt.new_var(vt.with_varying(x.aval, vt.varying(x.aval) | part))
+        self.emit([x], [out], prim, vt.cast_params(part))
+        x = out
+      self.casts[key] = x
     return self.casts[key]
 
   def effects(self, effects, new):

@@ -29,6 +29,7 @@ from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
+from jax._src.varying import reduced
 
 Axes = frozenset
 NO_AXES: Axes = frozenset()
@@ -188,7 +189,7 @@ def with_varying(aval, axes: Axes):
 def _varying_along(aval, axes: Axes, mesh):
   if mesh is not None:
     aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
-  return aval.update(manual_axis_type=aval.mat.update(varying=axes))
+  return aval.update(manual_axis_type=reduced.raised(aval.mat, axes))
 
 
 def _possible(aval, axes: Axes) -> Axes:
@@ -215,8 +216,8 @@ def _castable(aval, axes: Axes) -> bool:
     return False
   if not LATER:
     return True
-  kind = aval.manual_axis_type  # what is (un)reduced over an axis can't vary
-  return axes.isdisjoint(kind.unreduced) and axes.isdisjoint(kind.reduced)
+  # What is unreduced over an axis can't vary along it.
+  return axes.isdisjoint(aval.manual_axis_type.unreduced)
 
 
 def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
@@ -258,7 +259,10 @@ def agreed_aval(in_aval, out_aval):
 def _agreed(in_aval, out_aval):
   a, b = varying(in_aval), varying(out_aval)
   if (a != b and promotes_where_checked() and _castable(in_aval, a | b)
-      and _castable(out_aval, a | b)):
+      and _castable(out_aval, a | b)
+      and reduced.alike(in_aval, out_aval, a | b)):
+    if reduced.reduced(in_aval) - b != reduced.reduced(in_aval):
+      return out_aval.update(manual_axis_type=in_aval.mat)
     return with_varying(out_aval, a)
   return out_aval
 
@@ -309,6 +313,10 @@ def cast(x, axes: Axes):
   """Promotes the value ``x`` to vary along ``axes`` as well as its own."""
   aval = typeof(x)
   missing = _possible(aval, axes - varying(aval))
+  if LATER and missing and reduced.concerns(aval):
+    for prim, part in reduced.steps(aval, missing):
+      x = prim.bind(x, axes=ordered(part))
+    return x
   return core.pvary(x, ordered(missing)) if missing else x
 
 

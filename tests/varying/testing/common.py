@@ -43,6 +43,13 @@ def make_mesh(*sizes):
   return Mesh(devices, ('x', 'y', 'z')[:len(sizes)])
 
 
+def partly_manual(*auto):
+  """A shard_map's arguments that leave these of the axes 'x', 'y', 'z' be."""
+  if hasattr(jax, 'shard_map'):
+    return dict(axis_names={'x', 'y', 'z'} - set(auto))
+  return dict(auto=frozenset(auto))
+
+
 def axes_of(x):
   """The mesh axes along which a tracer varies, from 0.6.0 on."""
   aval = getattr(x, 'aval', None)

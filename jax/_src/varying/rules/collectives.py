@@ -19,6 +19,8 @@ equation was traced. A cast that has nothing left to add is dropped.
 from __future__ import annotations
 
 from jax._src.varying import flow
+from jax._src.varying import reduced
+from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -37,7 +39,19 @@ def _cast(b, site: flow.Site) -> None:
     b.new[out] = b.cast(v, axes)
 
 
+def _preduced(b, site: flow.Site) -> None:
+  """What has come to vary along an axis isn't cast to be reduced over it."""
+  (v,), (out,) = site.eqn.invars, site.eqn.outvars
+  held = b.read(v)
+  axes = frozenset(site.eqn.params['axes']) - vt.varying(held.aval)
+  if axes:
+    retype.copy(b, site, axes=vt.ordered(axes))
+  else:
+    b.new[out] = held
+
+
 FLOW_RULES = dict.fromkeys((
     'pvary', 'psum_invariant', 'pmax', 'pmin', 'optimization_barrier',
-    'device_put'), each)
-BUILDERS = {'pvary': _cast}
+    'device_put', *reduced.CASTS), each)
+BUILDERS = {'pvary': _cast, 'reduced_vary_cast': _cast,
+            'reduced_vary_cast_p': _cast, 'preduced': _preduced}
