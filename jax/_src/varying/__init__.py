@@ -13,18 +13,19 @@
 # limitations under the License.
 """What varies in a ``shard_map``: the releases that have varying types.
 
-``types`` reads and changes the varying axes in a type; ``flow`` finds what each
-value of a traced jaxpr varies over; ``retype`` builds the jaxpr again at these
-types, ``retrace`` says when a function must be traced again, ``backward`` what
-a backward rule that runs is told, ``bind`` binds a loop or branch;
-``divergence`` and ``origin`` explain refusals. ``rules`` know single
+``types`` reads and changes the varying axes in a type; ``verify`` holds those
+of a jaxpr against what is ``required``, where JAX tests itself; ``flow`` finds
+what each value of a traced jaxpr varies over; ``retype`` builds the jaxpr again
+at these types, ``retrace`` says when a function must be traced again,
+``backward`` what a backward rule that runs is told, ``bind`` binds a loop or
+branch; ``divergence`` and ``origin`` explain refusals. ``rules`` know single
 primitives, ``autodiff`` what differentiation makes of them. Each stands on
 those named before it, and on none after. Begin with ``types``, then ``flow``.
 
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
-``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``, and
-``DIVERGENCE_CHECKS`` to ``flow`` again.
+``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``,
+``DIVERGENCE_CHECKS`` to ``flow`` again, and ``BELIEVED`` to ``required``.
 """
 from __future__ import annotations
 
@@ -43,10 +44,11 @@ def enter_rules() -> None:
   A build of some patches only lacks modules, as does one for a release that
   lacks the primitives.
   """
-  from jax._src.varying import bind, flow, retype  # they import core
+  from jax._src.varying import bind, flow, required, retype  # they import core
   tables = {'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
             'OPERANDS': bind.operands,
-            'DIVERGENCE_CHECKS': flow.divergence_checks}
+            'DIVERGENCE_CHECKS': flow.divergence_checks,
+            'BELIEVED': required.believed}
   for name in RULES:
     module = _module(f'{__name__}.{name}')
     for table, entries in tables.items():

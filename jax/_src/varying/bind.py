@@ -34,6 +34,7 @@ from jax._src.varying import flow
 from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
+from jax._src.varying import verify
 from jax._src.varying.contents import from_derivative, jaxprs_in
 from jax._src.varying.flow import Site
 from jax._src.varying.types import Axes, NO_AXES
@@ -120,7 +121,10 @@ def bind_at_least_types(prim: core.Primitive, solved: Callable[..., bool],
         raise retrace.CarryGrew(zip(args, wanted), new)
     site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
     flow.check_divergence([site])
-    return agree(site, args, avals), {**params, **typed_params(site)}
+    args, params = agree(site, args, avals), {**params, **typed_params(site)}
+    if config.enable_checks.value:
+      verify.verify_bound(prim, list(map(vt.typeof, args)), params)
+    return args, params
 
   settle_where_bound(prim, solved, settle)
 

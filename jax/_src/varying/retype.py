@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 import itertools
 import weakref
 
+from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import source_info_util
@@ -33,6 +34,7 @@ from jax._src.varying import outdated
 from jax._src.varying import reduced
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
+from jax._src.varying import verify
 from jax._src.varying.types import Axes
 
 # Calls of one jaxpr at the same types must share one jaxpr, so that it is
@@ -64,6 +66,8 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
   key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
   if key not in known:
     known[key] = _Builder(region).build(outs)
+    if config.enable_checks.value:
+      verify.verify(known[key], True)
   return known[key]
 
 

@@ -1,0 +1,317 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What an equation's results must vary over, by rules that are coarse.
+
+``verify`` holds types against these. They know of a primitive only what it
+holds, passes on or reduces over devices; all others' results vary at least
+along what the operands do.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jax._src import core
+from jax._src import mesh as mesh_lib
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes, NO_AXES
+
+# What must vary: each result, and operands that are refs, by position.
+Needs = tuple[list[Axes], dict[int, Axes]]
+# By the primitive's name: whether an equation of such parameters says itself
+# what varies. The modules that the package lists fill it.
+believed: dict[str, Callable[[dict[str, Any]], bool]] = {}
+
+
+def axes_of(v) -> Axes:
+  return vt.varying(v.aval)
+
+
+def _jaxprs(value) -> Iterator[core.Jaxpr]:
+  if isinstance(value, (core.Jaxpr, getattr(core, 'ClosedJaxpr', core.Jaxpr))):
+    yield vt.open_jaxpr(value)
+  elif isinstance(value, (tuple, list)):  # named tuples among them
+    for each in value:
+      yield from _jaxprs(each)
+
+
+def jaxprs_of(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
+  """The jaxprs in the parameters, and that of a traced operation."""
+  traced = getattr(eqn.params.get('_prim'), 'traced', None)
+  return list(_jaxprs((*eqn.params.values(), getattr(traced, 'jaxpr', ()))))
+
+
+def checks(eqn: core.JaxprEqn) -> bool:
+  return bool(eqn.params.get('check_vma', eqn.params.get('check_rep')))
+
+
+def _mesh(eqn: core.JaxprEqn):
+  mesh = getattr(eqn.ctx, 'cur_abstract_mesh', None)
+  return mesh_lib.get_abstract_mesh() if mesh is None or mesh.empty else mesh
+
+
+def _parting(eqn: core.JaxprEqn, predicate: Axes) -> Axes:
+  """The axes of a predicate along which there is more than one device."""
+  return frozenset(a for a in predicate if _mesh(eqn).shape.get(a) != 1)
+
+
+def needs(eqn: core.JaxprEqn, ins: list[Axes]) -> Needs:
+  """What must vary if the operands vary over ``ins``."""
+  name = vt.name_of(eqn.primitive).removesuffix('_start')
+  if name in believed:
+    with eqn.ctx.manager:  # they may ask which axes are manual there
+      if believed[name](eqn.params):
+        return _believe(eqn, ins)
+  if name in _RULES:
+    return _RULES[name](eqn, ins)
+  if not name.startswith(WITHOUT_TYPES) and (inner := jaxprs_of(eqn)):
+    return _call(eqn, ins, inner)
+  return [_union(ins)] * len(eqn.outvars), {
+      n: _union(ins) for n in vt.written(eqn)}
+
+
+def _made_of(jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Needs:
+  """What a jaxpr's results, and refs that it writes to, vary over.
+
+  Args:
+    jaxpr: its own types are looked at elsewhere.
+    ins: what is passed to its inputs varies over.
+
+  Returns:
+    What its types say if its inputs' are ``ins``. Else that is worked out: the
+    result of each equation is what it must be, with what the equation adds of
+    itself, which is what its type has and wouldn't have needed.
+  """
+  traced, ins = list(map(axes_of, jaxpr.invars)), list(ins)
+  writes = vt.written(jaxpr)
+  if ins == traced:
+    return list(map(axes_of, jaxpr.outvars)), {n: ins[n] for n in writes}
+  at = dict(zip(jaxpr.invars, ins))
+  read = lambda v: (axes_of(v) if type(v) is core.Literal
+                    else at.get(v, axes_of(v)))
+  grew = True
+  while grew:
+    grew = False
+    for eqn in jaxpr.eqns:
+      outs, written = needs(eqn, list(map(read, eqn.invars)))
+      needed, _ = needs(eqn, list(map(axes_of, eqn.invars)))
+      for v, out, own in zip(eqn.outvars, outs, needed):
+        out |= axes_of(v) - own
+        at[v] = out | at[v] if vt.is_ref(v.aval) and v in at else out
+      for n, axes in written.items():
+        v = eqn.invars[n]
+        grew |= not axes <= read(v)
+        at[v] = axes | read(v)
+  return list(map(read, jaxpr.outvars)), {
+      n: read(jaxpr.invars[n]) for n in writes}
+
+
+def _union(sets) -> Axes:
+  return NO_AXES.union(*sets)
+
+
+def _call(eqn, ins, inner) -> Needs:
+  """What holds one jaxpr, of its operands; of anything else nothing is known.
+
+  What applies another jaxpr than that, or in another way, is believed.
+  """
+  jaxpr = inner[0]
+  if len(jaxpr.invars) != len(ins) or len(jaxpr.outvars) != len(eqn.outvars):
+    return _believe(eqn, ins)
+  return _made_of(jaxpr, ins)
+
+
+def _each(eqn, ins) -> Needs:
+  if len(ins) != len(eqn.outvars):
+    return [_union(ins)] * len(eqn.outvars), {}
+  return ins, {}
+
+
+def _reduced(eqn, ins) -> Needs:
+  """The same on all devices along the named axes, if they are one group."""
+  params = eqn.params
+  axes = params.get('axes', params.get('axis_name', ()))
+  axes = axes if isinstance(axes, (tuple, list)) else (axes,)
+  groups = params.get('axis_index_groups')
+  if groups is not None and len(groups) > 1:
+    return _each(eqn, ins)
+  return [a.difference(axes) for a in _each(eqn, ins)[0]], {}
+
+
+def _axis_index(eqn, ins) -> Needs:
+  del ins
+  names = eqn.params['axis_name']
+  names = names if isinstance(names, tuple) else (names,)
+  return [frozenset(_mesh(eqn).manual_axes).intersection(names)], {}
+
+
+def _believe(eqn, ins) -> Needs:
+  del ins
+  return [NO_AXES] * len(eqn.outvars), {}
+
+
+def _cond(eqn, ins) -> Needs:
+  index = _parting(eqn, ins[0])
+  branches = [vt.open_jaxpr(b) for b in eqn.params['branches']]
+  each = [_made_of(b, ins[1:]) for b in branches]
+  outs = [_union(o) for o in zip(*(outs for outs, _ in each))]
+  for n, vs in enumerate(zip(*(b.outvars for b in branches))):
+    if not _one_value(vs, branches):
+      outs[n] |= index
+  writes: dict[int, Axes] = {}
+  for _, written in each:
+    for n, axes in written.items():
+      writes[n + 1] = writes.get(n + 1, NO_AXES) | axes | index
+  return outs, writes
+
+
+def _one_value(variables, jaxprs) -> bool:
+  """Whether branches return one operand, or one number."""
+  if all(type(v) is core.Literal for v in variables):
+    return len({str(v.val) for v in variables}) == 1
+  places = {_origin(v, j) for v, j in zip(variables, jaxprs)}
+  return len(places) == 1 and None not in places
+
+
+def _origin(v, jaxpr: core.Jaxpr) -> int | None:
+  """Which input of a jaxpr the value is: passed on, cast, or carried on."""
+  made = {out: (eqn, n) for eqn in jaxpr.eqns
+          for n, out in enumerate(eqn.outvars)}
+  while v is not None and type(v) is not core.Literal and v in made:
+    eqn, n = made[v]
+    place = _passed_on(eqn, n, lambda v: _origin(v, jaxpr))
+    v = None if place is None else eqn.invars[place]
+  if v is None or type(v) is core.Literal:
+    return None
+  return next((n for n, u in enumerate(jaxpr.invars) if u is v), None)
+
+
+def _passed_on(eqn: core.JaxprEqn, n: int, origin) -> int | None:
+  """Which operand result ``n`` is, if it is one."""
+  name, params = vt.name_of(eqn.primitive), eqn.params
+  inner = jaxprs_of(eqn)
+  if name in ('pvary', 'copy', 'copy_p', 'optimization_barrier'):
+    return n
+  if name in ('while', 'scan'):
+    body = vt.open_jaxpr(params['body_jaxpr' if name == 'while' else 'jaxpr'])
+    consts, carries = ((params['body_nconsts'], len(eqn.outvars))
+                       if name == 'while' else vt.scan_counts(params))
+    if n < carries and _origin(body.outvars[n], body) == consts + n:
+      return params.get('cond_nconsts', 0) + consts + n
+  elif name == 'cond':
+    places = [_origin(b.outvars[n], b) for b in inner]
+    if None in places:
+      return None
+    if len({origin(eqn.invars[p + 1]) for p in places} - {None}) == 1 or (
+        len(set(places)) == 1):
+      return places[0] + 1
+  elif name not in _RULES and inner and (
+      len(inner[0].invars) == len(eqn.invars)
+      and len(inner[0].outvars) == len(eqn.outvars)):
+    return _origin(inner[0].outvars[n], inner[0])
+  return None
+
+
+def _loop(body: core.Jaxpr, ins: Sequence[Axes], consts: int, carries: int,
+          predicate=None):
+  """Where the carries grow no more: the inputs, what is made, and written."""
+  parting, ins = NO_AXES, list(ins)
+  while True:
+    outs, writes = _made_of(body, ins)
+    if predicate:
+      parting = predicate(ins[consts:])
+    grown = list(ins)
+    for n in range(carries):
+      if isinstance(body.invars[consts + n].aval, core.ShapedArray):
+        grown[consts + n] |= outs[n]
+        if parting and _origin(body.outvars[n], body) != consts + n:
+          grown[consts + n] |= parting
+    if grown == ins:
+      return ins, outs, {n: axes | parting for n, axes in writes.items()}
+    ins = grown
+
+
+def _while(eqn, ins) -> Needs:
+  params = eqn.params
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  cond = vt.open_jaxpr(params['cond_jaxpr'])
+
+  def predicate(carry):
+    (out,), _ = _made_of(cond, ins[:nc] + carry)
+    return _parting(eqn, out)
+
+  body = vt.open_jaxpr(params['body_jaxpr'])
+  ends, _, writes = _loop(body, ins[nc:], nb, len(eqn.outvars), predicate)
+  return ends[nb:], {n + nc: axes for n, axes in writes.items()}
+
+
+def _scan(eqn, ins) -> Needs:
+  consts, carries = vt.scan_counts(eqn.params)
+  body = vt.open_jaxpr(eqn.params['jaxpr'])
+  ends, outs, writes = _loop(body, ins, consts, carries)
+  return ends[consts:consts + carries] + outs[carries:], writes
+
+
+def _solve(eqn, ins) -> Needs:
+  """The solution is what the solver makes of the right-hand side."""
+  lengths, jaxprs = eqn.params['const_lengths'], eqn.params['jaxprs']
+  before = lengths.matvec + lengths.vecmat
+  given = ins[before:before + lengths.solve] + ins[sum(lengths):]
+  return _made_of(vt.open_jaxpr(jaxprs.solve), given)[0], {}
+
+
+def _shard_map(eqn, ins) -> Needs:
+  """One inside of another: what varies outside does so inside, too."""
+  if not checks(eqn):
+    return _believe(eqn, ins)
+  outside = frozenset(_mesh(eqn).manual_axes)
+  jaxpr = vt.open_jaxpr(eqn.params['jaxpr'])
+  outs, writes = _made_of(
+      jaxpr, [axes_of(v) | (a & outside) for v, a in zip(jaxpr.invars, ins)])
+  keep = lambda a: a & outside
+  return list(map(keep, outs)), {n: keep(a) for n, a in writes.items()}
+
+
+def _write(eqn, ins) -> Needs:
+  return [_union(ins)] * len(eqn.outvars), {0: _union(ins)}
+
+
+def _operation(eqn, ins) -> Needs:
+  """What a traced function makes; whoever else defines a type, is believed."""
+  if inner := jaxprs_of(eqn):
+    return _call(eqn, ins, inner)
+  if type(eqn.params['_prim']).__name__ in _OPERATIONS:
+    return [_union(ins)] * len(eqn.outvars), {}
+  return _believe(eqn, ins)
+
+
+# JAX's own operations that only compute.
+_OPERATIONS = frozenset(['SearchSorted', 'Nonzero', 'Ldexp', 'Frexp'])
+# The jaxprs of a reducer or a kernel have no varying axes in their types.
+WITHOUT_TYPES = ('reduce', 'scatter', 'select_and_scatter', 'pallas_call')
+_RULES: dict[str, Callable[[core.JaxprEqn, list[Axes]], Needs]] = {
+    **dict.fromkeys(('pvary', 'device_put', 'optimization_barrier', 'copy'),
+                    _each),
+    **dict.fromkeys(
+        ('psum', 'psum_invariant', 'pmax', 'pmin', 'unreduced_psum',
+         'unreduced_pmax', 'unreduced_pmin', 'all_gather_invariant',
+         'all_gather_reduced', 'vary_unreduced_cast', 'vary_unreduced_cast_p'),
+        _reduced),
+    **dict.fromkeys(('swap', 'addupdate'), _write),
+    'axis_index': _axis_index, 'cond': _cond, 'while': _while, 'scan': _scan,
+    'custom_linear_solve': _solve, 'shard_map': _shard_map,
+    'call_hi_primitive': _operation,
+    # Their linear part is typed by the rule of the derivative.
+    'custom_lin': _believe, 'call_hi_primitive_linearized': _believe,
+}
