@@ -65,6 +65,25 @@ def loaded(vjp_order):
           lambda x, w: model(COUNTS, x, w)['y'])
 
 
+# Of a tangent of `x`: what is linear in it, or not.
+TANGENTS = {
+    'jvp': lambda f: lambda t, x, w: jax.jvp(
+        lambda x: f(x, w), (x,), (t,))[1],
+    'one_of_two': lambda f: lambda t, x, w: jax.jvp(f, (x, w), (t, w))[1],
+    'linearize': lambda f: lambda t, x, w: jax.linearize(
+        lambda x: f(x, w), x)[1](t),
+    'vmap': lambda f: lambda t, x, w: jax.vmap(lambda t: jax.jvp(
+        lambda x: f(x, w), (x,), (t,))[1])(jnp.stack([t, -2 * t])).sum(0),
+    'of_gradient': lambda f: lambda t, x, w: jax.jvp(
+        jax.grad(lambda x: f(x, w).sum()), (x,), (t,))[1],
+    'twice': lambda f: lambda t, x, w: jax.jvp(lambda x: jax.jvp(
+        lambda x: f(x, w), (x,), (x,))[1], (x,), (t,))[1],
+    'scan': lambda f: lambda t, x, w: lax.scan(
+        lambda c, _: (jax.jvp(lambda x: f(x, w), (x,), (c,))[1], None),
+        t, None, length=2)[0],
+}
+
+
 class ExportedTransformsTest(jtu.JaxTestCase):
 
   def agree(self, transform, vjp_order, *args, eager=False):
@@ -183,6 +202,45 @@ class ExportedTransformsTest(jtu.JaxTestCase):
         jax.block_until_ready(transform(claimed)(xs))
     same = shard_map(rate, mesh=mesh, in_specs=P(), out_specs=P())
     self.assertAllClose(jax.jit(same)(X), rate(X), rtol=1e-5)
+
+  def over(self, two):
+    devices = np.array(jax.devices()[:4])
+    mesh = Mesh(devices.reshape(2, 2) if two else devices,
+                ('x', 'y') if two else ('x',))
+    return mesh, P(mesh.axis_names)
+
+  @parameterized.product(name=list(TANGENTS), two=[False, True],
+                         jit=[False, True])
+  def test_inside_shard_map_tangents_that_vary(self, name, two, jit):
+    # Each device has a tangent of its own, at primals that all share.
+    mesh, spec = self.over(two)
+    f, oracle = loaded(4)
+    rows = np.stack([X, X + 1, 2 * X, X - 1])
+    def inside(t, x, w):
+      return TANGENTS[name](f)(t[0], x, w)[None]
+    mapped = shard_map(inside, mesh=mesh, in_specs=(spec, P(), P()),
+                       out_specs=spec)
+    got = (jax.jit(mapped) if jit else mapped)(rows, X, W)
+    want = np.stack([TANGENTS[name](oracle)(t, X, W) for t in rows])
+    self.assertAllClose(got, want, rtol=1e-3, atol=1e-3)
+    claimed = shard_map(lambda t, x, w: inside(t, x, w)[0], mesh=mesh,
+                        in_specs=(spec, P(), P()), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'replicat'):
+      jax.block_until_ready((jax.jit(claimed) if jit else claimed)(rows, X, W))
+
+  @parameterized.named_parameters(('_1d', False), ('_2d', True))
+  def test_inside_shard_map_gradient_of_tangents_that_vary(self, two):
+    mesh, spec = self.over(two)
+    f, oracle = loaded(4)
+    rows = np.stack([X, X + 1, 2 * X, X - 1])
+    def inside(t, x, w):
+      return TANGENTS['jvp'](f)(t[0], x, w)[None]
+    mapped = shard_map(inside, mesh=mesh, in_specs=(spec, P(), P()),
+                       out_specs=spec)
+    got = jax.jit(jax.grad(lambda *a: jnp.sum(mapped(*a) ** 2), (0, 1, 2)))
+    want = jax.grad(lambda ts, x, w: sum(
+        jnp.sum(TANGENTS['jvp'](oracle)(t, x, w) ** 2) for t in ts), (0, 1, 2))
+    self.assertAllClose(got(rows, X, W), want(rows, X, W), rtol=1e-3)
 
   @parameterized.named_parameters(
       ('_none', 0, lambda f: jax.grad(lambda x: f(x, W).sum()), 1),

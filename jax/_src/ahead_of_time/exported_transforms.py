@@ -28,6 +28,11 @@ is reverse mode, so that `jax.grad` needs one order as before, and its
 derivative is that of the call that it makes. So `jax.jacfwd` needs two orders,
 ``jacrev(jacrev(f))`` too, and `jax.hessian`, which is ``jacfwd(jacrev(f))``,
 three. What isn't there is named when it is needed.
+
+Inside of ``shard_map`` primals and tangents are cast to vary along the union of
+their axes, and so do the rates: a tangent may differ between devices where the
+primal doesn't. An edit registers that, for the releases whose types hold axes;
+on 0.5.3 it is the standard rule for replication.
 """
 
 from __future__ import annotations
