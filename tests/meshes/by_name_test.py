@@ -12,9 +12,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """Keyword arguments of shard_map, smap, auto_axes and explicit_axes."""
+import functools
+import inspect
 import unittest
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
@@ -47,6 +50,92 @@ def make_mesh(axis_type):
 def weighted(x, w, *, scale=1., **more):
   total = lax.psum(jnp.sum(x * w), 'x')
   return x * scale + total + sum(jnp.sum(v) for v in more.values())
+
+
+def injecting(f):
+  """A decorator whose function takes one argument less than `f`."""
+  @functools.wraps(f)
+  def wrapped(*args, **kwargs):
+    return f(np.float32(1.), *args, **kwargs)
+  return wrapped
+
+
+def scaled(scale, x, w):
+  return scale * weighted(x, w)
+
+
+def by_hand(scale, x, w):
+  return scaled(scale, x, w)
+
+
+by_hand.__signature__ = inspect.signature(scaled)
+
+
+class Holder:
+  """Functions of `x` and `w`, in the ways that classes have them."""
+
+  def __call__(self, x, w):
+    return weighted(x, w)
+
+  def method(self, x, w):
+    return weighted(x, w)
+
+  @staticmethod
+  def static(x, w):
+    return weighted(x, w)
+
+  @injecting
+  def injected(scale, self, x, w):  # pylint: disable=no-self-argument
+    return scaled(scale, x, w)
+
+
+def _custom(kind):
+  f = kind(lambda x, w: weighted(x, w))
+  if kind is jax.custom_jvp:
+    f.defjvp(lambda xs, ts: (weighted(*xs), ts[0]))
+  else:
+    f.defvjp(lambda x, w: (weighted(x, w), (x, w)), lambda res, ct: res)
+  return f
+
+
+KNOWN = {
+    'function': lambda: weighted,
+    'partial': lambda: functools.partial(scaled, np.float32(1.)),
+    'updated_partial': lambda: functools.update_wrapper(
+        functools.partial(scaled, np.float32(1.)), scaled),
+    'partial_of_jit': lambda: functools.partial(
+        jax.jit(scaled), np.float32(1.)),
+    'method': lambda: Holder().method,
+    'object': Holder,
+    'static': lambda: Holder.static,
+    'jit': lambda: jax.jit(weighted),
+    'jit_of_jit': lambda: jax.jit(jax.jit(weighted)),
+    'checkpoint': lambda: jax.checkpoint(weighted),
+    'jit_of_checkpoint': lambda: jax.jit(jax.checkpoint(weighted)),
+    'custom_jvp': lambda: _custom(jax.custom_jvp),
+    'custom_vjp': lambda: _custom(jax.custom_vjp),
+    'skipped_default': lambda: lambda x, w, s=1.: weighted(x, w),
+}
+# What isn't called by the names of the function that it wraps.
+UNKNOWN = {
+    'injecting': lambda: injecting(scaled),
+    'injecting_jit': lambda: injecting(jax.jit(scaled)),
+    'jit_of_injecting': lambda: jax.jit(injecting(scaled)),
+    'checkpoint_of_injecting': lambda: jax.checkpoint(injecting(scaled)),
+    'custom_of_injecting': lambda: jax.custom_jvp(injecting(scaled)),
+    'partial_of_injecting': lambda: functools.partial(
+        injecting(lambda a, b, x, w: scaled(a * b, x, w)), np.float32(1.)),
+    'renamed_jit': lambda: functools.wraps(scaled)(
+        jax.jit(functools.partial(scaled, np.float32(1.)))),
+    'renamed_checkpoint': lambda: functools.wraps(scaled)(
+        jax.checkpoint(functools.partial(scaled, np.float32(1.)))),
+    'copied_signature': lambda: injecting(by_hand),
+    'jit_of_copied_signature': lambda: jax.jit(injecting(by_hand)),
+    'method': lambda: Holder().injected,
+    'keyword_only': lambda: lambda x, *, w: weighted(x, w),
+    'positional_only': lambda: lambda x, w, /, **more: weighted(x, more['w']),
+    'any': lambda: lambda *args, **kwargs: weighted(*args, **kwargs),
+}
 
 
 class ShardMapTest(jtu.JaxTestCase):
@@ -87,6 +176,40 @@ class ShardMapTest(jtu.JaxTestCase):
     got = jax.grad(lambda w: jnp.sum(f(X, w=w)))(W)
     self.assertAllClose(got, 8 * X, rtol=1e-5)
 
+  @parameterized.product(name=list(KNOWN), mesh=[(4,), (4, 2)])
+  def test_names_of(self, name, mesh):
+    f = self.mapped(KNOWN[name](), (P('x'), P('x')), *mesh)
+    self.check(f, X, w=W)
+    self.check(f, w=W, x=X)
+
+  @parameterized.product(name=list(UNKNOWN), specs=[2, 3])
+  def test_no_names_of(self, name, specs):
+    f = self.mapped(UNKNOWN[name](), (P(), P('x'), P('x'))[-specs:])
+    for g in f, jax.jit(f):
+      with self.assertRaisesRegex(TypeError, "shard_map.*[Ee]xpected.*Got:"):
+        g(X, w=W)
+
+  def test_no_names_but_specs_by_name(self):
+    f = self.mapped(injecting(scaled), {'x': P('x'), 'w': P('x')})
+    self.check(f, x=X, w=W)
+    with self.assertRaisesRegex(TypeError, 'Pass all arguments by keyword'):
+      f(X, w=W)
+
+  def test_other_order(self):
+    @functools.wraps(weighted)
+    def swapped(w, x):
+      return weighted(x, w)
+    f = self.mapped(swapped, (P(), P('x')))
+    rows = np.float32(3.)
+    self.check(f, rows, x=X, want=X + 3 * np.sum(X))
+    self.check(f, w=rows, x=X, want=X + 3 * np.sum(X))
+
+  def test_one_name_twice(self):
+    f = self.mapped(lambda x, *more, **others: weighted(x, others['more']),
+                    {'x': P('x'), 'more': P('x')})
+    with self.assertRaisesRegex(TypeError, 'one argument of each name'):
+      f(X, W, more=W)
+
   def test_keyword_without_a_spec(self):
     f = self.mapped(weighted, (P('x'), P('x')))
     with self.assertRaisesRegex(TypeError, "a spec for the parameter 'scale'"):
@@ -115,6 +238,13 @@ class SmapTest(jtu.JaxTestCase):
       f = jax.smap(weighted, in_axes=axes, out_axes=0, axis_name='x')
       got = jax.jit(f)(X, w=W)
     self.assertAllClose(np.asarray(got), X + np.sum(X * W), rtol=1e-5)
+
+  def test_no_names_of(self):
+    with jax.set_mesh(make_mesh(AxisType.Auto)):
+      f = jax.smap(injecting(scaled), in_axes=(0, None), out_axes=0,
+                   axis_name='x')
+      with self.assertRaisesRegex(TypeError, "Expected: a spec.*'w'"):
+        f(X, w=W)
 
   def test_inferred(self):
     mesh = make_mesh(AxisType.Explicit)
@@ -150,6 +280,15 @@ class AxesTest(jtu.JaxTestCase):
       x, w = (jax.device_put(a, NamedSharding(mesh, P('x'))) for a in (X, W))
       out = jax.jit(f, static_argnames='mode')(x, b=w, mode='fast')
       self.assertAllClose(np.asarray(out), X + W)
+
+  def test_explicit_no_names_of(self):
+    f = explicit_axes(injecting(lambda scale, a, b: scale * a + b),
+                      **{'in_sharding' + _suffix: (P('x'), P())})
+    mesh = make_mesh(AxisType.Auto)
+    with set_mesh(mesh):
+      x, w = (jax.device_put(a, NamedSharding(mesh, P('x'))) for a in (X, W))
+      with self.assertRaisesRegex(TypeError, "Expected: a spec.*'b'"):
+        jax.jit(f)(x, b=w)
 
   def test_numpy_stays(self):
     mesh = make_mesh(AxisType.Auto)

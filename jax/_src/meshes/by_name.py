@@ -17,6 +17,10 @@ A keyword argument has the spec that the parameter of its name would have: of a
 tuple of specs the one at the parameter's position, of a dictionary the one
 under its name. A dictionary may name the positional parameters, too. A spec
 that is no such container counts for all arguments, as for positional ones.
+Names and positions are those by which the function itself is called, whatever
+it wraps (`own_signature`): a decorator may pass on more than it takes, and what
+takes ``*args, **kwargs`` has no position for a name. A dictionary of specs is
+right for it, with all arguments by keyword; else it is refused.
 
 For ``shard_map`` the function becomes one of two arguments, the positional ones
 and the dictionary of the others, with specs of that form. ``auto_axes`` and
@@ -34,6 +38,7 @@ from typing import Any
 from jax._src import basearray
 from jax._src import core
 from jax._src import tree_util
+from jax._src.meshes import own_signature
 from jax._src.partition_spec import PartitionSpec as P
 from jax._src.util import fun_name, wraps
 
@@ -102,51 +107,88 @@ def match(api: str, f: Callable, args: tuple, kwargs: dict[str, Any], specs):
   """
   if type(specs) not in (tuple, list, dict):
     return specs
-  names, rest, others = _parameters(api, f)
+  given = _Parameters(api, f)
   if type(specs) is dict:
-    given = [*names[:len(args)], *[rest] * (len(args) - len(names))]
-    known = {*names, rest, *kwargs} if others else {*names, rest}
-    known |= _keyword_only(f)
-    if strange := sorted(set(specs) - known):
+    return _by_name(given, args, kwargs, specs)
+  by_name = given.both_ways(specs)
+  positional = type(specs)(specs[:len(args)]) if kwargs else specs
+  return positional, {n: given.find(by_name, n) for n in kwargs}
+
+
+def _by_name(given: _Parameters, args: tuple, kwargs: dict[str, Any], specs):
+  """``match``, of a dictionary of specs."""
+  names = given.names[:len(args)]
+  names += [given.rest] * (len(args) - len(names))
+  if not given.others and (strange := sorted(set(specs) - given.all)):
+    raise TypeError(
+        f'{given.api} got specs by name. Expected: names of parameters of '
+        f'{given.f}. Got: {strange}. Remove or rename these.')
+  if twice := sorted(set(kwargs) & set(filter(None, names))):
+    raise TypeError(
+        f'{given.api} got specs by name. Expected: one argument of each name. '
+        f'Got: {twice} of {given.f} by position and by keyword. Pass the specs '
+        'as a tuple, or rename these.')
+  return (tuple(given.find(specs, n) for n in names),
+          {n: given.find(specs, n) for n in kwargs})
+
+
+class _Parameters:
+  """The parameters of a function, by its own signature.
+
+  Attributes:
+    api: the public function's name, for errors.
+    f: the function as errors show it.
+    names: those that can be passed by position, in order.
+    rest: the name of ``*args``, or None.
+    others: whether there is a ``**kwargs``.
+    all: the names of all of them.
+  """
+
+  def __init__(self, api: str, f: Callable):
+    self.api = api
+    try:
+      signature = own_signature.of(f)
+    except (TypeError, ValueError):
       raise TypeError(
-          f'{api} got specs by name. Expected: names of parameters of '
-          f'{fun_name(f)}. Got: {strange}. Remove or rename these.')
-    by_name = specs
-    positional = tuple(_find(api, f, specs, n) for n in given)
-  else:
-    by_name = dict(zip(names, specs))
-    positional = type(specs)(specs[:len(args)]) if kwargs else specs
-  return positional, {n: _find(api, f, by_name, n) for n in kwargs}
+          f'{api} matches specs by name. Expected: a function with a signature '
+          f'of its own. Got: {fun_name(f)}. Wrap it in one that names its '
+          'parameters.') from None
+    parameters = signature.parameters.values()
+    kinds = {p.kind: p.name for p in parameters}
+    self.f = fun_name(f) + _shown(signature)
+    self.names = [p.name for p in parameters if p.kind in _BY_POSITION]
+    self.rest = kinds.get(inspect.Parameter.VAR_POSITIONAL)
+    self.others = inspect.Parameter.VAR_KEYWORD in kinds
+    self.all = set(signature.parameters)
+    self._only = {p.name for p in parameters
+                  if p.kind is inspect.Parameter.POSITIONAL_ONLY}
+
+  def both_ways(self, specs) -> dict[str, Any]:
+    """Specs by position, under the names that keywords can have, too."""
+    return {name: spec for name, spec in zip(self.names, specs)
+            if name not in self._only}
+
+  def find(self, specs: dict[str, Any], name: str | None):
+    """The spec of that name.
+
+    Raises:
+      TypeError: if there is none.
+    """
+    if name not in specs:
+      raise TypeError(
+          f"{self.api} got an argument without a spec. Expected: a spec for "
+          f"the parameter '{name}' of {self.f}. Got: specs for "
+          f'{sorted(map(str, specs))}. Pass all arguments by keyword and a '
+          f"dictionary of specs by name, such as {{'{name}': "
+          'PartitionSpec()}.')
+    return specs[name]
 
 
-def _parameters(api: str, f: Callable) -> tuple:
-  """Names by position, of ``*args``, and whether there is a ``**kwargs``."""
-  try:
-    parameters = inspect.signature(f).parameters.values()
-  except (TypeError, ValueError):
-    raise TypeError(
-        f'{api} matches specs by name. Expected: a function with a signature. '
-        f'Got: {fun_name(f)}. Wrap it in one that names its parameters.'
-    ) from None
-  kinds = {p.kind: p.name for p in parameters}
-  return ([p.name for p in parameters if p.kind in _BY_POSITION],
-          kinds.get(inspect.Parameter.VAR_POSITIONAL),
-          inspect.Parameter.VAR_KEYWORD in kinds)
-
-
-def _keyword_only(f: Callable) -> set[str]:
-  parameters = inspect.signature(f).parameters.values()
-  return {p.name for p in parameters if p.kind not in _BY_POSITION}
-
-
-def _find(api: str, f: Callable, specs: dict[str, Any], name: str | None):
-  if name not in specs:
-    raise TypeError(
-        f'{api} got an argument without a spec. Expected: a spec for the '
-        f"parameter '{name}' of {fun_name(f)}. Got: specs for "
-        f'{sorted(map(str, specs))}. Pass a dictionary of specs by name, such '
-        f"as {{'{name}': PartitionSpec()}}.")
-  return specs[name]
+def _shown(signature: inspect.Signature) -> str:
+  empty = inspect.Parameter.empty
+  return str(inspect.Signature([
+      p.replace(annotation=empty, default=empty)
+      for p in signature.parameters.values()]))
 
 
 def cast(kwargs: dict[str, Any], convert: Callable, mesh) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The signature by which a callable takes its arguments, itself.
+
+``inspect.signature`` shows what ``functools.wraps`` says, the signature of the
+innermost function. A decorator may pass on more than it takes, so a parameter's
+name there need not be at the position that it has for the caller. Here only
+what the callable is called by counts: of ``def wrapped(*args, **kwargs)``, just
+that, with no name at any position.
+
+What surely passes on its arguments as they are is looked through: functions made
+by ``jax.jit``, ``custom_jvp`` and ``custom_vjp``, and by the
+transformations in `_transforms`, all unless ``functools.wraps`` has renamed
+them after another function.
+
+Limits: other decorators aren't looked through, also those that pass on all. A
+``__signature__`` that somebody has set is believed, except where
+``functools.wraps`` has copied it.
+
+Cost: nothing is kept; some attributes are read and one signature is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+import inspect
+import types
+from typing import Any
+
+
+def of(f: Callable) -> inspect.Signature:
+  """The signature of `f` by which it can be called.
+
+  Args:
+    f: a callable.
+
+  Returns:
+    Its own signature.
+
+  Raises:
+    TypeError, ValueError: if it has none.
+  """
+  f = _passed_to(f)
+  if isinstance(f, functools.partial):
+    g = functools.partial(_with_signature(of(f.func)), *f.args, **f.keywords)
+    return inspect.signature(g)
+  if isinstance(f, types.MethodType):
+    g = types.MethodType(_with_signature(of(f.__func__)), f.__self__)
+    return inspect.signature(g)
+  if isinstance(f, types.FunctionType):
+    return _of_function(f)
+  if inspect.isclass(f) or inspect.isbuiltin(f) or _states_its_own(f):
+    return inspect.signature(f, follow_wrapped=False)
+  its_call = type(f).__call__
+  if isinstance(its_call, types.FunctionType) or _is_jitted(its_call):
+    return of(types.MethodType(its_call, f))
+  return inspect.signature(f, follow_wrapped=False)
+
+
+def _of_function(f: types.FunctionType) -> inspect.Signature:
+  if _states_its_own(f) or not hasattr(f, '__signature__'):
+    return inspect.signature(f, follow_wrapped=False)
+  g = types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__,
+                         f.__closure__)
+  g.__kwdefaults__ = f.__kwdefaults__
+  return inspect.signature(g)
+
+
+def _states_its_own(f: Any) -> bool:
+  """Whether somebody has set a signature, and ``wraps`` didn't copy it."""
+  stated = getattr(f, '__dict__', {}).get('__signature__')
+  copied = getattr(getattr(f, '__wrapped__', None), '__signature__', None)
+  return stated is not None and stated is not copied
+
+
+def _with_signature(signature: inspect.Signature) -> Callable:
+  def stub(*args, **kwargs):
+    del args, kwargs
+  stub.__signature__ = signature
+  return stub
+
+
+def _passed_to(f: Any) -> Any:
+  """The function to which `f` passes on all that it is called with."""
+  from jax._src import custom_derivatives  # pylint: disable=g-import-not-at-top
+  while True:
+    if _is_jitted(f):
+      its, f = f, getattr(f, '_fun', None)
+      if f is None or f is not getattr(its, '__wrapped__', None):
+        raise TypeError('a jitted function under the name of another')
+    elif isinstance(f, (custom_derivatives.custom_jvp,
+                        custom_derivatives.custom_vjp)):
+      f = f.fun
+    elif (isinstance(f, types.FunctionType) and f.__code__ in _transforms() and
+          _holds(f, getattr(f, '__wrapped__', None))):
+      f = f.__wrapped__
+    else:
+      return f
+
+
+def _holds(f: types.FunctionType, g: Any) -> bool:
+  """Whether `g` is among what `f`, or a function within it, closes over."""
+  contents = [cell.cell_contents for cell in f.__closure__ or ()]
+  return g is not None and any(
+      c is g or isinstance(c, types.FunctionType) and _holds(c, g)
+      for c in contents)
+
+
+@functools.cache
+def _transforms() -> frozenset[types.CodeType]:
+  """The code of functions that JAX's transformations return."""
+  # pylint: disable=g-import-not-at-top
+  from jax._src import ad_checkpoint
+  from jax._src import api
+  made = [t(lambda x: x) for t in (
+      ad_checkpoint.checkpoint, api.vmap, api.grad, api.value_and_grad,
+      api.jacfwd, api.jacrev)]
+  return frozenset(f.__code__ for f in made)
+
+
+def _is_jitted(f: Any) -> bool:
+  from jax._src import api  # pylint: disable=g-import-not-at-top
+  return type(f) is type(api.jit(_is_jitted))
