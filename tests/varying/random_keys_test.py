@@ -20,6 +20,8 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import MESHES
 from varying.testing.common import run_rows
 
 jax.config.parse_flags_with_absl()
@@ -50,13 +52,30 @@ OTHERS = {
 }
 
 
+LOOPS = {
+    'scan': lambda f: jax.lax.scan(
+        lambda c, i: (f(i, c), None), jnp.ones(6), jnp.arange(2))[0],
+    'fori': lambda f: jax.lax.fori_loop(0, 2, f, jnp.ones(6)),
+    'while': lambda f: jax.lax.while_loop(
+        lambda c: c[0] < 2, lambda c: (c[0] + 1, f(*c)), (0, jnp.ones(6)))[1],
+    'nested': lambda f: jax.lax.fori_loop(
+        0, 2, lambda i, c: jax.lax.fori_loop(0, 2, f, c) * c, jnp.ones(6)),
+    'jit': lambda f: jax.lax.fori_loop(0, 2, jax.jit(f), jnp.ones(6)),
+    'remat': lambda f: jax.lax.fori_loop(
+        0, 2, lambda i, c: jax.checkpoint(lambda c: f(i, c))(c), jnp.ones(6)),
+}
+
+
+def _key(data):
+  return random.wrap_key_data(data, impl='threefry2x32')
+
+
 class RandomKeysTest(jtu.JaxTestCase):
 
   def check(self, sample, where, shared):
     """Shared by all devices, or a key for each."""
     data = random.key_data(random.split(random.key(3, impl='threefry2x32'), 4))
-    draw = lambda k, a: sample(
-        random.wrap_key_data(k, impl='threefry2x32'), a)
+    draw = lambda k, a: sample(_key(k), a)
     if shared:
       got = run_rows(lambda a, k: draw(k, a), where, X, shared=data[0])
       want = [jax.jit(draw)(data[0], a) for a in X]
@@ -65,23 +84,59 @@ class RandomKeysTest(jtu.JaxTestCase):
       want = [jax.jit(draw)(k, a) for k, a in zip(data, X)]
     np.testing.assert_allclose(got, np.stack(want), rtol=1e-5)
 
-  @parameterized.product(name=['beta', 't'])  # of logarithms and not
-  def test_shared_key(self, name):
-    self.check(SAMPLERS[name], ('2d', True), True)
+  def refused(self, f, *args, says=''):
+    with self.assertRaisesRegex(
+        TypeError, '(?s)requires all arguments to have matching type.*' + says):
+      jax.eval_shape(f, *args)
 
-  @parameterized.product(name=list(SAMPLERS))
-  def test_shared_key_is_taken(self, name):
-    # Compiling a rejection sampler takes seconds, so some are only traced.
-    draw = lambda a, k: SAMPLERS[name](
-        random.wrap_key_data(k, impl='threefry2x32'), a)
-    f = lambda x, k: run_rows(draw, ('2d', False), x, shared=k)
-    out = jax.eval_shape(f, X, np.zeros(2, np.uint32))
-    want = jax.eval_shape(jax.vmap(draw, (0, None)), X, np.zeros(2, np.uint32))
-    self.assertEqual((out.shape, out.dtype), (want.shape, want.dtype))
+  @parameterized.product(name=list(SAMPLERS), where=[('1d', True),
+                                                     ('2d', False)])
+  def test_shared_key_is_refused(self, name, where):
+    # As upstream does, to guard against draws that are correlated.
+    self.refused(lambda x, k: run_rows(
+        lambda a, k: SAMPLERS[name](_key(k), a), where, x, shared=k),
+                 X, np.zeros(2, np.uint32))
 
-  @parameterized.product(where=[('1d', True), ('1d', False)])
-  def test_shared_key_eager_and_1d(self, where):
-    self.check(SAMPLERS['gamma'], where, True)
+  @parameterized.product(where=WHERE, name=['gamma', 'beta', 'dirichlet'])
+  def test_refusal_says_what_to_write(self, name, where):
+    f = lambda x, k: run_rows(
+        lambda a, k: SAMPLERS[name](_key(k), a), where, x, shared=k)
+    self.refused(f, X, np.zeros(2, np.uint32),
+                 says='fold_in.*axis_index.*pcast')
+
+  @parameterized.product(where=WHERE)
+  def test_what_to_write(self, where):
+    axes = make_mesh(*MESHES[where[0]]).axis_names
+    data = random.key_data(random.key(3, impl='threefry2x32'))
+    gamma = SAMPLERS['gamma']
+    got = run_rows(lambda a, k: gamma(
+        jax.lax.pcast(_key(k), axes, to='varying'), a), where, X, shared=data)
+    want = np.stack([gamma(_key(data), a) for a in X])
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+    got = run_rows(lambda a, k: gamma(
+        random.fold_in(_key(k), jax.lax.axis_index(axes)), a),
+                   where, X, shared=data)
+    want = np.stack([gamma(random.fold_in(_key(data), i), a)
+                     for i, a in enumerate(X)])
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+  @parameterized.product(where=WHERE, loop=list(LOOPS))
+  def test_carry_that_comes_to_vary(self, where, loop):
+    f = lambda x, k: run_rows(
+        lambda a, k: LOOPS[loop](lambda i, c: random.gamma(_key(k), c) + a),
+        where, x, shared=k)
+    self.refused(f, X, np.zeros(2, np.uint32), says='fold_in.*pcast')
+
+  @parameterized.product(where=WHERE)
+  def test_carry_that_comes_to_vary_and_its_own_key(self, where):
+    axes = make_mesh(*MESHES[where[0]]).axis_names
+    data = random.key_data(random.key(3, impl='threefry2x32'))
+    step = lambda i, a, k: LOOPS['scan'](lambda _, c: random.gamma(
+        random.fold_in(_key(k), i), c) + a)
+    got = run_rows(lambda a, k: step(jax.lax.axis_index(axes), a, k), where, X,
+                   shared=data)
+    want = np.stack([step(i, a, data) for i, a in enumerate(X)])
+    np.testing.assert_allclose(got, want, rtol=1e-4)
 
   @parameterized.product(name=list(OTHERS))
   def test_others_take_a_shared_key(self, name):
@@ -89,15 +144,6 @@ class RandomKeysTest(jtu.JaxTestCase):
 
   def test_own_key(self):
     self.check(SAMPLERS['gamma'], ('2d', True), False)
-
-  def test_shared_key_and_gradient(self):
-    key = random.key_data(random.key(3, impl='threefry2x32'))
-    def slope(a, k):
-      k = random.wrap_key_data(k, impl='threefry2x32')
-      return jax.grad(lambda a: jnp.sum(random.gamma(k, a) * W))(a)
-    got = run_rows(slope, ('2d', True), X, shared=key)
-    want = np.stack([jax.jit(slope)(a, key) for a in X])
-    np.testing.assert_allclose(got, want, rtol=1e-4)
 
   def test_shared_parameters_stay_the_same(self):
     key = random.key_data(random.key(3, impl='threefry2x32'))
