@@ -188,6 +188,58 @@ CACHES = {
 }
 
 
+def _in_dict(key):
+  made = {}
+  def f(s, x):
+    if key(s) not in made:
+      made[key(s)] = lambda x: transposed(s, x)
+    return made[key(s)](x)
+  return f
+
+
+def _with_get(s, x, made):
+  if (f := made.get(s)) is None:
+    f = made[s] = lambda x: transposed(s, x)
+  return f(x)
+
+
+def _with_setdefault(s, x, made):
+  return made.setdefault(s, lambda x: transposed(s, x))(x)
+
+
+def _in_set(s, x, made):
+  same = made.setdefault(None, {}).setdefault(frozenset([s]), s)
+  return transposed(same, x)
+
+
+def _with_lru_cache(key):
+  made = functools.lru_cache(lambda k: lambda x: transposed(_inside(k), x))
+  return lambda s, x: made(key(s))(x)
+
+
+def _inside(k):
+  k = k[1] if type(k) is tuple else k
+  return getattr(k, 'structure', k)
+
+
+# What a program of its own keeps by structures, anew for each trace.
+OWN_CACHES = {
+    'dict': lambda: _in_dict(lambda s: s),
+    'dict_tuple': lambda: _in_dict(lambda s: (1, (s, 'w'))),
+    'dict_dataclass': lambda: _in_dict(Like),
+    'dict_helped': lambda: _in_dict(Helped),
+    'dict_treedef': lambda: _in_dict(
+        lambda s: jax.tree.structure(Typed(0, s))),
+    'get': lambda: functools.partial(_with_get, made={}),
+    'setdefault': lambda: functools.partial(_with_setdefault, made={}),
+    'frozenset': lambda: functools.partial(_in_set, made={}),
+    'lru_cache': lambda: _with_lru_cache(lambda s: s),
+    'lru_cache_tuple': lambda: _with_lru_cache(lambda s: (1, s)),
+    'lru_cache_dataclass': lambda: _with_lru_cache(Like),
+    'lru_cache_helped': lambda: _with_lru_cache(Helped),
+}
+
+
 class StructuresTest(jtu.JaxTestCase):
 
   @parameterized.product(where=WHERE, check=[True, False])
@@ -199,9 +251,9 @@ class StructuresTest(jtu.JaxTestCase):
         seen.append(structure(y) == plain and plain == structure(y))
         seen.append(not structure(y) != plain)
         seen.append(hash(structure(y)) == hash(plain))
-        seen.append({structure(y): 1}.get(plain) == 1)
-        seen.append(structure(y) in [plain] and Like(structure(y)) ==
-                    Like(plain) and Helped(structure(y)) == Helped(plain))
+        seen.append([structure(y), 1] == [plain, 1])
+        seen.append(Like(structure(y)) == Like(plain) and
+                    Helped(structure(y)) == Helped(plain))
       return x
     collect(f, where, check)
     self.assertEqual(seen, [True] * 15)
@@ -233,6 +285,25 @@ class StructuresTest(jtu.JaxTestCase):
     f = CACHES[cache]
     def g(x, w):
       varying, same = structure(x), structure(w)
+      for s in (same, varying) if first == 'same' else (varying, same):
+        f(s, x)
+      return jnp.stack([f(varying, x), f(same, x)])
+    kind, jit = where
+    mesh = make_mesh(*MESHES[kind])
+    h = shard_map(g, mesh=mesh, in_specs=(P('x'), P()), out_specs=P(None, 'x'))
+    own, summed = maybe_jit(jit)(h)(X, np.float32([2.]))
+    np.testing.assert_allclose(own, X * X, rtol=1e-6)
+    np.testing.assert_allclose(summed, np.full(4, (X * X).sum()), rtol=1e-6)
+
+  @parameterized.product(cache=list(OWN_CACHES), written=[False, True],
+                         first=['same', 'varying'],
+                         where=[('1d', True), ('1d', False)])
+  def test_own_caches_tell_types_apart(self, cache, written, first, where):
+    def g(x, w):
+      f = OWN_CACHES[cache]()
+      varying, same = structure(x), structure(w)
+      if written:
+        f(jax.ShapeDtypeStruct(w.shape, w.dtype), x)
       for s in (same, varying) if first == 'same' else (varying, same):
         f(s, x)
       return jnp.stack([f(varying, x), f(same, x)])

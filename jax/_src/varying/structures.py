@@ -21,14 +21,18 @@ of the same shape and dtype may differ. Here both are left out of equality and
 hash. What stays: a sharding over axes that are Explicit, and axes over which a
 value awaits a reduction (unreduced, reduced).
 
-JAX's own caches are keyed by structures too: as static arguments, or in the
-auxiliary data of pytrees. A program that was traced for a structure that varies
-isn't the one for a structure that doesn't: a transpose sums over devices for
-the second. So where two structures differ in no more than what is left out, the
-call stack tells who asks. JAX's functions look their caches up by calling them,
-and then nothing is left out; where anybody writes `==`, JAX's checks of pytrees
-included, it is. Equal structures, and those that differ in something else,
-which is to say nearly all, cost no look at the stack.
+Caches are keyed by structures too: JAX's own, by static arguments or in the
+auxiliary data of pytrees, and those of programs and libraries, a dictionary or
+``functools.lru_cache``. What was made for a structure that varies isn't right
+for one that doesn't: a transpose sums over devices for the second. So where two
+structures differ in no more than what is left out, the call stack tells who
+asks. Where anybody writes `==`, JAX's checks of pytrees included, it is left
+out; what looks a key up compares while it executes a call, a subscript or
+`in`, and then nothing is left out. Equal structures, and those that differ in
+something else, which is to say nearly all, cost no look at the stack.
+
+Limits: a program that searches a list by `==` takes the two for one; and one
+that compares by a function in C (`operator.eq`) for two.
 
 Hashes leave the same out, so that equal structures have equal hashes for all.
 
@@ -56,7 +60,7 @@ def equal(a, b) -> bool:
   """Whether two structures are the same, but for what shard_map adds."""
   if key(a) != key(b):
     return False
-  return _added(a) == _added(b) or not _jax_looks_up()
+  return _added(a) == _added(b) or not _looked_up()
 
 
 def here(aval: core.AbstractValue) -> core.AbstractValue:
@@ -128,20 +132,19 @@ def _reductions(axes):
   return (axes.unreduced, axes.reduced, getattr(axes, 'unreduced_kind', None))
 
 
-def _jax_looks_up() -> bool:
-  """Whether a cache of JAX compares its keys.
+def _looked_up() -> bool:
+  """Whether a look-up in some cache compares its keys.
 
-  The nearest frame of JAX, comparisons aside, has called a cache: the frame
-  above it is a comparison's, and it executes a call, not an `==`. The functions
-  on pytrees compare auxiliary data in calls, and have no cache.
+  What calls a comparison executes an `==` or `!=`, or it looks a key up. A key
+  may compare what it holds by functions of its own, so all comparisons that are
+  under way count. JAX's functions on pytrees compare auxiliary data in calls,
+  and have no cache.
   """
-  frame, above = sys._getframe(2), '__eq__'
+  frame, below = sys._getframe(2), ''
   while frame is not None:
-    name = frame.f_code.co_name
-    module = frame.f_globals.get('__name__', '')
-    if module.startswith('jax.') and name != '__eq__':
-      operation = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-      return (above == '__eq__' and operation != 'COMPARE_OP' and
-              module != 'jax._src.tree_util')
-    frame, above = frame.f_back, name
+    if (below == '__eq__' and
+        frame.f_globals.get('__name__') != 'jax._src.tree_util' and
+        dis.opname[frame.f_code.co_code[frame.f_lasti]] != 'COMPARE_OP'):
+      return True
+    frame, below = frame.f_back, frame.f_code.co_name
   return False
