@@ -5,6 +5,7 @@ import dataclasses
 from conftest import PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
+from mend.house import docs
 import pytest
 
 REASON = 'reason = "^AssertionError: .*a rude greeting"'
@@ -102,6 +103,37 @@ def test_a_reason_for_each_release(project, base):
   newer = dataclasses.replace(base, version="2.0")
   (red,) = [r for r in patch.red if newer.within(r.bases)]
   assert red.reason.startswith("^KeyError")
+
+
+def _superseding(project, text):
+  write(project / "patches" / "greet" / "greeting.toml",
+        f'{PATCH}\n[[supersedes]]\nwhy = "it wants to be asked"\n{text}\n')
+
+
+def test_a_refusal_without_a_test_of_upstream(project):
+  reason = REASON.partition(" = ")[2]
+  _superseding(project, f"refusal = {reason}")
+  (patch,) = patches.load(project)
+  (item,) = patch.supersedes
+  assert item.refusal in [r.reason for r in patch.red] and not item.tests
+  assert "it wants to be asked" in docs.reversals([patch])
+  for name, text in (("README.md", "politeness\n"),
+                     ("docs/reports.md", "greet() is polite.\n"),
+                     ("CHANGELOG.md", "<!-- changes: written by build.py -->\n"
+                      "<!-- end changes -->\n")):
+    write(project / name, text)
+  assert any("table of refusals" in line for line in docs.stale(project))
+
+
+@pytest.mark.parametrize("text, words", [
+    ('refusal = "^KeyError: no such words"', "no test shows that refusal"),
+    (REASON.replace("reason", "refusal") + '\ntests = ["x_test.py T.a"]',
+     "a refusal has no tests of upstream"),
+    ('tests = ["x_test.py T.a"]', "reason")])
+def test_a_bad_refusal_is_refused(project, text, words):
+  _superseding(project, text)
+  with pytest.raises(MendError, match=words):
+    patches.load(project)
 
 
 @pytest.mark.parametrize("extra, words", [

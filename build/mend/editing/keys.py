@@ -29,6 +29,7 @@ class _Red(TypedDict, total=False):
 class _Supersedes(TypedDict, total=False):
   tests: _Names
   why: str
+  refusal: str
   bases: str
 
 

@@ -25,7 +25,7 @@ _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
 _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
              "supersedes", "upstream_tests", "test_helpers")
 _FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
-_SUPERSEDES_KEYS = ("tests", "why", "reason", "bases")
+_SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
 _EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
               "before", "after", "at", "call", "value", "optional")
@@ -117,7 +117,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
       id=name, title=data["title"], why=data["why"], bases=data["bases"],
       issues=tuple(data["issues"]), upstream=data["upstream"],
       changelog=data["changelog"], red=red, edits=found,
-      supersedes=tuple(_supersedes(i + 1, s, refuse)
+      supersedes=tuple(_supersedes(i + 1, s, red, refuse)
                        for i, s in enumerate(data.get("supersedes", []))),
       **{key: tuple(data.get(key, ())) for key in (
           "modules", "tests", "depends", "unit_tests", "reproductions",
@@ -168,11 +168,20 @@ def _red(number: int, data: dict, refuse: Refuse) -> list[reds.Red]:
   return reds.read(data, where, refuse)
 
 
-def _supersedes(number: int, data: dict, refuse: Refuse) -> reds.Supersedes:
+def _supersedes(number: int, data: dict, red: tuple[reds.Red, ...],
+                refuse: Refuse) -> reds.Supersedes:
   where = f"supersedes {number}: "
-  _check_keys(data, ("tests", "why", "reason"), _SUPERSEDES_KEYS, where,
-              refuse)
+  needed = ("refusal",) if "refusal" in data else ("tests", "reason")
+  _check_keys(data, ("why", *needed), _SUPERSEDES_KEYS, where, refuse)
   _check_specifier(data.get("bases", ""), refuse)
+  if "refusal" in data:
+    if "tests" in data or "reason" in data:
+      raise refuse(f"{where}a refusal has no tests of upstream and no reason")
+    if data["refusal"] not in (r.reason for r in red):
+      raise refuse(f"{where}no [[red]] of this patch has the reason "
+                   f"{data['refusal']!r}, so no test shows that refusal")
+    return reds.Supersedes((), data["why"], "", data.get("bases", ""),
+                           data["refusal"])
   reds.check_reason(data["reason"], where, refuse)
   return reds.Supersedes(tuple(data["tests"]), data["why"], data["reason"],
                          data.get("bases", ""))

@@ -49,11 +49,21 @@ class Red:
 
 @dataclasses.dataclass(frozen=True)
 class Supersedes:
-  """Tests of upstream ("file.py Class.test") that a patch fails on purpose."""
+  """What upstream refuses on purpose, and a patch accepts.
+
+  Attributes:
+    tests: those of upstream that fail by it, as "file.py Class.test".
+    why: what is accepted.
+    reason: what their failure on the mended wheel says.
+    bases: the releases on which they do.
+    refusal: where upstream has no test of it, the reason of the patch's
+      [[red]] whose tests show it.
+  """
   tests: tuple[str, ...]
   why: str
-  reason: str  # what their failure on the mended wheel says
+  reason: str
   bases: str = ""
+  refusal: str = ""
 
 
 def read(data: dict[str, Any], where: str, refuse: Refuse) -> list[Red]:

@@ -120,6 +120,15 @@ def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
                       reproduce.by_family(mine, outcomes))
 
 
+def reversals(series: Sequence[patches.Patch]) -> str:
+  """What upstream refuses on purpose, and a patch accepts."""
+  rows = dict.fromkeys(
+      (f"`{patch.id}`", item.why, "no" if item.refusal else "yes")
+      for patch in series for item in patch.supersedes)
+  return report.table(("patch", "what JAX refuses, by its words or its test",
+                       "it has a test"), [*map(list, rows)])
+
+
 def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts; the tables must show none on mended."""
   series, known = patches.load(root), families.load(root)
@@ -129,6 +138,7 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   for file, name, body in (
       ("README.md", "reports", summary(rows, chosen, known)),
       ("README.md", "stock", of_stock(series, chosen[-1])),
+      ("README.md", "reversals", reversals(series)),
       (REPORTS, "reports", tables),
       ("CHANGELOG.md", "changes", changelog(series))):
     path = root / file
@@ -151,6 +161,10 @@ def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   found = []
   if pages.replace_between(log, "changes", changelog(series)) != log:
     found.append(f"CHANGELOG.md does not match patches/*.toml; run {COMMAND}")
+  if (any(p.supersedes for p in series)
+      and reversals(series).strip() not in readme):
+    found.append("README.md's table of refusals does not match the "
+                 f"[[supersedes]] of patches/*.toml; run {COMMAND}")
   for item in reproduce.collect(series, root):
     if item.line not in page:
       found.append(f"{REPORTS} lacks {item.line!r}; run {COMMAND}")
