@@ -19,8 +19,8 @@ name there need not be at the position that it has for the caller. Here only
 what the callable is called by counts: of ``def wrapped(*args, **kwargs)``, just
 that, with no name at any position.
 
-What surely passes on its arguments as they are is looked through: functions made
-by ``jax.jit``, ``custom_jvp`` and ``custom_vjp``, and by the
+What surely passes on its arguments as they are is looked through: functions
+made by ``jax.jit``, ``custom_jvp`` and ``custom_vjp``, and by the
 transformations in `_transforms`, all unless ``functools.wraps`` has renamed
 them after another function.
 
