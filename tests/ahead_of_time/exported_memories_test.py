@@ -23,6 +23,7 @@ from jax._src import config
 from jax._src import test_util as jtu
 from jax._src.interpreters import pxla
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import SingleDeviceSharding
 import numpy as np
 
 config.parse_flags_with_absl()
@@ -57,6 +58,25 @@ class ExportedMemoriesTest(jtu.JaxTestCase):
         out = call(x)
         self.assertAllClose(np.asarray(out), X * 2)
         self.assertEqual(out.sharding, rows.with_memory_kind(KIND))
+
+  @jtu.sample_product(results=['one', 'some', 'a_program_of_a_call'])
+  def test_one_device(self, results):
+    place = SingleDeviceSharding(jax.devices()[0], memory_kind=KIND)
+    f = jax.jit(lambda x: x * 2, out_shardings=place)
+    if results == 'some':
+      f = jax.jit(lambda x: {'a': x * 2, 'b': x + 1},
+                  out_shardings={'a': place, 'b': None})
+    elif results == 'a_program_of_a_call':
+      f = jax.jit(export.export(f)(X).call)
+    want = jax.tree.leaves(f(X))
+    exported = export.export(f)(X)
+    for e in (exported, export.deserialize(exported.serialize())):
+      compiled = jax.jit(e.call).lower(X).compile()
+      for call in (e.call, jax.jit(e.call), compiled):
+        for got, out in zip(jax.tree.leaves(call(X)), want):
+          self.assertAllClose(np.asarray(got), np.asarray(out))
+          self.assertEqual(got.sharding.memory_kind, out.sharding.memory_kind)
+    self.assertEqual(jax.tree.leaves(e.call(X))[0].sharding.memory_kind, KIND)
 
   def test_device_put(self):
     if HAS_MEMORIES:

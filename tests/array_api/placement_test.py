@@ -32,6 +32,8 @@ else:
 
 HOST = np.arange(8, dtype=np.float32)
 P = js.PartitionSpec
+# Before, fill values were put on the device, under jit as well.
+FILLS_ARE_CONSTRAINED = jax.__version_info__ >= (0, 10)
 
 # What a committed array, or part of one, is made into.
 MOVES = {
@@ -163,6 +165,43 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
       for device in shardings():
         got = jax.jit(lambda make=make, device=device: make(device))()
         np.testing.assert_array_equal(got, np.broadcast_to(HOST, (8, 8)), name)
+
+  def test_replicated_fill_values_of_a_program(self):
+    # Of an array on one device, these are left to jit, as zeros are.
+    make = {
+        "full": lambda x, d: jnp.full((8, 8), x, device=d),
+        "full_like": lambda x, d: jnp.full_like(
+            np.zeros((8, 8), "float32"), x, device=d)}
+    if not FILLS_ARE_CONSTRAINED:
+      return
+    for name, f in make.items():
+      for m in (mesh(8), mesh(2, 4), mesh(1, 4)):
+        for spec in (P(), P(None, None)):
+          device = js.NamedSharding(m, spec)
+          g = lambda x, f=f, d=device: (f(x, d) * x[None]).sum()
+          for home in (jax.devices()[0], jax.devices()[3]):
+            x = jax.device_put(HOST, home)
+            y = jax.jit(lambda x, f=f, d=device: f(x, d))(x)
+            np.testing.assert_array_equal(y, np.broadcast_to(HOST, (8, 8)))
+            np.testing.assert_array_equal(
+                jax.jit(jax.grad(g))(x), 16 * HOST, name)
+            np.testing.assert_array_equal(jax.lax.map(
+                lambda x, f=f, d=device: f(x, d)[0], x[None]), HOST[None])
+          x = jnp.asarray(HOST)
+          np.testing.assert_array_equal(jax.grad(g)(x), 16 * HOST, name)
+          np.testing.assert_array_equal(
+              jax.grad(lambda x, g=g: jax.grad(g)(x).sum())(x), np.full(8, 16.))
+
+  def test_fill_values_mapped_on_explicit_axes(self):
+    if not FILLS_ARE_CONSTRAINED:
+      return
+    for device in shardings(explicit=True):
+      x = jax.device_put(np.stack([HOST, HOST]),
+                         js.NamedSharding(device.mesh, P()))
+      f = lambda x, d=device: jnp.full((8, 8), x, device=d)
+      want = np.broadcast_to(HOST, (2, 8, 8))
+      np.testing.assert_array_equal(jax.vmap(f)(x), want)
+      np.testing.assert_array_equal(jax.jit(jax.vmap(f))(x), want)
 
   def test_other_functions_under_jit(self):
     for device in shardings():

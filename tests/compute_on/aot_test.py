@@ -322,6 +322,31 @@ class ComputeOnAotTest(jtu.JaxTestCase):
         self.assertArraysEqual(out, x + 1)
         self.assertTrue(out.sharding.is_equivalent_to(sharding, 2))
 
+  def test_shardings_beside_compiler_options(self):
+    # The options stay outside of the call that the base makes; the layouts
+    # are that call's.
+    devices = np.array(jax.devices()[:8])
+    for mesh, spec in ((jax.sharding.Mesh(devices, ('a',)), P('a')),
+                       (jax.sharding.Mesh(devices.reshape(2, 4), ('a', 'b')),
+                        P('b'))):
+      sharding = jax.sharding.NamedSharding(mesh, spec)
+      x = np.arange(8, dtype=np.float32)
+      jitted = jax.jit(lambda x, n: x * n, out_shardings=sharding,
+                       static_argnums=1,
+                       compiler_options={'xla_cpu_enable_fast_math': True})
+      for form in FORMS:
+        if form is context_form:
+          continue
+        host = form(jitted)
+        lowered = host.lower(x, 3)
+        self.assertMarked(lowered.as_text())
+        for run in (lambda: host(x, 3), lambda: lowered.compile()(x)):
+          out = run()
+          self.assertArraysEqual(out, x * 3)
+          self.assertTrue(out.sharding.is_equivalent_to(sharding, 1))
+        host.clear_cache()
+        self.assertTrue(host(x, 3).sharding.is_equivalent_to(sharding, 1))
+
 
 class ComputeOnTransformTest(jtu.JaxTestCase):
   """Under each transformation: the value, the mark, the host's branch."""

@@ -40,6 +40,8 @@ class OwnLayoutTest(jtu.JaxTestCase):
   def setUp(self):
     super().setUp()
     self.flat, self.square = meshes()
+    self.turned = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ('p', 'q'),
+                       axis_types=(AxisType.Auto,) * 2)
     self.x = jax.device_put(X, NamedSharding(self.square, P('p')))
     self.y = jax.device_put(Y, NamedSharding(self.flat, P('x')))
 
@@ -90,6 +92,22 @@ class OwnLayoutTest(jtu.JaxTestCase):
       out = jax.jit(lambda x: x * 2)(self.x)
     self.check(out, X * 2)
     self.assertEqual(out.sharding, self.x.sharding)
+
+  @jtu.sample_product(constrain_first=[True, False])
+  def test_callback_beside_a_constraint(self, constrain_first):
+    # A callback's result lies on one device, which no spec says.
+    def double(v):
+      return jax.pure_callback(lambda v: np.asarray(v) * 2,
+                               jax.ShapeDtypeStruct(v.shape, v.dtype), v)
+    def constrained(v):
+      return jax.lax.with_sharding_constraint(v, P('p'))
+    f = ((lambda v: (double(constrained(v)), v + 1)) if constrain_first else
+         (lambda v: (constrained(double(v)), v + 1)))
+    for mesh in (self.square, self.turned):
+      with jax.set_mesh(mesh):
+        for run in (jax.jit(f), jax.jit(f).lower(self.y).compile()):
+          for got, want in zip(run(self.y), (Y * 2, Y + 1)):
+            self.check(got, want)
 
 
 if __name__ == '__main__':

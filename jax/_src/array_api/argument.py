@@ -15,8 +15,10 @@
 
 A device is ``None``, a :class:`jax.Device` or a :class:`jax.sharding.Sharding`,
 and, as a fourth, what ``x.device`` is where the device of ``x`` isn't known
-while a program is traced: :data:`WHERE_IT_RUNS`. It places like ``None``: what
-is made with it goes where the program that makes it runs.
+while a program is traced: a token of
+:mod:`~jax._src.array_api.unknown_device`. It places like ``None``: what is made
+with it goes where the program that makes it runs. So does what is made with a
+``SingleDeviceSharding`` on it, in the memory that this names.
 
 Each function with a ``device`` argument hands it to :func:`of` first, so that
 the functions agree on what they take, and what they don't take is refused with
@@ -24,34 +26,22 @@ the function's name. What ``jax.device_put`` knows beyond devices, a layout for
 one, passes through: some of the functions end in it. A PartitionSpec does so
 where there is a mesh that it can be of, and in those functions.
 
-The token is the only member of an enumeration. That is what makes it equal to
-itself alone, hashable, printable, and the same object after a copy or a pickle.
-Cost: one comparison where no device is given, else two calls of isinstance.
+Cost: one comparison where no device is given, else a few calls of isinstance.
 """
 from __future__ import annotations
 
-import enum
+from collections.abc import Callable
 from typing import Any
 
 from jax._src import core
 from jax._src import layout
 from jax._src import mesh as mesh_lib
 from jax._src import sharding_impls
+from jax._src import tree_util
+from jax._src.array_api import unknown_device
 from jax._src.lib import xla_client as xc
 from jax._src.sharding import Sharding
 
-
-class UnknownDevice(enum.Enum):
-  """The device of an array that is traced, where no device is known."""
-  WHERE_IT_RUNS = "where the program runs"
-
-  def __repr__(self) -> str:
-    return f"<device: {self.value}>"
-
-  __str__ = __repr__
-
-
-WHERE_IT_RUNS = UnknownDevice.WHERE_IT_RUNS
 
 # What jax.device_put takes and no creation function promises to; the names are
 # those of one release or another.
@@ -77,12 +67,15 @@ def of(function: str, device: Any) -> Any:
     device: its ``device`` argument.
 
   Returns:
-    `device`, or ``None`` if that is :data:`WHERE_IT_RUNS`.
+    `device`, or ``None`` if that says no more than where the program runs.
 
   Raises:
     TypeError: if `device` is nothing that says where an array is.
   """
-  if device is None or device is WHERE_IT_RUNS:
+  if device is None:
+    return None
+  device = _without_token(device)
+  if device is None:
     return None
   if not isinstance(device, _OF_DEVICE_PUT) or (
       isinstance(device, sharding_impls.PartitionSpec)
@@ -107,8 +100,7 @@ def check(function: str, device: Any) -> None:
     TypeError: if `device` is not ``None``, a device, a sharding, or what a
       traced array answers.
   """
-  if device is None or isinstance(
-      device, (xc.Device, Sharding, UnknownDevice)):
+  if device is None or isinstance(device, (xc.Device, Sharding)):
     return
   raise TypeError(
       f"{function}: expected device to be None, a jax.Device or a"
@@ -119,21 +111,79 @@ def check(function: str, device: Any) -> None:
 
 
 def without_tokens(device: Any) -> Any:
-  """Puts ``None`` for :data:`WHERE_IT_RUNS` in what `jax.device_put` is given.
+  """Takes the tokens out of what a function of devices is given.
 
   Args:
-    device: a device, or a tree of devices.
+    device: a device, a sharding, or a tree of these.
 
   Returns:
-    The same without the token; `device` itself if it holds none.
+    The same with ``None`` for tokens; `device` itself if it holds none.
   """
-  from jax._src import tree_util  # not on top: few trees come by
-  if device is None or isinstance(device, (xc.Device, Sharding)):
-    return device
-  if device is WHERE_IT_RUNS:
+  return _mapped(_without_token, device)
+
+
+def to_put(device: Any) -> Any:
+  """Takes the tokens out of what `jax.device_put` is given.
+
+  Args:
+    device: a device, a sharding, or a tree of these.
+
+  Returns:
+    The same with ``None`` for tokens, and in a program with a memory for one
+    with a memory; `device` itself if it holds none.
+  """
+  return _mapped(_to_put, device)
+
+
+def constrained(constrain: Callable, x: Any, shardings: Any) -> Any:
+  """Applies a sharding constraint of which some are tokens, or returns None.
+
+  Args:
+    constrain: `jax.lax.with_sharding_constraint`.
+    x: a tree of arrays.
+    shardings: a tree of shardings, a prefix of that of `x`.
+
+  Returns:
+    The tree of results, where the tokens change nothing; or None if there are
+    no tokens.
+  """
+  if without_tokens(shardings) is shardings:
     return None
+  def one(sharding, part):
+    sharding = _without_token(sharding)
+    return part if sharding is None else constrain(part, sharding)
+  return tree_util.tree_map(one, shardings, x, is_leaf=lambda s: s is None)
+
+
+def _mapped(change: Callable, device: Any) -> Any:
+  if device is None or isinstance(device, (xc.Device, Sharding)):
+    return change(device)
   leaves, tree = tree_util.tree_flatten(device, is_leaf=lambda d: d is None)
-  if not any(leaf is WHERE_IT_RUNS for leaf in leaves):
+  found = [change(leaf) for leaf in leaves]
+  if all(new is old for new, old in zip(found, leaves)):
     return device
-  return tree_util.tree_unflatten(
-      tree, [None if leaf is WHERE_IT_RUNS else leaf for leaf in leaves])
+  return tree_util.tree_unflatten(tree, found)
+
+
+def _without_token(device: Any) -> Any:
+  if type(device) is unknown_device.UnknownDevice:
+    return None
+  if not isinstance(device, sharding_impls.SingleDeviceSharding):
+    return device
+  known = unknown_device.known(device._device)
+  if known is device._device:
+    return device
+  if device == sharding_impls.SingleDeviceSharding(known):
+    return None
+  return sharding_impls.SingleDeviceSharding(
+      known, memory_kind=device.memory_kind)
+
+
+def _to_put(device: Any) -> Any:
+  place = _without_token(device)
+  if place is None or place is device or core.trace_state_clean():
+    return place
+  # On the device that is known the program may not be.
+  if hasattr(sharding_impls, "TransferToMemoryKind"):  # before 0.7
+    return sharding_impls.TransferToMemoryKind(device.memory_kind)
+  return core.mem_kind_to_space(device.memory_kind)

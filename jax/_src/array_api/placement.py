@@ -77,21 +77,33 @@ def spans_devices(device: xc.Device | Sharding | None) -> bool:
           and len(device.device_set) > 1)
 
 
-def must_put_spread(device: xc.Device | Sharding | None) -> bool:
+def must_put_spread(device: xc.Device | Sharding | None, value: Any) -> bool:
   """Whether broadcasting an array cannot spread it over `device`.
 
   Broadcasting takes an output sharding only on Explicit axes, and only with
-  their mesh in the context.
+  their mesh in the context; or one that splits nothing, which places nothing.
 
   Args:
     device: what the caller gave as ``device``.
+    value: what is broadcast.
 
   Returns:
-    True if the result must be computed first and then put on `device`.
+    True if the result must be computed first and then put on `device`. In a
+    program, or its derivative, what splits nothing is left to ``jit``, as for
+    an array of zeros: a device_put there ties the program to `device`.
   """
-  return spans_devices(device) and not (
-      isinstance(device, NamedSharding) and device.mesh.are_all_axes_explicit
-      and not mesh_lib.get_abstract_mesh().empty)
+  if not spans_devices(device):
+    return False
+  if not isinstance(device, NamedSharding):
+    return True
+  if device.mesh.are_all_axes_explicit:
+    # device_put can't say where an element of a batch goes, and its transpose
+    # loses the type of a cotangent.
+    array, mapped = concrete(value)
+    derived = isinstance(value, (ad.JVPTracer, ad.LinearizeTracer))
+    return (mesh_lib.get_abstract_mesh().empty and not mapped and
+            not (derived and array is None))
+  return core.trace_state_clean() or any(device.spec)
 
 
 def must_put_range(device: xc.Device | Sharding | None, *ends: Any) -> bool:

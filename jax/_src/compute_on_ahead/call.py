@@ -19,7 +19,7 @@ what a call may need besides:
 - keyword arguments, passed as a dictionary where the base takes none;
 - static arguments of a jitted function, bound before the base sees the rest;
 - compiler options of a jitted function, which `jax.jit` refuses once it is
-  inside: the caller puts them outside, so here the plain body is called;
+  inside: the caller puts them outside, so here it is called without them;
 - the same compute type within itself. The base refuses it when it lowers; here
   the inner call is made in place, and only results that were asked for in
   another memory space are moved.
@@ -59,11 +59,13 @@ class FunctionalCall:
       compute_type: a valid compute type.
       out_memory_spaces: a memory space, or a tree prefix of them.
     """
-    info = fun._jit_info if compute_on_jit.is_jitted(fun) else None
+    is_jitted = compute_on_jit.is_jitted(fun)
+    info = fun._jit_info if is_jitted else None
     self._argnums = info.static_argnums if info else ()
     self._argnames = info.static_argnames if info else ()
     self._fun = fun
-    self._body = fun._fun if info and info.compiler_options_kvs else fun
+    self._body = (compute_on_jit.without_compiler_options(fun) if is_jitted
+                  else fun)
     self._transform = transform
     self._compute_type = compute_type
     self._out_memory_spaces = out_memory_spaces

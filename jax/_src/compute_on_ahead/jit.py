@@ -122,6 +122,25 @@ def jitted_around(jitted: Any, call: Any) -> Any:
       compiler_options=dict(info.compiler_options_kvs) or None))
 
 
+def without_compiler_options(jitted: Any) -> Any:
+  """The jitted function for a call within another, where they are refused.
+
+  Args:
+    jitted: a function made by `jax.jit`.
+
+  Returns:
+    `jitted` if it has no compiler options, else a function as made by
+    `jax.jit`, with its other options: shardings apply within another call too.
+  """
+  from jax._src import pjit  # pylint: disable=g-import-not-at-top
+  info = jitted._jit_info
+  if not info.compiler_options_kvs:
+    return jitted
+  make = getattr(pjit, '_make_jit_wrapper', None) or pjit._cpp_pjit
+  return _presented_as(jitted, make(
+      jitted._fun, info._replace(compiler_options_kvs=())))
+
+
 def _presented_as(jitted: Any, made: Any) -> Any:
   return functools.update_wrapper(made, jitted, updated=())
 

@@ -18,7 +18,8 @@ argument's. Upstream writes it as a spec of the context's mesh, or of that of
 the first argument that has one. Where neither has axes of fitting sizes, that
 was an IndivisibleError after all had been compiled. Now it is written over the
 mesh of another argument, or of a constraint inside; or, if none of these fits,
-left as XLA's own sharding. The layout is the same in any case.
+left as XLA's own sharding. The layout is the same in any case. So is what lies
+on one device of a mesh, a callback's result for one, which no spec expresses.
 
 Cost: nothing where the first mesh fits.
 """
@@ -65,6 +66,8 @@ def over_any_mesh(recover: Callable) -> Callable:
 
 def _over_one_of(sharding: Any, known: list[Any]) -> Any:
   if not isinstance(sharding, sharding_impls.GSPMDSharding):
+    return sharding
+  if sharding._hlo_sharding.is_maximal():
     return sharding
   for other in known:
     if (isinstance(other, sharding_impls.NamedSharding) and

@@ -1,0 +1,50 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The memories of an exported function's results (jax#33649).
+
+A type says in which memory a value is. Tracing gives a result the memory that
+the function puts it in; where ``out_shardings`` name another, a sharding over
+a mesh changes the type, and one of a single device didn't. So what was exported
+had its result in two memories: a call went by the type, and what was read back
+from bytes by the sharding. The sharding says where the program leaves it.
+
+Cost: one look at each result when a function is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import core
+
+
+def of_results(avals: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
+  """Returns the types of results, in the memories of their shardings.
+
+  Args:
+    avals: the types.
+    shardings: for each its sharding, or None if nobody asked for one.
+  """
+  return [_in_memory(aval, s) for aval, s in zip(avals, shardings)]
+
+
+def _in_memory(aval: Any, sharding: Any) -> Any:
+  kind = getattr(sharding, 'memory_kind', None)
+  if kind is None or not isinstance(aval, core.ShapedArray):
+    return aval
+  space = core.mem_kind_to_space(kind)
+  if aval.memory_space == space:
+    return aval
+  return aval.update(memory_space=space)
