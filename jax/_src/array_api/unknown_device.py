@@ -68,7 +68,7 @@ class UnknownDevice:
   __class__ = property(lambda self: xc.Device)  # pyrefly: ignore
 
   def __getattr__(self, name: str) -> Any:
-    if name.startswith("__"):  # Protocols, of NumPy for one, are not a device's.
+    if name.startswith("__"):  # Protocols, NumPy's for one, are no device's.
       raise AttributeError(name)
     return getattr(known(self), name)
 
@@ -108,10 +108,11 @@ def where_it_runs() -> UnknownDevice:
   from jax._src import config  # which imports this module
   from jax._src import mesh as mesh_lib
   # pylint: enable=g-import-not-at-top
-  mesh = mesh_lib.get_concrete_mesh()
-  if isinstance(mesh, mesh_lib.Mesh) and not mesh.empty:
-    return _token(next(iter(mesh.local_devices), mesh.devices.flat[0]))
-  return _token(config.default_device.value)
+  place = config.default_device.value
+  in_use = mesh_lib.get_concrete_mesh()
+  if isinstance(in_use, mesh_lib.Mesh) and in_use.size:
+    place = next(iter(in_use.local_devices), in_use.devices.flat[0])
+  return _token(place)
 
 
 def _token(place: xc.Device | str | None) -> UnknownDevice:
