@@ -35,6 +35,8 @@ else:
       "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 
 HOST = np.arange(8, dtype=np.float32)
+HOST_MEMORY = ("pinned_host" if jax.__version_info__ >= (0, 10) else
+               "unpinned_host")  # The only one of a CPU before.
 TOKEN = "<device: where the program runs>"
 P = js.PartitionSpec
 if hasattr(jax, "shard_map"):
@@ -297,13 +299,19 @@ GUARDED = {
     "single": lambda x, d: x + jax.device_put(
         0 * HOST, js.SingleDeviceSharding(d)),
     "created": lambda x, d: x + jnp.zeros(8, device=js.SingleDeviceSharding(d)),
+    "memory": lambda x, d: jax.device_put(
+        jax.device_put(x, js.SingleDeviceSharding(d, memory_kind=HOST_MEMORY)),
+        js.SingleDeviceSharding(d)),
     "constraint": lambda x, d: jax.lax.with_sharding_constraint(
         [x, x], [js.SingleDeviceSharding(d)] * 2)[0],
     "jit": lambda x, d: jax.jit(
         lambda x: x + 0, out_shardings=js.SingleDeviceSharding(d))(x),
     "mesh": lambda x, d: x + 0 * js.Mesh([d], ("x",)).devices[0].id,
-    "shape": lambda x, d: x + jnp.zeros(jax.ShapeDtypeStruct(
-        (8,), "float32", sharding=js.SingleDeviceSharding(d)).shape),
+    "lower": lambda x, d: x + 0 * len(jax.jit(lambda x: x).lower(
+        jax.ShapeDtypeStruct((8,), "float32", sharding=js.SingleDeviceSharding(
+            d))).compile().as_text()),
+    "from_callback": lambda x, d: x + 0 * jax.make_array_from_callback(
+        (8,), js.SingleDeviceSharding(d), lambda index: HOST[index]).ndim,
     "same": lambda x, d: x if d == device_of(x + 1) and not (
         d != device_of(x * 2)) and len({d, device_of(x)}) == 1 else 2 * x,
 }

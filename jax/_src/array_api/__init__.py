@@ -16,6 +16,7 @@
 ``devices`` lists them, and checks what ``__array_namespace_info__`` is asked
 for; ``argument`` says what may be given as a device; ``placement`` puts what
 array functions make there, on which ``traced`` (``x.device`` while x is
-traced) and ``keys`` (random keys) stand; ``dlpack`` copies and shares.
+traced, a token of ``unknown_device`` where no device is known) and ``keys``
+(random keys) stand; ``dlpack`` copies and shares.
 Upstream's ``numpy`` modules and ``lax`` call them. Begin with ``devices``.
 """

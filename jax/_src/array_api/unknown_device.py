@@ -48,6 +48,24 @@ _tokens: weakref.WeakValueDictionary[Any, UnknownDevice] = (
     weakref.WeakValueDictionary())
 
 
+class _Memory(str):
+  """A memory of a token: the runtime takes those of a foreign device by name.
+
+  So a ``SingleDeviceSharding`` on a token can name one.
+  """
+
+  def __new__(cls, memory: Any) -> _Memory:
+    self = super().__new__(cls, memory.kind)
+    self._memory = memory
+    return self
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self._memory, name)
+
+  def __repr__(self) -> str:
+    return repr(self._memory)
+
+
 class UnknownDevice:
   """Stands for the device where a program runs.
 
@@ -71,6 +89,9 @@ class UnknownDevice:
     if name.startswith("__"):  # Protocols, NumPy's for one, are no device's.
       raise AttributeError(name)
     return getattr(known(self), name)
+
+  def addressable_memories(self) -> list[Any]:
+    return [*map(_Memory, known(self).addressable_memories())]
 
   def __setattr__(self, name: str, value: Any) -> None:
     setattr(known(self), name, value)
@@ -158,3 +179,20 @@ def all_known(devices: Any) -> Any:
   if isinstance(devices, np.ndarray):
     return np.array([*map(known, flat)], object).reshape(devices.shape)
   return [*map(known, flat)]
+
+
+def unless_unknown(sharding: Any) -> Any:
+  """The sharding of an array that is only described; None on a token."""
+  if not isinstance(sharding, xc.SingleDeviceSharding):
+    return sharding
+  from jax._src.array_api import argument  # pylint: disable=g-import-not-at-top
+  return argument.without_tokens(sharding)
+
+
+def known_sharding(sharding: Any) -> Any:
+  """The sharding on the device that a token answers for, or as it is."""
+  if (isinstance(sharding, xc.SingleDeviceSharding) and
+      type(sharding._device) is UnknownDevice):
+    return xc.SingleDeviceSharding(
+        known(sharding._device), memory_kind=sharding.memory_kind)
+  return sharding
