@@ -60,8 +60,16 @@ class ExportedMemoriesTest(jtu.JaxTestCase):
         self.assertAllClose(np.asarray(out), X * 2)
         self.assertEqual(out.sharding, rows.with_memory_kind(KIND))
 
-  @jtu.sample_product(results=['one', 'some', 'a_program_of_a_call'])
-  def test_one_device(self, results):
+  def test_one_device(self):
+    self.check_one_device('one')
+
+  def test_one_device_for_some(self):
+    self.check_one_device('some')
+
+  def test_program_of_a_call(self):
+    self.check_one_device('a_program_of_a_call')
+
+  def check_one_device(self, results):
     place = SingleDeviceSharding(jax.devices()[0], memory_kind=KIND)
     f = jax.jit(lambda x: x * 2, out_shardings=place)
     if results == 'some':
