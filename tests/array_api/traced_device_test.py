@@ -299,9 +299,8 @@ GUARDED = {
     "single": lambda x, d: x + jax.device_put(
         0 * HOST, js.SingleDeviceSharding(d)),
     "created": lambda x, d: x + jnp.zeros(8, device=js.SingleDeviceSharding(d)),
-    "memory": lambda x, d: jax.device_put(
-        jax.device_put(x, js.SingleDeviceSharding(d, memory_kind=HOST_MEMORY)),
-        js.SingleDeviceSharding(d)),
+    "memory": lambda x, d: x + 0 * jax.device_put(
+        x, js.SingleDeviceSharding(d, memory_kind=HOST_MEMORY)).ndim,
     "constraint": lambda x, d: jax.lax.with_sharding_constraint(
         [x, x], [js.SingleDeviceSharding(d)] * 2)[0],
     "jit": lambda x, d: jax.jit(

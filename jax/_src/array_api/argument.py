@@ -181,10 +181,9 @@ def _without_token(device: Any) -> Any:
 
 def _to_put(device: Any) -> Any:
   place = _without_token(device)
-  if (place is device or core.trace_state_clean() or
-      type(device) is unknown_device.UnknownDevice):
+  if place is None or place is device or core.trace_state_clean():
     return place
   # On the device that is known the program may not be.
   if hasattr(core, "mem_kind_to_space"):  # since 0.7
     return core.mem_kind_to_space(device.memory_kind)
-  return place and sharding_impls.TransferToMemoryKind(device.memory_kind)
+  return sharding_impls.TransferToMemoryKind(device.memory_kind)
