@@ -16,42 +16,53 @@
 The standard has a table for each complex function: what it is where a part of
 its argument is an infinity or nan. C and NumPy have the same one. Compilers
 expand most of these functions into products of real ones, where an infinity
-times nan is nan, though the table has an infinity or a zero: ``exp(-inf+nanj)``
-was nan and is 0, ``sqrt(nan+infj)`` was nan and is ``inf+infj``.
+times nan is nan, though the table has an infinity or a zero: ``tanh(nanj)``
+was nan and is ``0+nanj``, ``atan(nan+1j)`` was ``-pi/2+nanj`` and is nan.
 
-What is corrected is the *lowering* of the primitives, and only that of complex
-arguments: the compiler's value, then a few selects on it, each of which asks
-for a part that is infinite or nan. So what is traced, differentiated, batched
-and transposed stays as it was, finite arguments keep their values, and nothing
-changes for real ones. A table below takes both parts of the argument, then both
-of the compiler's value, and gives those of the result. ``sin``, ``tan``,
-``asin`` and ``atan`` are ``-j f(jz)`` of a hyperbolic ``f``, with its table.
+What is corrected is the *lowering* of the primitives for CPUs, and only that of
+complex arguments: the compiler's value, then a few selects on it, each of which
+asks for a part that is infinite or nan. So what is traced, batched, transposed
+and read by other interpreters stays as it was, finite arguments keep their
+values, and nothing changes for real ones. The selects are operations of the
+lowered module, whose constants are in no memory of their own: arrays in host
+memory and `compute_on` see none of it. A table below takes both parts of the
+argument, then both of the compiler's value, and gives those of the result.
+``tan``, ``asin`` and ``atan`` are ``-j f(jz)`` of a hyperbolic ``f``, with its
+table.
 
-Limits: ``exp``, ``expm1``, ``sin``, ``cos``, ``tan``, ``sinh``, ``cosh`` and
-``tanh`` are corrected where a part is nan, and keep the compiler's value where
-an infinity meets an infinity or a zero: ``exp(-inf+infj)`` is nan, as
-upstream's tests state, from mpmath. Branch cuts. Along them the compilers don't
-tell an imaginary (or real) part of -0 from +0, ``sqrt(-1-0j)`` is 1j; this
-stays, at infinities too. Where the standard leaves a sign open it may be
-another than NumPy's. Cost: two to six comparisons and selects an element, fused
-with the function (docs/array_api.md).
+A value is corrected where it disagrees with the standard and with NumPy, both,
+and where no rule of differentiation computes with it. Those of ``exp``,
+``expm1`` and ``sqrt`` use the function's own value, those of ``sin`` and
+``cos``, ``sinh`` and ``cosh`` each other's, that of a power its base's ``log``:
+corrected, they would change gradients at these arguments, so they are left as
+they were. In those of ``tan`` and ``tanh`` their value is squared, which is nan
+with and without the correction.
+
+Limits: other platforms have their compilers' values; in a module that is
+lowered for several, its platform index decides. Branch cuts: along them the
+compilers don't tell an imaginary (or real) part of -0 from +0; this stays, at
+infinities too. Where the standard leaves a sign open it may be another than
+NumPy's. Cost: two to six comparisons and selects an element, fused with the
+function (docs/array_api.md).
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax._src import dtypes
 from jax._src.interpreters import mlir
+from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import hlo
 
 import numpy as np
 
 _Parts = tuple[Any, Any]
-_Table = Callable[[Any, Any, Any, Any], _Parts]
+_Table = Callable[["_Floats", Any, Any, Any, Any], _Parts]
 
 
 def correct(primitives: Mapping[str, Any]) -> None:
-  """Corrects what the primitives of `_TABLES` are lowered to.
+  """Corrects what the primitives of `_TABLES` are lowered to for CPUs.
 
   Args:
     primitives: by their names in ``jax._src.lax.lax``.
@@ -60,147 +71,123 @@ def correct(primitives: Mapping[str, Any]) -> None:
     if name not in primitives:  # of newer releases
       continue
     primitive = primitives[name]
-    specific = mlir._platform_specific_lowerings
-    for platform in (None, *(p for p in specific if primitive in specific[p])):
-      entry = (specific[platform] if platform else mlir._lowerings)[primitive]
-      # Newer releases keep more than the rule.
-      rule = getattr(entry, "rule", entry)
-      mlir.register_lowering(primitive, _corrected(rule, table), platform)
+    # A rule of the CPU's own comes before the one for all platforms.
+    platform = "cpu"
+    rules = mlir._platform_specific_lowerings[platform]
+    if primitive not in rules:
+      platform, rules = None, mlir._lowerings
+    # Newer releases keep more than the rule.
+    rule = getattr(rules[primitive], "rule", rules[primitive])
+    mlir.register_lowering(primitive, _corrected(rule, table), platform)
 
 
 def _corrected(rule: Callable[..., Any], table: _Table) -> Callable[..., Any]:
   """The lowering rule that corrects what `rule` gives by `table`."""
-  def select(x: Any, y: Any) -> Any:
-    lax = _lax()
-    return lax.complex(*table(lax.real(x), lax.imag(x), lax.real(y),
-                              lax.imag(y)))
-
   def lowered(ctx: mlir.LoweringRuleContext, x: Any, /, **params: Any) -> Any:
     out = rule(ctx, x, **params)
     aval, = ctx.avals_in
-    if not dtypes.issubdtype(aval.dtype, np.complexfloating):
+    platforms = ctx.platforms or ctx.module_context.platforms
+    if (not dtypes.issubdtype(aval.dtype, np.complexfloating)
+        or "cpu" not in platforms):
       return out
-    both = ctx.replace(primitive=None, avals_in=[aval, *ctx.avals_out],
-                       tokens_out=None)
-    return mlir.lower_fun(select, multiple_results=False)(both, x, *out)
+    y, = out
+    floats = _Floats(ctx, aval.update(dtype=np.finfo(aval.dtype).dtype))
+    corrected = hlo.complex(*table(floats, hlo.real(x), hlo.imag(x),
+                                   hlo.real(y), hlo.imag(y)))
+    if len(platforms) > 1:
+      corrected = hlo.select(_is_on_cpu(ctx), corrected, y)
+    return [mlir.lower_with_sharding_in_types(ctx, corrected, *ctx.avals_out)]
   return lowered
 
 
-def _lax() -> Any:
-  from jax._src.lax import lax  # not on top: lax imports this module
-  return lax
+def _is_on_cpu(ctx: mlir.LoweringRuleContext) -> Any:
+  """Whether a module for several platforms runs on a CPU, a scalar."""
+  # It is the first of the dimension variables, of the width of the others.
+  index = ctx.dim_var_values[0]
+  cpu = ctx.module_context.platforms.index("cpu")
+  wanted = mlir.ir_constant(np.int32(cpu))
+  if wanted.type != index.type:
+    wanted = hlo.convert(index.type, wanted)
+  return mlir.compare_hlo(index, wanted, "EQ", "SIGNED")
 
 
-def _const(x: Any, value: float) -> Any:
-  return _lax().full_like(x, value)
+class _Floats(NamedTuple):
+  """Operations on arrays of one shape and dtype in the lowered module."""
+  ctx: mlir.LoweringRuleContext
+  aval: Any
+
+  def full(self, value: float, dtype: Any = None) -> Any:
+    # Not full_like_aval: it asks whether there are 64 bits now, when lowered.
+    aval = self.aval.update(dtype=dtype or self.aval.dtype)
+    return mlir.broadcast_in_dim(
+        self.ctx, mlir.ir_constant(np.array(value, aval.dtype)), aval,
+        broadcast_dimensions=())
+
+  def where(self, condition: Any, x: Any, y: Any) -> Any:
+    if isinstance(x, float):
+      x = self.full(x)
+    return hlo.select(condition, x, y)
+
+  def is_inf(self, x: Any) -> Any:
+    return mlir.compare_hlo(hlo.abs(x), self.full(np.inf), "EQ", "FLOAT")
+
+  def is_nan(self, x: Any) -> Any:
+    return mlir.compare_hlo(x, x, "NE", "FLOAT")
+
+  def is_zero_and_nan(self, x: Any, y: Any) -> Any:
+    """Whether `x` is a zero, no subnormal number, and `y` is nan."""
+    # CPUs compare subnormal numbers as zero, and the compiler makes that of a
+    # comparison of the bits with 0. They are compared with a bit of `y`'s
+    # exponent instead, 1 if it is nan.
+    shift = 8 * self.aval.dtype.itemsize - 2
+    dtype = np.dtype(f"u{self.aval.dtype.itemsize}")
+    one, place = (self.full(n, dtype) for n in (1, shift))
+    bits = ir.RankedTensorType.get(ir.RankedTensorType(x.type).shape,
+                                   mlir.dtype_to_ir_type(dtype))
+    x, exponent = (hlo.bitcast_convert(bits, z) for z in (x, y))
+    exponent = hlo.and_(hlo.shift_right_logical(exponent, place), one)
+    zero = mlir.compare_hlo(hlo.shift_left(x, one), exponent, "LT", "UNSIGNED")
+    return hlo.and_(self.is_nan(y), zero)
 
 
-def _is(x: Any, value: float) -> Any:
-  return _lax().eq(x, _const(x, value))
+def _log(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+  return f.where(hlo.or_(f.is_inf(a), f.is_inf(b)), np.inf, p), q
 
 
-def _is_inf(x: Any) -> Any:
-  return _is(_lax().abs(x), np.inf)
+def _tanh(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+  return f.where(f.is_zero_and_nan(a, b), a, p), q
 
 
-def _is_nan(x: Any) -> Any:
-  return _lax().ne(x, x)
+def _asinh(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+  p = f.where(hlo.and_(f.is_nan(a), hlo.is_finite(b)), np.nan, p)
+  return p, f.where(f.is_zero_and_nan(b, a), b, q)
 
 
-def _is_finite(x: Any) -> Any:
-  return _lax().is_finite(x)
+def _acosh(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+  return f.where(hlo.and_(f.is_nan(b), hlo.is_finite(a)), np.nan, p), q
 
 
-def _both(x: Any, y: Any) -> Any:
-  return _lax().bitwise_and(x, y)
+def _acos(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+  q, p = _acosh(f, a, b, q, p)
+  return f.where(f.is_zero_and_nan(a, b), np.pi / 2, p), q
 
 
-def _either(x: Any, y: Any) -> Any:
-  return _lax().bitwise_or(x, y)
-
-
-def _exp(a: Any, b: Any, p: Any, q: Any, least: float = 0.) -> _Parts:
-  lax = _lax()
-  lost = _is_nan(b)
-  p = lax.select(_both(lost, _is_inf(a)), lax.max(a, _const(a, least)), p)
-  return p, lax.select(_both(lost, _is(a, -np.inf)), _const(a, 0.), q)
-
-
-def _expm1(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  return _exp(a, b, p, q, -1.)
-
-
-def _log(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  return _lax().select(_either(_is_inf(a), _is_inf(b)), _const(a, np.inf),
-                       p), q
-
-
-def _sqrt(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lax = _lax()
-  p = lax.select(_either(_is_inf(b), _is(a, np.inf)), _const(a, np.inf), p)
-  q = lax.select(_is_inf(b), b, q)
-  lost = _both(_is(a, -np.inf), _is_nan(b))
-  return p, lax.select(lost, _const(a, np.inf), q)
-
-
-def _sinh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lost = _both(_is_nan(b), _either(_is_inf(a), _is(a, 0.)))
-  return _lax().select(lost, a, p), q
-
-
-def _cosh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lax = _lax()
-  lost = _is_nan(b)
-  p = lax.select(_both(lost, _is_inf(a)), _const(a, np.inf), p)
-  return p, lax.select(_both(lost, _is(a, 0.)), _const(a, 0.), q)
-
-
-def _cos(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  return _cosh(_lax().neg(b), a, p, q)
-
-
-def _tanh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  return _lax().select(_both(_is_nan(b), _is(a, 0.)), a, p), q
-
-
-def _asinh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lax = _lax()
-  p = lax.select(_both(_is_nan(a), _is_finite(b)), _const(a, np.nan), p)
-  return p, lax.select(_both(_is_nan(a), _is(b, 0.)), b, q)
-
-
-def _acosh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lax = _lax()
-  p = lax.select(_both(_is_nan(b), _is_finite(a)), _const(a, np.nan), p)
-  lost = _both(_is_nan(b), _is(a, 0.))
-  return p, lax.select(lost, _const(a, np.pi / 2), q)
-
-
-def _acos(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  return _acosh(a, b, q, p)[::-1]
-
-
-def _atanh(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-  lax = _lax()
-  p = lax.select(_both(_is_nan(b), _is(a, 0.)), a, p)
-  lost = _either(_is_nan(b), _both(_is_nan(a), _is_finite(b)))
-  return p, lax.select(lost, _const(a, np.nan), q)
+def _atanh(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+  lost = hlo.or_(f.is_nan(b), hlo.and_(f.is_nan(a), hlo.is_finite(b)))
+  return _tanh(f, a, b, p, f.where(lost, np.nan, q))
 
 
 def _of_turned(table: _Table) -> _Table:
   """The table of ``-j f(jz)``, of that of ``f``."""
-  def turned(a: Any, b: Any, p: Any, q: Any) -> _Parts:
-    lax = _lax()
-    real, imag = table(lax.neg(b), a, lax.neg(q), p)
-    return imag, lax.neg(real)
+  def turned(f: _Floats, a: Any, b: Any, p: Any, q: Any) -> _Parts:
+    real, imag = table(f, hlo.negate(b), a, hlo.negate(q), p)
+    return imag, hlo.negate(real)
   return turned
 
 
 _TABLES: dict[str, _Table] = {
-    "exp_p": _exp, "expm1_p": _expm1, "log_p": _log, "log1p_p": _log,
-    "log2_p": _log, "sqrt_p": _sqrt,
-    "sinh_p": _sinh, "cosh_p": _cosh, "tanh_p": _tanh,
-    "sin_p": _of_turned(_sinh), "cos_p": _cos, "tan_p": _of_turned(_tanh),
+    "log1p_p": _log, "log2_p": _log,
+    "tanh_p": _tanh, "tan_p": _of_turned(_tanh),
     "asinh_p": _asinh, "acosh_p": _acosh, "atanh_p": _atanh,
     "asin_p": _of_turned(_asinh), "acos_p": _acos,
     "atan_p": _of_turned(_atanh),

@@ -11,28 +11,15 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Whether floor division and remainder have the standard's special values."""
+"""Whether the product of small integers has room."""
 import jax.numpy as jnp
 import numpy as np
 
 REPORT = "jax#27606"
 
 
-def _is(got, want):
-  assert np.array_equal(got, want) and np.signbit(got) == np.signbit(want), got
-  return str(got)
-
-
-def remainder():
-  """remainder(-0., 1.) is +0, as in NumPy"""
-  return _is(np.asarray(jnp.remainder(-0., 1.)), 0.)
-
-
-def floor_divide():
-  """floor_divide(-0., 1.) is -0, as in NumPy"""
-  return _is(np.asarray(jnp.floor_divide(-0., 1.)), -0.)
-
-
-def infinity():
-  """floor_divide(inf, 2.) is inf"""
-  return _is(np.asarray(jnp.floor_divide(jnp.inf, 2.)), np.inf)
+def cumulative_prod():
+  """cumulative_prod of int8 is as wide as prod of it"""
+  got = jnp.cumulative_prod(jnp.array([100, 2], jnp.int8))
+  np.testing.assert_array_equal(got, [100, 200])
+  return str(got.dtype)

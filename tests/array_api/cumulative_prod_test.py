@@ -1,0 +1,56 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Products of small integers (jax#27606)."""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.parse_flags_with_absl()
+
+
+class ArrayApiCumulativeProdTest(jtu.JaxTestCase):
+
+  @parameterized.parameters("int8", "uint8", "int16", "bool")
+  def test_promotes_as_prod(self, dtype):
+    x = jnp.ones(3, dtype)
+    for f in (jnp.cumulative_prod, jax.jit(jnp.cumulative_prod)):
+      self.assertEqual(f(x).dtype, jnp.prod(x).dtype, "Dtypes differ")
+      self.assertEqual(f(x).dtype, jnp.cumulative_sum(x).dtype, "Dtypes differ")
+
+  @parameterized.parameters("int8", "uint8", "int16")
+  def test_small_integers_as_in_numpy(self, dtype):
+    x = np.array([[100, 30, 70], [90, 99, 50]], dtype)
+    for axis in (0, 1):
+      for f in (lambda x: jnp.cumulative_prod(x, axis=axis),
+                jax.jit(lambda x: jnp.cumulative_prod(x, axis=axis)),
+                jax.vmap(jnp.cumulative_prod, axis, axis)):
+        np.testing.assert_array_equal(f(x), np.cumprod(x, axis, int))
+
+  def test_other_dtypes_stay(self):
+    for dtype in (np.int32, np.uint32, np.float32, jnp.bfloat16, np.complex64):
+      x = jnp.ones(3, dtype)
+      self.assertEqual(jnp.cumulative_prod(x).dtype, dtype)
+      self.assertEqual(jnp.cumulative_prod(x, dtype=np.float32).dtype,
+                       np.float32)
+    x = jnp.array([3, 5], np.int8)
+    self.assertEqual(jnp.cumulative_prod(x, dtype=np.int8).dtype, np.int8)
+    np.testing.assert_array_equal(
+        jnp.cumulative_prod(x, include_initial=True), [1, 3, 15])
+
+
+if __name__ == "__main__":
+  absltest.main(testLoader=jtu.JaxTestLoader())
