@@ -34,7 +34,8 @@ REMAINDERS = {
     "jit": jax.jit(jnp.remainder), "vmap": jax.vmap(jnp.remainder),
 }
 REALS = {
-    "sign": jnp.sign, "remainder": lambda x: x % 2., "quotient": lambda x: x // 2.,
+    "sign": jnp.sign, "remainder": lambda x: x % 2.,
+    "quotient": lambda x: x // 2.,
     "divmod": lambda x: jnp.divmod(x, 2.)[0], "fmod": lambda x: jnp.fmod(x, 2.),
 }
 COMPLEX = ("sign", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt",

@@ -67,7 +67,7 @@ LOOPS = dict(scan=scan, fori=fori, while_loop=while_loop, jitted=jitted,
 
 
 def descended(loop, by_hand, init, xs, times=1):
-  """What a carry is after steps along ``times`` the gradient of its own loss."""
+  """A carry after steps along ``times`` the gradient of its own loss."""
   def step(c, x):
     loss = lambda c: jnp.sum(by_hand(c)**2 * x + c * x)
     return c - .1 * times * jax.grad(loss)(c) + .2 * x
