@@ -2,10 +2,11 @@
 
 Run by the Python under test. Standard input has one JSON object: "seeds";
 "events", the file to write to; "shrink", how many seconds to spend on making a
-program that fails smaller, 0 for only saying whether it fails. Each line of "events" is a JSON object: {"begins":
-seed}, so that a crash can be told from what came before; {"seed", "kind",
-"text", "features", "took"}, where "kind" is "" for a program that is right; and
-{"seed", "program"}, a file that shows the fault, the smallest last.
+program that fails smaller, 0 for only saying whether it fails. Each line of
+"events" is a JSON object: {"begins": seed}, so that a crash can be told from
+what came before; {"seed", "kind", "text", "features", "took"}, where "kind" is
+"" for a program that is right; and {"seed", "program"}, a file that shows the
+fault, the smallest last.
 """
 import gc
 import json

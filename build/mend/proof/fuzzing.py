@@ -266,7 +266,8 @@ def _verdict(request: Request, runs: Sequence[Run]) -> Verdict:
     bad = [r for r in mine if r["kind"] in FAULTS]
     for record in bad:
       report.say(f"{run.base.version}, seed {record['seed']}: "
-                 f"{record['kind']}{', ' + WORSE if record.get('worse') else ''}: "
+                 f"{record['kind']}"
+                 f"{', ' + WORSE if record.get('worse') else ''}: "
                  f"{report.shorten(record['text'], 160)}")
     faults += len(bad)
     mute = sum(r["kind"] == ORACLE for r in mine)

@@ -15,9 +15,9 @@
 
 ``pcast(x, axes, to='varying')`` is refused where x varies along ``axes``
 already, and that guards its user. A loop's body, or a backward rule, that is
-traced again (``retrace``) was right with its casts when it was traced first, and
-has no say in what it is given then: what varies already by a promotion is
-there what the cast was to make of it. So such a cast does nothing, and of
+traced again (``retrace``) was right with its casts when it was traced first,
+and has no say in what it is given then: what varies already by a promotion is
+what the cast was to make of it. So such a cast does nothing there, and of
 several axes those that are left count.
 
 Cost: outside of that a look at a flag for each cast by hand.

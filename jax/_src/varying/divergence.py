@@ -18,8 +18,8 @@ along that axis part ways, if there are several (``types.parting``). A
 collective over that axis inside then waits for devices that never come, or
 pairs with another one's buffer. Whether there is one is asked of such a loop or
 branch, and only there: programs whose predicates don't vary pay nothing.
-Collectives over other axes are fine; for ppermute, which on CPU waits for every device of the mesh, ``rules.permute``
-sees to that.
+Collectives over other axes are fine; for ppermute, which on CPU waits for every
+device of the mesh, ``rules.permute`` sees to that.
 
 Not seen: collectives inside a kernel or a foreign call, and those of a
 custom_vjp's backward rule until it is differentiated.
