@@ -13,8 +13,9 @@ STEPS = {
         ("divergence_option", "pvary", "eager_calls", "eager_transfers"),
         ("rules",)),
     "jax._src.varying": (
-        ("types", "compile_time", "structures", "contents"),
-        ("flow", "retrace", "backward"),
+        ("types", "reduced", "compile_time", "structures", "contents",
+         "required", "verify"),
+        ("flow", "casts", "retrace", "outdated", "backward"),
         ("retype", "bind", "divergence", "origin"), ("rules",), ("autodiff",)),
 }
 

@@ -408,10 +408,9 @@ class DefectsTest(VerifyTestCase):
       self.skipTest('no derivatives of exported functions')
     from jax._src.ahead_of_time import exported_transforms  # pylint: disable=g-import-not-at-top
     rule = exported_transforms.derivative_p.abstract_eval
-    def by_the_primals(*avals, **params):
+    def by_shape_and_dtype(*avals, **params):
       outs, effects = rule(*avals, **params)
-      axes = vt.varying(avals[0])
-      return [vt.with_varying(a, axes) for a in outs], effects
+      return [vt.with_varying(a, vt.NO_AXES) for a in outs], effects
     exported = export.export(jax.jit(jnp.sin))(
         jax.ShapeDtypeStruct((), np.float32))
     exported = export.deserialize(exported.serialize(vjp_order=2))
@@ -419,7 +418,7 @@ class DefectsTest(VerifyTestCase):
         lambda t, w: jax.jvp(exported.call, (w,), (t[0],))[1][None],
         mesh=make_mesh(4), in_specs=(P('x'), P()), out_specs=P('x'))
     with mock.patch.object(exported_transforms.derivative_p, 'abstract_eval',
-                           by_the_primals), jax.enable_checks(True):
+                           by_shape_and_dtype), jax.enable_checks(True):
       with self.assert_narrow('call_exported_derivative'):
         jax.make_jaxpr(f)(np.ones(4, np.float32), WEIGHT)
 

@@ -13,19 +13,22 @@
 # limitations under the License.
 """What varies in a ``shard_map``: the releases that have varying types.
 
-``types`` reads and changes the varying axes in a type; ``verify`` holds those
-of a jaxpr against what is ``required``, where JAX tests itself; ``flow`` finds
-what each value of a traced jaxpr varies over; ``retype`` builds the jaxpr again
-at these types, ``retrace`` says when a function must be traced again,
-``backward`` what a backward rule that runs is told, ``bind`` binds a loop or
-branch; ``divergence`` and ``origin`` explain refusals. ``rules`` know single
-primitives, ``autodiff`` what differentiation makes of them. Each stands on
-those named before it, and on none after. Begin with ``types``, then ``flow``.
+``types`` reads and changes the varying axes in a type, ``reduced`` those that a
+value is (un)reduced over; ``verify`` holds the types of a jaxpr against what is
+``required``, where JAX tests itself; ``flow`` finds what each value of a traced
+jaxpr varies over; ``retype`` builds the jaxpr again at these types,
+``outdated`` says what that can't make right, ``retrace`` when a function must be traced
+again, ``casts`` what a user's own casts are there, ``backward`` what a backward
+rule that runs is told, ``bind`` binds a loop or branch; ``divergence`` and
+``origin`` explain refusals. ``rules`` know single primitives, ``autodiff`` what
+differentiation makes of them. Each stands on those before it in
+``tests/build/layout_test.py``. Begin with ``types``, then ``flow``.
 
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
 ``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``,
-``DIVERGENCE_CHECKS`` to ``flow`` again, and ``BELIEVED`` to ``required``.
+``PROMOTERS`` to ``retrace``, ``DIVERGENCE_CHECKS`` to ``flow`` again, and
+``BELIEVED`` to ``required``.
 """
 from __future__ import annotations
 
@@ -44,9 +47,10 @@ def enter_rules() -> None:
   A build of some patches only lacks modules, as does one for a release that
   lacks the primitives.
   """
-  from jax._src.varying import bind, flow, required, retype  # they import core
+  # They import core.
+  from jax._src.varying import bind, flow, required, retrace, retype
   tables = {'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
-            'OPERANDS': bind.operands,
+            'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
             'DIVERGENCE_CHECKS': flow.divergence_checks,
             'BELIEVED': required.believed}
   for name in RULES:

@@ -78,6 +78,11 @@ def anew(axes: Axes):
     _widened.set_local(before)
 
 
+# By the kind, 'ref': has what the axes say reach an operand that isn't cast, as
+# its own trace and the current one hold it. The package's modules fill it.
+promoters: dict[str, Callable[[Any, Axes], None]] = {}
+
+
 class RefGrew(TypeError):
   """A ref varies in the end, and a derivative by its content is summed.
 
@@ -108,16 +113,12 @@ class RefGrew(TypeError):
     Raises:
       RefGrew: itself, if a ref was made in what is traced again.
     """
-    from jax._src.varying import bind  # it imports this
-
     for ref, axes in self.refs:
       if not isinstance(ref, core.Tracer) or (
           not ref._trace.is_valid() or len(_widened.value) > self.MOST_RETRIES):
         raise self
-      with core.set_current_trace(ref._trace):
-        bind.operands['ref'].agree(ref, axes, True)
-      bind.operands['ref'].agree(bind.here(ref), axes, True)
-    with anew(self.axes):
+      promoters['ref'](ref, axes)
+    with anew(self.axes), casts.again():
       return trace(leaves)
 
 

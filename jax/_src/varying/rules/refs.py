@@ -242,7 +242,15 @@ def agree(ref, axes: Axes, written: bool):
     return _wide_copy(base, axes)
 
 
+def _promote(ref: core.Tracer, axes: Axes) -> None:
+  """Widens a ref where it was made or captured, and in the current trace."""
+  with core.set_current_trace(ref._trace):
+    widen(ref, axes)
+  widen(here(ref), axes)
+
+
 OPERANDS = {'ref': binding.Operands(here, agree)}
+PROMOTERS = {'ref': _promote}
 
 
 def _settle(prim: core.Primitive, args, params, avals):
