@@ -97,13 +97,10 @@ class ArrayApiComplexValuesTest(jtu.JaxTestCase):
     with jax.experimental.enable_x64() if hasattr(
         jax.experimental, "enable_x64") else jax.enable_x64(True):
       z = array([(0, N), (1e-310, N), (1, N)], np.complex128)
-      traced = jax.jit(jnp.tanh).trace(z)
       got = np.asarray(jnp.tanh(z))
       self.assertEqual(got.dtype, np.complex128)
       self.assertEqual(got[0].real, 0., "another special value")
       self.assertTrue(np.isnan(got.real[1:]).all())
-    compiled = traced.lower().compile()  # where there are no 64 bits
-    np.testing.assert_array_equal(compiled(z), got)
 
   def test_signs(self):
     for f, z, want in (
@@ -161,7 +158,7 @@ class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
   @parameterized.parameters(*LEFT)
   def test_what_derivatives_are_computed_from(self, name):
     f = getattr(jnp, name)
-    z = array([(I, N), (-I, N), (N, I), (N, -I), (0, N), (N, 0)], np.complex64)
+    z = array([(I, N), (-I, N), (N, I), (N, -I)], np.complex64)
     ones = jnp.ones_like(z)
     got = [f(z), jax.jit(f)(z)]
     if "log" not in name:
