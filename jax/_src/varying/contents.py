@@ -175,14 +175,17 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         sums |= axes
         if from_derivative(eqn):
           derived_sums |= axes
-    for sub in jaxprs_in(params):
-      inside = contents(sub)
-      collectives |= inside.collectives
-      permutes |= inside.permutes
-      if inside.sums:
-        sums |= inside.sums
-        derived_sums |= (inside.sums if from_derivative(eqn)
-                         else inside.derived_sums)
+    for value in params.values():
+      if type(value) in _PLAIN:
+        continue
+      for sub in jaxprs_within(value):
+        inside = contents(sub)
+        collectives |= inside.collectives
+        permutes |= inside.permutes
+        if inside.sums:
+          sums |= inside.sums
+          derived_sums |= (inside.sums if from_derivative(eqn)
+                           else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums,
                   tuple([v in used for v in jaxpr.invars]))
 

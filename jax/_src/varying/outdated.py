@@ -72,35 +72,37 @@ class Found(NamedTuple):
 def found(region: flow.Region) -> Found:
   """What typing the region again comes upon."""
   if region.found is None or region.found[0] is not region.ins:
-    region.found = region.ins, _union(map(_of, region.sites.values()))
+    region.found = region.ins, _look_through(region)
   return region.found[1]
 
 
-def _union(all_found: Iterable[Found]) -> Found:
-  out = Found()
-  for f in all_found:
-    out = Found(*map(lambda a, b: a | b, out, f))
-  return out
-
-
-def _of(site: flow.Site) -> Found:
-  eqn = site.eqn
-  back = from_derivative(eqn)
-  f = _union(map(found, site.kids))
-  if back:
-    derived = flow.union(
-        a - vt.varying(v.aval) for v, a in zip(eqn.outvars, site.outs))
-    f = Found(idle_back=f.idle | f.idle_back, derived=f.derived | derived,
-              opaque=f.opaque)
-  if eqn.primitive is core.pvary_p:
-    old, new = vt.varying(eqn.invars[0].aval), site.ins[0]
-    idle = (new - old) & frozenset(eqn.params['axes'])
-    return (f._replace(idle_back=f.idle_back | idle) if back else
-            f._replace(idle=f.idle | idle))
-  cast = NO_AXES if back else flow.union([
-      a - i for v, a, i in zip(eqn.invars, site.operands, site.ins)
-      if type(v) is not core.Literal and _differentiable(v.aval)])
-  return f._replace(cast=f.cast | cast, opaque=f.opaque or site.opaque)
+def _look_through(region: flow.Region) -> Found:
+  idle = idle_back = cast = derived = NO_AXES
+  opaque = False
+  for site in region.sites.values():
+    eqn, mine, opaque = site.eqn, NO_AXES, opaque or site.opaque
+    back = from_derivative(eqn)
+    if eqn.primitive is core.pvary_p:
+      mine = site.ins[0].intersection(eqn.params['axes'])
+      if mine:
+        mine -= vt.varying(eqn.invars[0].aval)
+    elif not back and site.operands != site.ins:
+      for v, a, i in zip(eqn.invars, site.operands, site.ins):
+        if a != i and type(v) is not core.Literal and _differentiable(v.aval):
+          cast |= a - i
+    for kid in site.kids:
+      f = found(kid)
+      mine, opaque = mine | f.idle, opaque or f.opaque
+      idle_back, derived = idle_back | f.idle_back, derived | f.derived
+      if not back:
+        cast |= f.cast
+    if back:
+      idle_back |= mine
+      for v, a in zip(eqn.outvars, site.outs):
+        derived |= a - vt.varying(v.aval)
+    else:
+      idle |= mine
+  return Found(idle, idle_back, cast, derived, opaque)
 
 
 def _differentiable(aval) -> bool:
