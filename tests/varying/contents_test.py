@@ -111,7 +111,8 @@ PROGRAMS = dict(
     custom_jvp=custom_jvp,
     custom_linear_solve=solve,
     custom_root=lambda x: lax.custom_root(
-        lambda y: y - x, x, lambda f, y: y - f(y), lambda g, y: y / g(jnp.ones(3))),
+        lambda y: y - x, x, lambda f, y: y - f(y),
+        lambda g, y: y / g(jnp.ones(3))),
     custom_vjp=custom_vjp,
     custom_vmap=custom_vmap,
     fori=lambda x: lax.fori_loop(0, 2, lambda _, x: jnp.sin(x), x),
@@ -123,12 +124,14 @@ PROGRAMS = dict(
                               length=2),
     on_host=on_host,
     partitioned=partitioned,
-    platform=lambda x: lax.platform_dependent(x, cpu=jnp.sin, default=jnp.cos),
+    platform=lambda x: lax.platform_dependent(
+        x, cpu=jnp.sin, default=jnp.cos),
     reduction=lambda x: lax.reduce(x, 0., lambda a, b: a + 2 * b, (0,)),
     scatter=lambda x: x.at[jnp.array([0, 0])].add(1.),
     scan=lambda x: lax.scan(lambda c, a: (c + a, a), x[0], x),
     sort=jnp.sort,
-    switch=lambda x: lax.switch(jnp.int32(x[0]), [jnp.sin, jnp.cos, jnp.tan], x),
+    switch=lambda x: lax.switch(
+        jnp.int32(x[0]), [jnp.sin, jnp.cos, jnp.tan], x),
     while_loop=lambda x: lax.while_loop(lambda x: x[0] < 2, jnp.exp, x),
     window=lambda x: lax.reduce_window(x, 0., lambda a, b: a + 2 * b, (2,),
                                        (1,), 'VALID'),
