@@ -37,7 +37,7 @@ class ArrayApiCumulativeProdTest(jtu.JaxTestCase):
     for axis in (0, 1):
       for f in (lambda x: jnp.cumulative_prod(x, axis=axis),
                 jax.jit(lambda x: jnp.cumulative_prod(x, axis=axis)),
-                jax.vmap(jnp.cumulative_prod, axis, axis)):
+                jax.vmap(jnp.cumulative_prod, 1 - axis, 1 - axis)):
         np.testing.assert_array_equal(f(x), np.cumprod(x, axis, int))
 
   def test_other_dtypes_stay(self):

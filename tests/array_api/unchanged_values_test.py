@@ -172,11 +172,12 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
   def test_computed_on_the_host(self, name):
     f = REALS.get(name) or (lambda x: getattr(jnp, name)(x * (1 + 1j)))
     x = jnp.array([5., -3., 2.])
-    @jax.jit
-    def within(x):
-      with compute_on("device_host"):
-        return f(x)
-    np.testing.assert_allclose(within(x), f(x), rtol=1e-6)
+    if jax.__version_info__ < (0, 11):
+      on_host = compute_on("device_host")(f)
+    else:
+      on_host = compute_on(f, compute_type="device_host",
+                           out_memory_spaces=jax.memory.Space.Device)
+    np.testing.assert_allclose(jax.jit(on_host)(x), f(x), rtol=1e-6)
 
   def test_sparse(self):
     dense = np.array([[0., -2.], [3., 0.]], np.float32)
@@ -189,7 +190,7 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
 
   def test_kernel_for_tpu(self):
     def kernel(x, y):
-      y[...] = jnp.sign(x[...] % 3.)
+      y[...] = x[...] % 3.
     def f(x):
       shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
       return pallas.pallas_call(kernel, out_shape=shape)(x)

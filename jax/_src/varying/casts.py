@@ -50,7 +50,7 @@ def traced_again() -> bool:
   return _again.value
 
 
-def missing(cast: Callable[..., Any], x: Any, axis_name, **options) -> Any:
+def missing(cast: Callable[..., Any], x: Any, axis_name, /, **options) -> Any:
   """Casts each leaf along those axes that it doesn't vary along yet.
 
   Args:

@@ -70,10 +70,14 @@ _widened = vt.part_of_trace_key('refs_widened', ())
 
 @contextlib.contextmanager
 def anew(axes: Axes):
-  """While a function is traced as if for the first time."""
+  """While a function is traced as if for the first time.
+
+  What its refs rose to varies before its own casts do something to it.
+  """
   before = _widened.swap_local((*_widened.value, axes))
   try:
-    yield
+    with casts.again():
+      yield
   finally:
     _widened.set_local(before)
 
@@ -118,7 +122,7 @@ class RefGrew(TypeError):
           not ref._trace.is_valid() or len(_widened.value) > self.MOST_RETRIES):
         raise self
       promoters['ref'](ref, axes)
-    with anew(self.axes), casts.again():
+    with anew(self.axes):
       return trace(leaves)
 
 
