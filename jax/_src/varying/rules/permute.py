@@ -38,6 +38,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src.varying import contents
 from jax._src.varying import flow
+from jax._src.varying import types as vt
 import numpy as np
 
 
