@@ -193,7 +193,7 @@ REASONS = {
         unreduced_reduce_scatter unreduced_reduce_scatter_start
         vary_unreduced_cast vary_unreduced_cast_p''',
     'typed by the jaxpr that it holds, traced with its operands\' types': '''
-        call call_exported_derivative call_hi_primitive
+        call call_hi_primitive
         call_hi_primitive_linearized closed_call
         composite compute_on cond core_map cudnn_fusion custom_dce_call
         custom_fusion custom_jvp_call custom_jvp_call_jaxpr custom_lin
