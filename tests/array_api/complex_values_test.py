@@ -101,6 +101,10 @@ class ArrayApiComplexValuesTest(jtu.JaxTestCase):
       self.assertEqual(got.dtype, np.complex128)
       self.assertEqual(got[0].real, 0., "another special value")
       self.assertTrue(np.isnan(got.real[1:]).all())
+      traced = jax.jit(jnp.tanh).trace(z)
+    lowered = traced.lower()  # where there are no 64 bits
+    self.assertIn("tensor<3xf64>", lowered.as_text())
+    lowered.compile()
 
   def test_signs(self):
     for f, z, want in (

@@ -76,6 +76,8 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
                   jax.linearize(masked, a)[1](jnp.ones(3)),
                   jax.jvp(masked, (a,), (jnp.ones(3),))[1]):
       np.testing.assert_array_equal(slope, [0., 1., 1.])
+    by_b = jax.grad(lambda b: jnp.where(jnp.isnan(b), 0., f(a, b)).sum())(b)
+    np.testing.assert_array_equal(by_b, [N, -2., -2.])  # 0 times nan
 
   def test_gradient_by_a_masked_remainder_in_loops(self):
     a, b = jnp.array([1., 4., 5.]), jnp.array([N, 2., 2.])
