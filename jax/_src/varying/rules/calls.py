@@ -97,11 +97,6 @@ def _linear_call(b, site: flow.Site) -> None:
               transpose_thunk=transpose_at_new_types)
 
 
-def operands_as_traced(*args):
-  """The operands of a call: each of the type that its jaxpr was traced with."""
-  return list(args)
-
-
 _CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
           'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call')
 _CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')

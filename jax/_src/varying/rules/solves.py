@@ -86,7 +86,7 @@ def partial_of_linear(fun, consts, x):
 
 
 def operands_as_traced(*args):
-  """The operands of a solve: each of the type with which it was traced."""
+  """The operands of a solve or composite, each of the type as traced."""
   return list(args)
 
 
