@@ -6,14 +6,14 @@ each other's text; two that touch the same text are refused (see splice.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import re
 import textwrap
 
 from ast_grep_py import SgNode
-from mend.editing import syntax
+from mend.editing import splice, syntax
 from mend.editing.edit import Edit
 from mend.editing.splice import Splice
 
@@ -225,6 +225,17 @@ def _decorate(source: Source, edit: Edit) -> Spans:
   return [(at, at, _block(edit.code, indent) + "\n")]
 
 
+def _wrap_definition(source: Source, edit: Edit) -> Spans:
+  """Binds a module's function, or a class's, to what `code` makes of it."""
+  outer, _, _ = edit.scope.rpartition(".")
+  if outer:
+    holder = syntax.find_definition(source.module, outer, None)
+    if "." in outer or holder.kind() != "class_definition":
+      raise syntax.NotFound("a function of the module, or of a class in it")
+  code = f"{edit.scope} = {edit.code.strip()}({edit.scope})"
+  return _append(source, dataclasses.replace(edit, code=code))
+
+
 def _add_text(text: str, edit: Edit) -> Spans:
   found = list(re.finditer(edit.after, text, re.MULTILINE))
   if len(found) != 1:
@@ -242,7 +253,7 @@ OPERATIONS: dict[str, Callable[[Source, Edit], Spans]] = {
     "replace_call": _replace_call, "wrap_call": _wrap_call,
     "replace_value": _replace_value, "add_argument": _add_argument,
     "add_parameter": _add_parameter, "add_member": _add_member,
-    "decorate": _decorate,
+    "decorate": _decorate, "around": _wrap_definition,
 }
 
 
@@ -272,9 +283,30 @@ def locate(source: Source, edit: Edit) -> Located:
 def _context(source: Source, edit: Edit, holder: SgNode) -> str:
   """The upstream text whose change should make a person look again."""
   if edit.scope:
-    return holder.text()
-  selector = edit.before or edit.after or edit.call or edit.value
-  if selector:
-    node = syntax.find(holder, syntax.Selector.parse(selector))
+    return syntax.signature(holder) if edit.needs_signature else holder.text()
+  if edit.selector:
+    node = syntax.find(holder, syntax.Selector.parse(edit.selector))
     return syntax.statement_of(node).text()
   return ""
+
+
+def apply(source: Source, todo: Sequence[Edit],
+          refuse: Callable[[Edit, syntax.NotFound], Exception],
+          ) -> tuple[str, tuple[Splice, ...]]:
+  """The text with all edits made, and the splices that made it.
+
+  Args:
+    source: a pristine file.
+    todo: its edits; insertions at one place keep their order.
+    refuse: the error for an edit that has no place, or more than one.
+
+  Raises:
+    splice.Overlap: two edits touch the same text.
+  """
+  splices: list[Splice] = []
+  for edit in todo:
+    try:
+      splices += locate(source, edit).splices
+    except syntax.NotFound as e:
+      raise refuse(edit, e) from e
+  return splice.apply(source.text, splices), tuple(splices)

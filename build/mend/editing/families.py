@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import pathlib
+import re
 from typing import Any
 
 from mend.ground.errors import MendError
@@ -65,6 +67,46 @@ def upstream_name(families: dict[str, Family], file: str) -> str:
   stem = pathlib.PurePosixPath(file).stem
   tail = f"_{_HELPERS}" if inner[:1] == [_HELPERS] else ""
   return f"tests/{families[family].prefix}{stem}{tail}.py"
+
+
+@functools.cache
+def _modules(package: str, root: pathlib.Path) -> dict[str, str]:
+  """The modules of a family's package by name, and the package of each.
+
+  What an edit's code calls must have a name of its own: of two that share one
+  neither is found.
+  """
+  paths = [p for p in (root / package).rglob("*.py") if p.stem != "__init__"]
+  stems = [p.stem for p in paths]
+  return {p.stem: ".".join(p.parent.relative_to(root).parts) for p in paths
+          if stems.count(p.stem) == 1}
+
+
+def implied_imports(families: dict[str, Family], code: str,
+                    root: pathlib.Path = bases.ROOT) -> tuple[str, ...]:
+  """The imports that an edit's code needs for its names FAMILY_MODULE.
+
+  Args:
+    families: those that have packages.
+    code: of the edit.
+    root: where the packages lie.
+
+  Returns:
+    `from PACKAGE import MODULE as FAMILY_MODULE` for each module of ours that
+    the code names so, in the code's order.
+  """
+  found = []
+  own = set(re.findall(r"\bimport \w+ as (\w+)", code))  # where it is used
+  for name in dict.fromkeys(re.findall(r"(?<![\w.])[a-z]\w*", code)):
+    if name in own:
+      continue
+    for family in families.values():
+      module = name.removeprefix(f"{family.name}_")
+      if module != name and family.package:
+        package = _modules(family.package, root).get(module)
+        if package:
+          found.append(f"from {package} import {module} as {name}")
+  return tuple(dict.fromkeys(found))
 
 
 def packages(root: pathlib.Path, modules: Sequence[str]) -> list[str]:

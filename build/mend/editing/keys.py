@@ -34,7 +34,8 @@ class _Supersedes(TypedDict, total=False):
 
 
 _Edit = TypedDict("_Edit", {
-    "file": str, "op": str, "code": str, "doc": str, "in": str, "n": int,
+    "file": str | _Names, "op": str, "code": str, "doc": str,
+    "in": str | _Names, "n": int,
     "bases": str, "takes": _Names, "before": str, "after": str, "at": str,
     "call": str, "value": str, "optional": bool}, total=False)
 
@@ -57,10 +58,13 @@ class _Patch(TypedDict, total=False):
   red: list[_Red]
   edit: list[_Edit]
   supersedes: list[_Supersedes]
+  late_imports: _Names
+  proves: _Names
 
 
 _WORDS = {"str": "text", "int": "a whole number", "bool": "true or false",
-          "array": "a list [...]", "object": "a table", "float": "a number"}
+          "array": "a list [...]",
+          "str | array": "text or a list [...]", "object": "a table", "float": "a number"}
 
 
 def require_types(data: dict[str, Any],
@@ -69,8 +73,8 @@ def require_types(data: dict[str, Any],
   try:
     msgspec.convert(data, _Patch)
   except msgspec.ValidationError as e:
-    found = re.fullmatch(r"Expected `(\w+)`, got `(\w+)` - at `\$\.?(.*)`",
-                         str(e))
+    found = re.fullmatch(
+        r"Expected `([\w| ]+)`, got `(\w+)` - at `\$\.?(.*)`", str(e))
     if found is None:
       raise refuse(str(e)) from e
     wanted, got, place = found.groups()

@@ -15,7 +15,6 @@ from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 Refuse = Callable[[str], MendError]
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
@@ -23,7 +22,8 @@ STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
 _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
-             "supersedes", "upstream_tests", "test_helpers")
+             "supersedes", "upstream_tests", "test_helpers", "late_imports",
+             "proves")
 _FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
@@ -51,9 +51,12 @@ class Patch:
   red: tuple[reds.Red, ...] = ()
   edits: tuple[Edit, ...] = ()
   supersedes: tuple[reds.Supersedes, ...] = ()
+  late_imports: tuple[str, ...] = ()
+  proves: tuple[str, ...] = ()
   upstream_names: dict[str, str] = dataclasses.field(default_factory=dict)
 
   def edits_for(self, base: Base) -> tuple[Edit, ...]:
+    """The edits for a release, as spelled: `placing` says in which files."""
     return tuple(e for e in self.edits
                  if not e.bases or base.within(e.bases))
 
@@ -105,14 +108,18 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
     keys.require_inside(file, "", refuse)
     if not (root / file).is_file():
       raise refuse(f"it names {file}, which does not exist")
+  data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
   named = data["modules"]
   data["modules"] = [*families.packages(root, named), *named]
   for file in data.get("upstream_tests", []):
     _check_specifier(file.partition(" ")[2], refuse)
   red = tuple(r for i, d in enumerate(data.get("red", []))
               for r in _red(i + 1, d, refuse))
-  found = tuple(_edit(name, i + 1, e, refuse)
-                for i, e in enumerate(data.get("edit", [])))
+  known = families.load(root)
+  found = tuple(edit for i, e in enumerate(data.get("edit", []))
+                for edit in _edits(name, i + 1, e, refuse, lambda code: (
+                    families.implied_imports(known, code, root))))
+  _check_purpose(data, refuse)
   return Patch(
       id=name, title=data["title"], why=data["why"], bases=data["bases"],
       issues=tuple(data["issues"]), upstream=data["upstream"],
@@ -121,7 +128,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
                        for i, s in enumerate(data.get("supersedes", []))),
       **{key: tuple(data.get(key, ())) for key in (
           "modules", "tests", "depends", "unit_tests", "reproductions",
-          "upstream_tests", "test_helpers")},
+          "upstream_tests", "test_helpers", "late_imports", "proves")},
       upstream_names=_upstream_names(root, data, refuse))
 
 
@@ -152,10 +159,10 @@ def _check_keys(data: dict, required: Sequence[str], optional: Sequence[str],
 
 def _check_specifier(text: str, refuse: Refuse) -> None:
   try:
-    SpecifierSet(text)
-  except InvalidSpecifier as e:
-    raise refuse(
-        f"bases = {text!r} is no version specifier such as >=0.6") from e
+    bases.check_specifier(text)
+  except ValueError as e:
+    raise refuse(f"bases = {text!r} is no version specifier such as >=0.6, and "
+                 "no line or lines such as C-D") from e
 
 
 def _red(number: int, data: dict, refuse: Refuse) -> list[reds.Red]:
@@ -187,10 +194,31 @@ def _supersedes(number: int, data: dict, red: tuple[reds.Red, ...],
                          data.get("bases", ""))
 
 
-def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:
+def _check_purpose(data: dict, refuse: Refuse) -> None:
+  """A patch changes something, or says which others' work its tests show."""
+  bare = not data.get("edit") and not data["modules"]
+  if bare != bool(data.get("proves")):
+    raise refuse("it has no edit and no module: name the patches that its "
+                 "tests are about, proves = [...]" if bare else
+                 "`proves` is for a patch of tests only")
+  edited = {f for e in data.get("edit", []) for f in _listed(e["file"])}
+  for file in data.get("late_imports", []):
+    if file not in edited:
+      raise refuse(f"late_imports names {file}, which no edit of it is in")
+
+
+def _listed(value: str | list[str]) -> list[str]:
+  return value if isinstance(value, list) else [value]
+
+
+def _edits(patch: str, number: int, data: dict, refuse: Refuse,
+           imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
+  """The edits of one table: one for each definition that it names."""
   where = f"edit {number}: "
   _check_keys(data, ("file", "op"), _EDIT_KEYS, where, refuse)
-  keys.require_inside(data["file"], where, refuse)
+  files = tuple(_listed(data["file"]))
+  for file in files:
+    keys.require_inside(file, where, refuse)
   op = data["op"]
   if op not in NEEDS:
     raise refuse(f"{where}unknown op {op!r}; the operations are "
@@ -202,18 +230,27 @@ def _edit(patch: str, number: int, data: dict, refuse: Refuse) -> Edit:
                    + (", exactly one" if len(either) > 1 else ""))
   _check_specifier(data.get("bases", ""), refuse)
   _check_code(data, where, refuse)
+  _check_place(data, where, refuse)
+  rest = {k: v for k, v in data.items()
+          if k not in ("in", "takes", "file", "code")}
+  code = data.get("code", "")
+  common = dict(patch=patch, number=number, file=files[0], files=files,
+                takes=tuple(data["takes"]) if "takes" in data else None,
+                imports=imports(code), **rest)
+  return [Edit(scope=scope, code=code.replace(
+      "{name}", scope.rpartition(".")[2]), **common)
+          for scope in _listed(data.get("in", ""))]
+
+
+def _check_place(data: dict, where: str, refuse: Refuse) -> None:
   for key in ("before", "after", "call", "value"):
-    if key in data and op != "add_text":
+    if key in data and data["op"] != "add_text":
       try:
         syntax.Selector.parse(data[key])
       except ValueError as e:
         raise refuse(f"{where}{key}: {e}") from e
   if data.get("at", "start") not in ("start", "end"):
     raise refuse(f"{where}at is {data['at']!r}, wanted start or end")
-  rest = {k: v for k, v in data.items() if k not in ("in", "takes")}
-  takes = tuple(data["takes"]) if "takes" in data else None
-  return Edit(patch=patch, number=number, scope=data.get("in", ""),
-                    takes=takes, **rest)
 
 
 def _check_code(data: dict, where: str, refuse: Refuse) -> None:

@@ -8,6 +8,7 @@ has taken an edit, and short code does not match within other code by chance.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
 import textwrap
 
 from ast_grep_py import SgNode
@@ -33,6 +34,10 @@ def already_there(source: Source, edit: Edit) -> bool:
   if edit.op == "add_import":
     return False
   holder = source.holder(edit)
+  if edit.op == "around":
+    code = f"{edit.scope} = {edit.code.strip()}({edit.scope})"
+    return _has_statements(source.module,
+                           dataclasses.replace(edit, code=code))
   if edit.op == "replace_docstring":
     doc = syntax.docstring(holder)
     return doc is not None and (

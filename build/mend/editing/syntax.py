@@ -247,6 +247,14 @@ def parameter_names(definition: SgNode) -> list[str]:
   return names
 
 
+def signature(definition: SgNode) -> str:
+  """The name of a function and of its parameters; of a class, its name."""
+  name = definition_name(definition)
+  if definition.kind() == "class_definition":
+    return f"class {name}"
+  return f"def {name}({', '.join(parameter_names(definition))})"
+
+
 def docstring(definition: SgNode) -> SgNode | None:
   """The statement that is a definition's docstring."""
   body = named(field(definition, "body"))

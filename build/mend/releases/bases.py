@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import pathlib
+import re
 import sys
 
 from mend.ground.arguments import did_you_mean
@@ -19,6 +20,7 @@ else:
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASES_FILE = ROOT / "build" / "bases.toml"
+LINES = re.compile(r"([A-Z])(?:-([A-Z]))?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,23 +32,43 @@ class Base:
     sha256: of its source distribution.
     python: the Pythons that it supports, as a version specifier.
     requirements: what its proof and tests run on, pinned.
+    line: the letter of its line, a row of releases with one dialect; "" of a
+      release that is none of ours.
   """
   version: str
   sha256: str
   python: str
   requirements: tuple[str, ...]
+  line: str = ""
 
   def supports(self, python: str) -> bool:
     return SpecifierSet(self.python).contains(python)
 
   def within(self, specifier: str) -> bool:
-    """Whether the base is one that `specifier` (a patch's `bases`) means."""
-    return SpecifierSet(specifier).contains(self.version)
+    """Whether the base is one that `specifier` (a patch's `bases`) means.
+
+    Args:
+      specifier: version specifiers, lines ("C", "C-D"), or both, with commas:
+        all of them must hold.
+    """
+    lines = [m for part in specifier.split(",")
+             if (m := LINES.fullmatch(part.strip()))]
+    versions = ",".join(part for part in specifier.split(",")
+                        if not LINES.fullmatch(part.strip()))
+    return SpecifierSet(versions).contains(self.version) and all(
+        m[1] <= self.line <= (m[2] or m[1]) for m in lines)
 
   @property
   def mended(self) -> str:
     """The version of the wheel that is built on this base."""
     return f"{self.version}+mend.{release()}"
+
+
+def check_specifier(text: str) -> None:
+  """Raises ValueError for what `Base.within` can't read."""
+  for part in text.split(","):
+    if not LINES.fullmatch(part.strip()):
+      SpecifierSet(part)  # InvalidSpecifier is a ValueError
 
 
 def read_toml(path: pathlib.Path) -> dict:
@@ -74,7 +96,7 @@ def release() -> int:
 def all_bases() -> tuple[Base, ...]:
   """Every base, oldest first."""
   bases = [Base(b["version"], b["sha256"], b["python"],
-                tuple(b["requirements"])) for b in _data()["base"]]
+                tuple(b["requirements"]), b["line"]) for b in _data()["base"]]
   return tuple(sorted(bases, key=lambda b: Version(b.version)))
 
 

@@ -1,9 +1,12 @@
 """Tells whether the code around an edit is still what a person reviewed.
 
-For each edit and base, a hash of the definition that the edit relies on is
-kept in patches/fingerprints/. States: `exact`, `drifted` (found, but the
-definition changed), `new` (never recorded), `already there` (the definition
-has the edit's code), `gone` (not found, or not unique).
+For each edit, hashes of the definitions that a person has read are kept in
+patches/fingerprints/: of the whole definition, or of its signature for an edit
+that relies on no more. A text that was read on one release counts on all that
+have the same. An edit that relies on no definition has no hash. States:
+`exact`, `drifted` (found, but the definition is another), `new` (no definition
+was read for it), `already there` (the definition has the edit's code), `gone`
+(not found, or not unique).
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import json
 import pathlib
 import textwrap
 
-from mend.editing import edits, patches, presence, syntax
+from mend.editing import edits, patches, placing, presence, syntax
 from mend.editing.edit import Edit
 from mend.releases import bases
 from mend.releases.bases import Base
@@ -23,7 +26,7 @@ from mend.trees import tree
 
 EXACT, DRIFTED, GONE = "exact", "drifted", "gone"
 THERE, NEW = "already there", "new"
-Recorded = dict[str, dict[str, str]]  # edit -> base -> fingerprint
+Recorded = dict[str, str]  # edit -> fingerprints, with spaces between
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,48 +53,47 @@ def fingerprint(context: str) -> str:
 
 
 def recorded(patch: str, root: pathlib.Path = bases.ROOT) -> Recorded:
-  """What was reviewed: edit -> base -> fingerprint."""
+  """What was read: edit -> the fingerprints of its definitions."""
   path = root / "patches" / "fingerprints" / f"{patch}.json"
   return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def edit_key(edit: Edit) -> str:
-  place = edit.before or edit.after or edit.call or edit.value or edit.at
-  return " ".join(x for x in (edit.file, edit.op, edit.scope, place) if x)
+  place = edit.selector or edit.at
+  return " ".join(x for x in (edit.op, edit.scope, place) if x)
 
 
 def states(series: Iterable[patches.Patch], base: Base, source: pathlib.Path,
            root: pathlib.Path = bases.ROOT) -> list[State]:
   """The state of every edit that the series makes on `base`."""
-  parsed: dict[str, edits.Source] = {}
   found = []
   for patch in patches.for_base(series, base):
     known = recorded(patch.id, root)
-    for edit in patch.edits_for(base):
+    for edit in placing.placed(patch, base, source):
       path = source / edit.file
-      if not path.is_file():
-        if not edit.optional:
-          found.append(State(edit, base.version, GONE, "", "no such file"))
-        continue
-      if edit.file not in parsed:
-        parsed[edit.file] = edits.parsed(tree.read(path))
-      reviewed = known.get(edit_key(edit), {}).get(base.version)
-      found.append(_state(parsed[edit.file], edit, base, reviewed))
+      if path.is_file():
+        read = known.get(edit_key(edit), "").split()
+        found.append(_state(edits.parsed(tree.read(path)), edit, base, read))
+      elif not edit.optional:
+        found.append(State(edit, base.version, GONE, "", "no such file"))
   return found
 
 
 def _state(source: edits.Source, edit: Edit, base: Base,
-           reviewed: str | None) -> State:
+           read: Sequence[str]) -> State:
   try:
-    now = fingerprint(edits.locate(source, edit).context)
+    context = edits.locate(source, edit).context
   except syntax.NotFound as e:
     state = THERE if _there(source, edit) else GONE
     return State(edit, base.version, state, "", str(e))
-  if now == reviewed:
+  now = fingerprint(context) if context else ""
+  if now in read:
     return State(edit, base.version, EXACT, now)
   if _there(source, edit):
     return State(edit, base.version, THERE, now)
-  if reviewed is None:
+  if not now:
+    return State(edit, base.version, EXACT, "")
+  if not read:
     return State(edit, base.version, NEW, now, "not reviewed yet")
   return State(edit, base.version, DRIFTED, now)
 
@@ -103,24 +105,38 @@ def _there(source: edits.Source, edit: Edit) -> bool:
     return False
 
 
-def record(found: Sequence[State], root: pathlib.Path = bases.ROOT) -> int:
-  """Writes down that a person has reviewed these; returns how many changed."""
+def record(found: Sequence[State], whole: bool = False,
+           root: pathlib.Path = bases.ROOT) -> int:
+  """Writes down that a person has read these definitions.
+
+  Args:
+    found: the states of edits, on one release or several.
+    whole: whether they are those of all releases: then what was read earlier
+      and is on none of them is forgotten.
+    root: the repository.
+
+  Returns:
+    How many files changed.
+  """
   changed = 0
   by_patch: dict[str, list[State]] = {}
   for state in found:
     by_patch.setdefault(state.edit.patch, []).append(state)
   for patch, mine in by_patch.items():
-    path = root / "patches" / "fingerprints" / f"{patch}.json"
     old = recorded(patch, root)
-    seen = {s.base for s in mine}
-    data: Recorded = {k: {b: f for b, f in v.items() if b not in seen}
-                      for k, v in old.items()}
-    for s in mine:
-      if s.fingerprint:
-        data.setdefault(edit_key(s.edit), {})[s.base] = s.fingerprint
-    data = {k: v for k, v in data.items() if v}
+    read = {} if whole else {k: set(v.split()) for k, v in old.items()}
+    for state in mine:
+      if state.fingerprint:
+        read.setdefault(edit_key(state.edit), set()).add(state.fingerprint)
+    data = {key: " ".join(sorted(v)) for key, v in read.items()}
     if data != old:
       changed += 1
-      text = json.dumps(data, indent=1, sort_keys=True) + "\n"
-      tree.write(path, text)
+      _write(root / "patches" / "fingerprints" / f"{patch}.json", data)
   return changed
+
+
+def _write(path: pathlib.Path, data: Recorded) -> None:
+  if data:
+    tree.write(path, json.dumps(data, indent=1, sort_keys=True) + "\n")
+  else:
+    path.unlink(missing_ok=True)

@@ -18,7 +18,7 @@ import re
 import subprocess
 import textwrap
 
-from mend.editing import patches
+from mend.editing import patches, placing
 from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
@@ -63,7 +63,7 @@ def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     # Edits are located on the pristine source: make each file that this patch
     # touches from all edits so far.
     prefix = sorted(mine[:i + 1], key=lambda p: position[p.id])
-    touched = {e.file for e in patch.edits_for(base)}
+    touched = {e.file for e in placing.placed(patch, base, source)}
     after = tree.mended(prefix, base, source, root, place, touched).files
     if not (i + 1 == len(mine) and _fork_only(patch)):
       after.pop(tree.MANIFEST)

@@ -14,7 +14,7 @@ import dataclasses
 import pathlib
 import re
 
-from mend.editing import patches, splice
+from mend.editing import patches, splice, placing
 from mend.editing.edit import Edit
 from mend.trees import tree
 
@@ -52,7 +52,7 @@ def of_result(result: tree.Result, series: Sequence[patches.Patch],
   mine = [p for p in series if p.id in result.patches]
   found = []
   for patch in mine:
-    found += [o for edit in patch.edits_for(result.base)
+    found += [o for edit in placing.placed(patch, result.base, source)
               if (o := _without_edit(result, edit, source)) is not None]
   for file, text in result.added.items():
     owners = [p.id for p in mine if file in p.modules]

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import subprocess
 
-from mend.editing import edits, patches, splice, syntax
+from mend.editing import edits, patches, placing, splice, syntax
 from mend.editing.edit import Edit
 from mend.ground import cache
 from mend.ground.errors import MendError
@@ -53,10 +53,7 @@ class Result:
     return {**self.edited, **self.added}
 
 
-def read(path: pathlib.Path) -> str:
-  """The text as it is, line ends included."""
-  with open(path, encoding="utf-8", newline="") as handle:
-    return handle.read()
+read = placing.read
 
 
 def write(path: pathlib.Path, text: str) -> None:
@@ -98,7 +95,7 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     added.update(checkouts.test_texts(mine, root))
   version = base.mended + (_part_of(edited, added) if part else "")
   added[MANIFEST] = manifest(base, mine, version)
-  count = sum(len(todo) for todo in by_file.values())
+  count = sum(bool(e.number) for todo in by_file.values() for e in todo)
   return Result(base, edited, added, tuple(p.id for p in mine), count, splices,
                 version)
 
@@ -108,13 +105,14 @@ def _by_file(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
              only: Container[str] | None) -> dict[str, list[Edit]]:
   """The edits of each file that is there, or must be."""
   found: dict[str, list[Edit]] = {}
-  for edit in (e for p in mine for e in p.edits_for(base)):
+  for edit in (e for p in mine for e in placing.with_imports(
+      p, placing.placed(p, base, source))):
     place = source if edit.python else checkout or source
     if only is not None and edit.file not in only:
       continue
     if (place / edit.file).is_file() or not edit.optional:
       found.setdefault(edit.file, []).append(edit)
-  return found
+  return {file: placing.once(todo) for file, todo in found.items()}
 
 
 def _part_of(*texts: dict[str, str]) -> str:
@@ -143,25 +141,18 @@ def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
     raise MendError(
         f"{todo[0].label}, base {base.version}: there is no {file}.",
         "python3 build/build.py check shows every edit's state")
-  parsed = edits.parsed(read(path))
-  splices = tuple(
-      s for edit in todo for s in locate(parsed, edit, base).splices)
+  def refuse(edit: Edit, found: syntax.NotFound) -> MendError:
+    return MendError(
+        f"{edit.label}, base {base.version}: wanted exactly one place; "
+        f"found: {found}.",
+        f"python3 build/build.py check --base={base.version}, then edit "
+        f"patches/{edit.patch}.toml")
+
   try:
-    return splice.apply(parsed.text, splices), splices
+    return edits.apply(edits.parsed(read(path)), todo, refuse)
   except splice.Overlap as e:
     raise MendError(f"base {base.version}: two edits touch the same text: {e}.",
                     "make one of them smaller, or merge them") from e
-
-
-def locate(source: edits.Source, edit: Edit, base: Base) -> edits.Located:
-  try:
-    return edits.locate(source, edit)
-  except syntax.NotFound as e:
-    raise MendError(
-        f"{edit.label}, base {base.version}: wanted exactly one place; "
-        f"found: {e}.",
-        f"python3 build/build.py check --base={base.version}, then edit "
-        f"patches/{edit.patch}.toml") from e
 
 
 def manifest(base: Base, mine: Sequence[patches.Patch], version: str) -> str:

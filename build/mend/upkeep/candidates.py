@@ -164,18 +164,10 @@ def _as_on(patch: patches.Patch, base: Base) -> patches.Patch:
 
 def states(series: Iterable[patches.Patch], candidate: Candidate,
            root: pathlib.Path = bases.ROOT) -> list[drift.State]:
-  """The state of each edit; exact if some base's definition is the same."""
-  found = []
-  for state in drift.states(series, candidate.base, candidate.source, root):
-    known = drift.recorded(state.edit.patch, root).get(
-        drift.edit_key(state.edit), {})
-    if state.state in (drift.NEW, drift.DRIFTED):
-      # An edit at a module's end or start relies on no definition.
-      same = state.fingerprint in (*known.values(), drift.fingerprint(""))
-      state = dataclasses.replace(
-          state, state=drift.EXACT if same else drift.DRIFTED, detail="")
-    found.append(state)
-  return found
+  """The state of each edit; `new` is `drifted`: no base has that edit."""
+  return [dataclasses.replace(s, state=drift.DRIFTED, detail="")
+          if s.state == drift.NEW else s
+          for s in drift.states(series, candidate.base, candidate.source, root)]
 
 
 def applicable(series: Sequence[patches.Patch], base: Base,

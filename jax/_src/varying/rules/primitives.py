@@ -95,11 +95,6 @@ def promote(values: Sequence[Any]) -> list[Any]:
 joined: set[core.Primitive] = set()  # for the test that looks at all of them
 
 
-def primitives_of(namespace: dict[str, Any]) -> list[core.Primitive]:
-  """The primitives among a module's global names."""
-  return [v for v in list(namespace.values()) if isinstance(v, core.Primitive)]
-
-
 def _joined(rule):
   def abstract_eval(*avals, **params):
     if not vt.checking():

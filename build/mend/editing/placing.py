@@ -1,0 +1,93 @@
+"""Which file an edit goes to on a release, and what that file has to import.
+
+A definition moves from file to file between releases, so an edit may name
+several; it goes to the first that has the definition. Imports follow from the
+code: each name FAMILY_MODULE in it is bound where the file's imports end, or,
+for a file that the patch lists under `late_imports`, at the file's end, since
+upstream's modules import each other in a circle there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+import dataclasses
+import pathlib
+
+from mend.editing import edits, patches, syntax
+from mend.editing.edit import Edit
+from mend.releases.bases import Base
+
+
+def read(path: pathlib.Path) -> str:
+  """The text as it is, line ends included."""
+  with open(path, encoding="utf-8", newline="") as handle:
+    return handle.read()
+
+
+def placed(patch: patches.Patch, base: Base,
+           source: pathlib.Path) -> tuple[Edit, ...]:
+  """The patch's edits for a release, each with the one file that it goes to.
+
+  Args:
+    patch: the patch.
+    base: the release.
+    source: its pristine tree.
+
+  Returns:
+    The edits in order. One that has no place in any of its files keeps the
+    first of them.
+  """
+  return tuple(dataclasses.replace(edit, file=_file_of(edit, source))
+               for edit in patch.edits_for(base))
+
+
+def with_imports(patch: patches.Patch,
+                 found: Sequence[Edit]) -> tuple[Edit, ...]:
+  """The placed edits of a patch, before them the imports that they imply."""
+  wanted = dict.fromkeys((edit.file, statement) for edit in found
+                         for statement in edit.imports)
+  return (*(_import(patch, file, statement) for file, statement in wanted),
+          *found)
+
+
+def _import(patch: patches.Patch, file: str, statement: str) -> Edit:
+  op = "append" if file in patch.late_imports else "add_import"
+  return Edit(patch.id, 0, file, op, statement, files=(file,))
+
+
+def once(found: Iterable[Edit]) -> list[Edit]:
+  """The edits of one file, without an import that it has from another patch.
+
+  Where one patch needs it at the file's end, it stands there.
+  """
+  todo = list(found)
+  late = {e.code for e in todo if not e.number and e.op == "append"}
+  kept, seen = [], set()
+  for edit in todo:
+    if not edit.number:
+      if edit.code in seen or edit.op == "add_import" and edit.code in late:
+        continue
+      seen.add(edit.code)
+    kept.append(edit)
+  return kept
+
+
+def _file_of(edit: Edit, source: pathlib.Path) -> str:
+  if len(edit.files) < 2:
+    return edit.file
+  return next((file for file in edit.files if _has(source / file, edit)),
+              edit.file)
+
+
+def _has(path: pathlib.Path, edit: Edit) -> bool:
+  if not path.is_file():
+    return False
+  if edit.op == "add_text" or not (edit.scope or edit.selector):
+    return True
+  try:
+    holder = edits.parsed(read(path)).holder(edit)
+    if not edit.scope:
+      syntax.find(holder, syntax.Selector.parse(edit.selector))
+  except syntax.NotFound:
+    return False
+  return True
