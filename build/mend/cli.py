@@ -22,7 +22,7 @@ from mend.ground import arguments, bootstrap, report
 from mend.ground.arguments import USERS, Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import checking, docs
+from mend.house import anchors, checking, docs
 from mend.proof import bazel, building, reproduce
 from mend.releases import bases, interpreters, source
 from mend.trees import onto, tree
@@ -65,6 +65,8 @@ def _apply(args: argparse.Namespace) -> Verdict:
 
 
 def _check(args: argparse.Namespace) -> Verdict:
+  if args.places:
+    return anchors.show(patches.load(), bases.all_bases())
   only_with(args, "candidate", ("no_tests", False), ("write", False))
   if args.candidate:
     return outlook.check(args.candidate, not args.no_tests, args.write)
@@ -140,6 +142,8 @@ COMMANDS = (
         flag("--against", "a checkout of upstream (jax, pytorch/xla): compare "
              "our lines with its tests and versions too; may be repeated",
              action="append", default=[], metavar="DIR"),
+        flag("--places", "only prints on which releases each edit has its "
+             "place", action="store_true"),
         flag("--candidate", "releases a,b that are no bases, or a source "
              "tree", type=names, metavar="V"),
         flag("--no_tests", "with --candidate: only the edits",

@@ -64,7 +64,8 @@ class _Patch(TypedDict, total=False):
 
 _WORDS = {"str": "text", "int": "a whole number", "bool": "true or false",
           "array": "a list [...]",
-          "str | array": "text or a list [...]", "object": "a table", "float": "a number"}
+          "str | array": "text or a list [...]", "object": "a table",
+          "float": "a number"}
 
 
 def require_types(data: dict[str, Any],

@@ -10,7 +10,7 @@ from mend.editing import patches
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import docs, lint, originality
+from mend.house import anchors, docs, lint, originality
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -26,17 +26,13 @@ def check(chosen: Sequence[Base], record: bool,
   series = patches.load()
   found = _states(series, chosen)
   if record:
-    changed = drift.record(found)
+    changed = drift.record(found, len(chosen) == len(bases.all_bases()))
     report.say(f"Recorded the fingerprints of {len(found)} edits "
                f"({changed} files changed in patches/fingerprints).")
     found = _states(series, chosen)
-  bad = [s for s in found if s.state != drift.EXACT]
-  for state in bad:
-    report.say(f"{state.state.upper()}: base {state.base}, {state.edit.label}"
-               + (f": {state.detail}" if state.detail else ""))
-  report.say(f"Edits: {len(found)} looked at on {len(chosen)} bases, "
-             f"{len(found) - len(bad)} exact, {len(bad)} not.")
-  overlaps = _applies(series, chosen)
+  inexact = _show_states(found, len(chosen))
+  applies = _applies(series, chosen)
+  sound = applies and _check_anchors(series, chosen)
   original = check_originality(bases.all_bases())
   if against:
     original &= check_against(against)
@@ -46,10 +42,12 @@ def check(chosen: Sequence[Base], record: bool,
   report.say(f"Documents: {len(series)} patches compared with the pages and "
              f"CHANGELOG.md, {len(stale)} differences.")
   for good, words, next_step in (
-      (found and not bad, f"{report.plural(len(bad), 'edit')} not exact.",
+      (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
        "look at those definitions (build.py apply), correct patches/*.toml, "
        f"then {_COMMAND} check --record"),
-      (overlaps, "the series can't be applied.", "see above what to correct"),
+      (applies, "the series can't be applied.", "see above what to correct"),
+      (sound, "a release is left out, or a name isn't there.",
+       f"{_COMMAND} check --places, then correct patches/*.toml"),
       (original, "lines of ours are upstream's.",
        "write those passages in your own words and code"),
       (not stale, "README.md or CHANGELOG.md is stale.", docs.COMMAND)):
@@ -58,6 +56,31 @@ def check(chosen: Sequence[Base], record: bool,
   return Verdict(f"{report.plural(len(found), 'edit')} exact on "
                  f"{report.plural(len(chosen), 'base')}, nothing copied, "
                  "nothing stale.")
+
+
+def _show_states(found: Sequence[drift.State], releases: int) -> int:
+  """Prints the edits that are not exact; returns how many they are."""
+  bad = [s for s in found if s.state != drift.EXACT]
+  for state in bad:
+    report.say(f"{state.state.upper()}: base {state.base}, {state.edit.label}"
+               + (f": {state.detail}" if state.detail else ""))
+  report.say(f"Edits: {len(found)} looked at on {releases} bases, "
+             f"{len(found) - len(bad)} exact, {len(bad)} not.")
+  return len(bad)
+
+
+def _check_anchors(series: Sequence[patches.Patch],
+                   chosen: Sequence[Base]) -> bool:
+  """Whether no release between others is left out, and all names are there."""
+  ideas, left_out = anchors.gaps(series, bases.all_bases())
+  files, unbound = anchors.undefined(series, chosen)
+  for line in (*left_out, *unbound):
+    report.say(f"WRONG: {line}")
+  report.say(f"Places: {ideas} ideas looked at on {len(bases.all_bases())} "
+             f"releases, {len(left_out)} left out between others; names of "
+             f"{files} edited files held against pristine ones, "
+             f"{len(unbound)} unbound.")
+  return bool(ideas and files) and not left_out and not unbound
 
 
 def project_checks(chosen: Sequence[Base]) -> Tally:

@@ -250,7 +250,7 @@ def _custom_lin(axes, ins, /, *, bwd, **_):
   return [flow.made(axes, set(axes) - r) for r in out_reps()]
 
 
-def _run_primal(trace, fun, tracers):
+def run_primal(trace, fun, tracers):
   """Eager evaluation of a call whose derivative rule is not needed."""
   vals, in_reps = util.unzip2(map(trace.to_val_rep_pair, tracers))
   outs, out_reps = sm._run_shmap(fun, trace.mesh, trace.auto, vals, in_reps,
@@ -258,29 +258,5 @@ def _run_primal(trace, fun, tracers):
   return [sm.ShardMapTracer(trace, r, x) for r, x in zip(out_reps, outs)]
 
 
-def _eager_jvp_call(trace, prim, fun, jvp, tracers, *, symbolic_zeros):
-  del prim, jvp, symbolic_zeros
-  return _run_primal(trace, fun, tracers)
-
-
-def _eager_vjp_call(trace, prim, fun, fwd, bwd, tracers, out_trees,
-                    symbolic_zeros):
-  del prim, fwd, bwd, out_trees  # the derivative is taken outside
-  del symbolic_zeros
-  return _run_primal(trace, fun, tracers)
-
-
-sm.RewriteTrace.process_custom_jvp_call = process_custom_jvp_call
-sm.RewriteTrace.process_custom_vjp_call = process_custom_vjp_call
-sm.ShardMapTrace.process_custom_jvp_call = _eager_jvp_call
-sm.ShardMapTrace.process_custom_vjp_call = _eager_vjp_call
 sm._rewrite_rules[custom_derivatives.custom_vjp_call_jaxpr_p] = (
     _staged_vjp_rewrite)
-
-
-def _contents(tracer):
-  # closure_convert looks here for values that may be differentiated.
-  return [('val', tracer.val)]
-
-
-sm.RewriteTracer._contents = _contents

@@ -34,7 +34,6 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
-from jax._src.interpreters import batching
 from jax._src.interpreters import partial_eval as pe
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import nested
@@ -98,7 +97,3 @@ def _is_staged(trace) -> bool:
   while trace is not None and not isinstance(trace, pe.DynamicJaxprTrace):
     trace = getattr(trace, 'parent_trace', None)
   return trace is not None
-
-
-batching.BatchTrace.process_shard_map = casting(
-    batching.BatchTrace.process_shard_map)

@@ -70,15 +70,13 @@ def rep_error(auto, f, mesh, *args):
   return sm._inout_rep_error(f, own(mesh, auto), *args)
 
 
-def _process_shard_map(trace, prim, fun, tracers, **params):
+def process_shard_map(trace, prim, fun, tracers, **params):
+  """The method of that name of the trace that rewrites."""
   vals, in_rep = util.unzip2(map(trace.to_val_rep_pair, tracers))
   fun, out_rep = sm._rewrite_subtrace(fun, trace.tag, trace.mesh, in_rep)
   with core.set_current_trace(trace.parent_trace):
     outs = prim.bind(fun, *vals, **params)
   return [sm.RewriteTracer(trace, r, x) for r, x in zip(out_rep(), outs)]
-
-
-sm.RewriteTrace.process_shard_map = _process_shard_map
 
 
 @flow.register(sm.shard_map_p)

@@ -1,0 +1,136 @@
+"""Where the edits of a patch have their places, and where they have none.
+
+A patch says by `bases` which releases an edit is for. Two mistakes don't show
+in an edit's state on any release: one idea is spelled for older and for newer
+releases, and for none between them; and an edit finds its place and names what
+its file doesn't have there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import json
+import pathlib
+import subprocess
+
+from mend.editing import edits, patches, placing, syntax
+from mend.editing.edit import Edit
+from mend.ground import cache, report
+from mend.ground.report import Verdict
+from mend.proof import envs
+from mend.releases import source
+from mend.releases.bases import Base
+from mend.trees import tree
+
+
+def gaps(series: Sequence[patches.Patch],
+         known: Sequence[Base]) -> tuple[int, list[str]]:
+  """Ideas that a patch has for older and newer releases, and not between.
+
+  Args:
+    series: the patches.
+    known: all releases, oldest first.
+
+  Returns:
+    How many ideas were looked at, and what is wrong, one line each. Edits of
+    one patch are one idea if they have the same code, or are in definitions of
+    the same name.
+  """
+  looked, found = 0, []
+  for patch in series:
+    mine = [b for b in known if b.within(patch.bases)]
+    for idea in _ideas(patch.edits):
+      looked += 1
+      has = [any(not e.bases or b.within(e.bases) for e in idea) for b in mine]
+      missing = [b.version for b, here in zip(mine, has) if not here]
+      inner = mine[has.index(True):len(has) - has[::-1].index(True)
+                   ] if True in has else []
+      for base in inner:
+        if base.version in missing:
+          found.append(f"{idea[0].label}: nothing for {base.version}, but for "
+                       "releases before and after it")
+  return looked, found
+
+
+def _ideas(found: Sequence[Edit]) -> list[list[Edit]]:
+  ideas: list[tuple[set[str], list[Edit]]] = []
+  for edit in found:
+    marks = {"".join(edit.code.split()), edit.scope.rpartition(".")[2]} - {""}
+    same = [i for i in ideas if i[0] & marks]
+    merged = (marks.union(*(i[0] for i in same)),
+              [*(e for i in same for e in i[1]), edit])
+    ideas = [i for i in ideas if i not in same] + [merged]
+  return [idea for _, idea in ideas]
+
+
+def undefined(series: Sequence[patches.Patch],
+              chosen: Sequence[Base]) -> tuple[int, list[str]]:
+  """Names in edited files that nothing there binds, by ruff's rule F821.
+
+  Args:
+    series: the patches.
+    chosen: the releases.
+
+  Returns:
+    How many files were looked at, and each name that the pristine file doesn't
+    lack, one line each.
+  """
+  count, found = 0, []
+  with cache.scratch() as folder:
+    for base in chosen:
+      origin = source.pristine(base)
+      edited = tree.mended(series, base, origin).edited
+      for file, text in edited.items():
+        if file.endswith(".py"):
+          count += 1
+          tree.write(folder / "mended" / base.version / file, text)
+          tree.write(folder / "pristine" / base.version / file,
+                     tree.read(origin / file))
+    before, after = (_unbound(folder / side) for side in ("pristine", "mended"))
+    found = [f"jax {place}: no {name} there, which an edit names"
+             for place, name in sorted(after - before)]
+  return count, found
+
+
+def _unbound(folder: pathlib.Path) -> set[tuple[str, str]]:
+  """The files, with the release before them, and the names that F821 gives."""
+  done = subprocess.run(
+      [envs.of_checks(), "-m", "ruff", "check", "--isolated", "--no-cache",
+       "--select=F821", "--output-format=json", "--exit-zero", folder],
+      capture_output=True, text=True, check=True)
+  return {(str(pathlib.Path(hit["filename"]).relative_to(folder)),
+           hit["message"].split("`")[1]) for hit in json.loads(done.stdout)}
+
+
+def places(series: Sequence[patches.Patch],
+           chosen: Sequence[Base]) -> Iterator[tuple[str, str, str]]:
+  """Each edit, the releases that it is for, and those that have its place."""
+  for patch in series:
+    for edit in patch.edits:
+      on = [base.version for base in chosen if _is_found(edit, base)]
+      yield (edit.label.removeprefix("patch "), edit.bases or patch.bases,
+             "all" if len(on) == len(chosen) else " ".join(on) or "none")
+
+
+def _is_found(edit: Edit, base: Base) -> bool:
+  origin = source.pristine(base)
+  for file in edit.files:
+    if (origin / file).is_file():
+      try:
+        edits.locate(edits.parsed(placing.read(origin / file)), edit)
+        return True
+      except syntax.NotFound:
+        continue
+  return False
+
+
+def show(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> Verdict:
+  """Prints the table of `places`."""
+  rows = list(places(series, chosen))
+  report.show(("edit", "for", "has its place on"), rows)
+  lost = sum(on == "none" for *_, on in rows)
+  words = f"{len(rows)} edits looked for on {len(chosen)} releases"
+  if lost or not rows:
+    return Verdict(f"{words}, {lost} found on none.",
+                   "correct those in patches/*.toml")
+  return Verdict(f"{words}.")
