@@ -1,7 +1,8 @@
 """Which file an edit goes to on a release, and what that file has to import.
 
-A definition moves from file to file between releases, so an edit may name
-several; it goes to the first that has the definition. Imports follow from the
+A definition moves from file to file between releases, and changes its name, so
+an edit may name several files, and several names (`old|new`); it goes to the
+first definition that is there. Imports follow from the
 code: each name FAMILY_MODULE in it is bound where the file's imports end, or,
 for a file that the patch lists under `late_imports`, at the file's end, since
 upstream's modules import each other in a circle there.
@@ -37,8 +38,16 @@ def placed(patch: patches.Patch, base: Base,
     The edits in order. One that has no place in any of its files keeps the
     first of them.
   """
-  return tuple(dataclasses.replace(edit, file=_file_of(edit, source))
-               for edit in patch.edits_for(base))
+  return tuple(at_place(edit, source) for edit in patch.edits_for(base))
+
+
+def at_place(edit: Edit, source: pathlib.Path) -> Edit:
+  """The edit with the first of its files and definitions that is there."""
+  spelled = [dataclasses.replace(edit, file=file, scope=scope)
+             for file in edit.files for scope in edit.scope.split("|")]
+  if len(spelled) == 1:
+    return edit
+  return next((e for e in spelled if _has(source / e.file, e)), spelled[0])
 
 
 def with_imports(patch: patches.Patch,
@@ -70,13 +79,6 @@ def once(found: Iterable[Edit]) -> list[Edit]:
       seen.add(edit.code)
     kept.append(edit)
   return kept
-
-
-def _file_of(edit: Edit, source: pathlib.Path) -> str:
-  if len(edit.files) < 2:
-    return edit.file
-  return next((file for file in edit.files if _has(source / file, edit)),
-              edit.file)
 
 
 def _has(path: pathlib.Path, edit: Edit) -> bool:

@@ -55,7 +55,8 @@ def gaps(series: Sequence[patches.Patch],
 def _ideas(found: Sequence[Edit]) -> list[list[Edit]]:
   ideas: list[tuple[set[str], list[Edit]]] = []
   for edit in found:
-    marks = {"".join(edit.code.split()), edit.scope.rpartition(".")[2]} - {""}
+    marks = {"".join(edit.code.split()), *(
+        name.rpartition(".")[2] for name in edit.scope.split("|"))} - {""}
     same = [i for i in ideas if i[0] & marks]
     merged = (marks.union(*(i[0] for i in same)),
               [*(e for i in same for e in i[1]), edit])
@@ -114,14 +115,14 @@ def places(series: Sequence[patches.Patch],
 
 def _is_found(edit: Edit, base: Base) -> bool:
   origin = source.pristine(base)
-  for file in edit.files:
-    if (origin / file).is_file():
-      try:
-        edits.locate(edits.parsed(placing.read(origin / file)), edit)
-        return True
-      except syntax.NotFound:
-        continue
-  return False
+  edit = placing.at_place(edit, origin)
+  if not (origin / edit.file).is_file():
+    return False
+  try:
+    edits.locate(edits.parsed(placing.read(origin / edit.file)), edit)
+  except syntax.NotFound:
+    return False
+  return True
 
 
 def show(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> Verdict:
