@@ -2,7 +2,7 @@
 
 import textwrap
 
-from mend.editing import edits, splice, syntax
+from mend.editing import edits, operations, splice, syntax
 from mend.editing.edit import NEEDS, Edit
 import pytest
 
@@ -54,12 +54,12 @@ def make(op, **keys):
 
 
 def done(op, source=SOURCE, **keys):
-  located = edits.locate(edits.Source(source), make(op, **keys))
+  located = edits.locate(operations.Source(source), make(op, **keys))
   return splice.apply(source, located.splices)
 
 
 def test_every_operation_has_a_need():
-  assert set(NEEDS) == {*edits.OPERATIONS, "add_text"}
+  assert set(NEEDS) == {*operations.OPERATIONS, "add_text"}
 
 
 def test_add_import_goes_after_the_leading_imports():

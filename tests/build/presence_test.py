@@ -1,7 +1,7 @@
 """Does a source have an edit's code? By its tree, not by its text."""
 
 from edits_test import SOURCE, done, make
-from mend.editing import edits, presence, syntax
+from mend.editing import operations, presence, syntax
 from mend.editing.edit import NEEDS
 import pytest
 
@@ -24,11 +24,13 @@ EDITS = [
     dict(op="add_member", in_="Thing", code="three = mine.three\nfour = 4"),
     dict(op="decorate", in_="Thing", code="@mine.marked"),
     dict(op="decorate", in_="plain", code="@mine.marked"),
+    dict(op="around", in_="plain", code="mine.marked"),
+    dict(op="around", in_="Thing.two", code="mine.marked"),
 ]
 
 
 def there(source, **keys):
-  return presence.already_there(edits.Source(source), make(**keys))
+  return presence.already_there(operations.Source(source), make(**keys))
 
 
 def test_every_operation_is_tried():

@@ -8,11 +8,18 @@ it has to import for that follows from the names.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
+import textwrap
 from typing import Any
+
+from mend.editing import keys, syntax
+from mend.editing.keys import Refuse
 
 MAX_LINES = 5  # of code: the rest belongs into a module
 
+_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
+              "before", "after", "at", "call", "value", "optional")
 # The keys that an operation needs beside file (one of, where nested).
 NEEDS: dict[str, tuple[Any, ...]] = {
     "add_import": ("code",), "append": ("code",),
@@ -77,3 +84,55 @@ class Edit:
   @property
   def python(self) -> bool:
     return self.op != "add_text"
+
+
+def listed(value: str | list[str]) -> list[str]:
+  return value if isinstance(value, list) else [value]
+
+
+def read(patch: str, number: int, data: dict, refuse: Refuse,
+           imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
+  """The edits of one table: one for each definition that it names."""
+  where = f"edit {number}: "
+  keys.check_keys(data, ("file", "op"), _KEYS, where, refuse)
+  files = tuple(listed(data["file"]))
+  for file in files:
+    keys.require_inside(file, where, refuse)
+  op = data["op"]
+  if op not in NEEDS:
+    raise refuse(f"{where}unknown op {op!r}; the operations are "
+                 f"{', '.join(NEEDS)}")
+  for need in NEEDS[op]:
+    either = need if isinstance(need, tuple) else (need,)
+    if sum(key in data for key in either) != 1:
+      raise refuse(f"{where}{op} needs {' or '.join(either)}"
+                   + (", exactly one" if len(either) > 1 else ""))
+  keys.check_specifier(data.get("bases", ""), refuse)
+  _check_code(data, where, refuse)
+  _check_place(data, where, refuse)
+  rest = {k: v for k, v in data.items()
+          if k not in ("in", "takes", "file", "code")}
+  code = data.get("code", "")
+  common = dict(patch=patch, number=number, file=files[0], files=files,
+                takes=tuple(data["takes"]) if "takes" in data else None,
+                imports=imports(code), **rest)
+  return [Edit(scope=scope, code=code, **common)
+          for scope in listed(data.get("in", ""))]
+
+
+def _check_place(data: dict, where: str, refuse: Refuse) -> None:
+  for key in ("before", "after", "call", "value"):
+    if key in data and data["op"] != "add_text":
+      try:
+        syntax.Selector.parse(data[key])
+      except ValueError as e:
+        raise refuse(f"{where}{key}: {e}") from e
+  if data.get("at", "start") not in ("start", "end"):
+    raise refuse(f"{where}at is {data['at']!r}, wanted start or end")
+
+
+def _check_code(data: dict, where: str, refuse: Refuse) -> None:
+  code = textwrap.dedent(data.get("code", "")).strip("\n")
+  if code.count("\n") + 1 > MAX_LINES:
+    raise refuse(f"{where}code has {code.count(chr(10)) + 1} lines, at most "
+                 f"{MAX_LINES}: put the rest into a module")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import pathlib
 import re
 from typing import Any, TypedDict
 
 from mend.ground.errors import MendError
+from mend.releases import bases
 import msgspec
 
 _Names = list[str]
@@ -68,8 +69,11 @@ _WORDS = {"str": "text", "int": "a whole number", "bool": "true or false",
           "float": "a number"}
 
 
+Refuse = Callable[[str], MendError]
+
+
 def require_types(data: dict[str, Any],
-                  refuse: Callable[[str], MendError]) -> None:
+                  refuse: Refuse) -> None:
   """Refuses a value of the wrong type, by its key and the wanted type."""
   try:
     msgspec.convert(data, _Patch)
@@ -86,9 +90,28 @@ def require_types(data: dict[str, Any],
 
 
 def require_inside(file: str, where: str,
-                   refuse: Callable[[str], MendError]) -> None:
+                   refuse: Refuse) -> None:
   """Refuses a file that is not within the tree, wherever that will be."""
   parts = pathlib.PurePosixPath(file).parts
   if not parts or parts[0] == "/" or ".." in parts or {"\\", ":"} & set(file):
     raise refuse(f"{where}file {file!r} is no path within the tree: it must be "
                  "relative, with / between its parts and without ..")
+
+
+def check_keys(data: dict, required: Sequence[str], optional: Sequence[str],
+                where: str, refuse: Refuse) -> None:
+  missing = [k for k in required if k not in data]
+  unknown = [k for k in data if k not in (*required, *optional)]
+  if missing:
+    raise refuse(f"{where}missing key {', '.join(missing)}")
+  if unknown:
+    raise refuse(f"{where}unknown key {', '.join(unknown)}; the keys are "
+                 + ", ".join(dict.fromkeys((*required, *optional))))
+
+
+def check_specifier(text: str, refuse: Refuse) -> None:
+  try:
+    bases.check_specifier(text)
+  except ValueError as e:
+    raise refuse(f"bases = {text!r} is no version specifier such as >=0.6, and "
+                 "no line or lines such as C-D") from e

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import pathlib
 import re
-import textwrap
 
-from mend.editing import families, keys, reds, syntax
-from mend.editing.edit import MAX_LINES, NEEDS, Edit
+from mend.editing import families, keys, reds
+from mend.editing.edit import Edit, listed, read as edits_of
+from mend.editing.keys import Refuse
 from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
 
-Refuse = Callable[[str], MendError]
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
@@ -27,8 +26,6 @@ _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
 _FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
 _RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
-_EDIT_KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
-              "before", "after", "at", "call", "value", "optional")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,28 +93,23 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   def refuse(problem: str) -> MendError:
     return MendError(f"patch {name}: {problem}", f"edit patches/{name}.toml")
 
-  _check_keys(data, _REQUIRED, _OPTIONAL, "", refuse)
+  keys.check_keys(data, _REQUIRED, _OPTIONAL, "", refuse)
   keys.require_types(data, refuse)
   if data["id"] != name or not _ID.fullmatch(name):
     raise refuse(f"its id is {data['id']!r}, wanted its path, FAMILY/NAME")
   if data["upstream"].get("status") not in STATUSES:
     raise refuse(f"upstream.status is {data['upstream'].get('status')!r}, "
                  f"wanted one of {', '.join(STATUSES)}")
-  _check_specifier(data["bases"], refuse)
-  for file in (f for key in _FILES for f in data.get(key, [])):
-    keys.require_inside(file, "", refuse)
-    if not (root / file).is_file():
-      raise refuse(f"it names {file}, which does not exist")
+  keys.check_specifier(data["bases"], refuse)
+  _check_files(root, data, refuse)
   data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
   named = data["modules"]
   data["modules"] = [*families.packages(root, named), *named]
-  for file in data.get("upstream_tests", []):
-    _check_specifier(file.partition(" ")[2], refuse)
   red = tuple(r for i, d in enumerate(data.get("red", []))
               for r in _red(i + 1, d, refuse))
   known = families.load(root)
   found = tuple(edit for i, e in enumerate(data.get("edit", []))
-                for edit in _edits(name, i + 1, e, refuse, lambda code: (
+                for edit in edits_of(name, i + 1, e, refuse, lambda code: (
                     families.implied_imports(known, code, root))))
   _check_purpose(data, refuse)
   return Patch(
@@ -130,6 +122,15 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
           "modules", "tests", "depends", "unit_tests", "reproductions",
           "upstream_tests", "test_helpers", "late_imports", "proves")},
       upstream_names=_upstream_names(root, data, refuse))
+
+
+def _check_files(root: pathlib.Path, data: dict, refuse: Refuse) -> None:
+  for file in (f for key in _FILES for f in data.get(key, [])):
+    keys.require_inside(file, "", refuse)
+    if not (root / file).is_file():
+      raise refuse(f"it names {file}, which does not exist")
+  for file in data.get("upstream_tests", []):
+    keys.check_specifier(file.partition(" ")[2], refuse)
 
 
 def _upstream_names(root: pathlib.Path, data: dict,
@@ -146,32 +147,13 @@ def _upstream_names(root: pathlib.Path, data: dict,
   return found
 
 
-def _check_keys(data: dict, required: Sequence[str], optional: Sequence[str],
-                where: str, refuse: Refuse) -> None:
-  missing = [k for k in required if k not in data]
-  unknown = [k for k in data if k not in (*required, *optional)]
-  if missing:
-    raise refuse(f"{where}missing key {', '.join(missing)}")
-  if unknown:
-    raise refuse(f"{where}unknown key {', '.join(unknown)}; the keys are "
-                 + ", ".join(dict.fromkeys((*required, *optional))))
-
-
-def _check_specifier(text: str, refuse: Refuse) -> None:
-  try:
-    bases.check_specifier(text)
-  except ValueError as e:
-    raise refuse(f"bases = {text!r} is no version specifier such as >=0.6, and "
-                 "no line or lines such as C-D") from e
-
-
 def _red(number: int, data: dict, refuse: Refuse) -> list[reds.Red]:
   where = f"red {number}: "
-  _check_keys(data, ("tests", "reason"), _RED_KEYS, where, refuse)
-  _check_specifier(data.get("bases", ""), refuse)
+  keys.check_keys(data, ("tests", "reason"), _RED_KEYS, where, refuse)
+  keys.check_specifier(data.get("bases", ""), refuse)
   if isinstance(data["reason"], dict):
     for releases in data["reason"]:
-      _check_specifier(releases, refuse)
+      keys.check_specifier(releases, refuse)
   return reds.read(data, where, refuse)
 
 
@@ -179,8 +161,8 @@ def _supersedes(number: int, data: dict, red: tuple[reds.Red, ...],
                 refuse: Refuse) -> reds.Supersedes:
   where = f"supersedes {number}: "
   needed = ("refusal",) if "refusal" in data else ("tests", "reason")
-  _check_keys(data, ("why", *needed), _SUPERSEDES_KEYS, where, refuse)
-  _check_specifier(data.get("bases", ""), refuse)
+  keys.check_keys(data, ("why", *needed), _SUPERSEDES_KEYS, where, refuse)
+  keys.check_specifier(data.get("bases", ""), refuse)
   if "refusal" in data:
     if "tests" in data or "reason" in data:
       raise refuse(f"{where}a refusal has no tests of upstream and no reason")
@@ -201,63 +183,10 @@ def _check_purpose(data: dict, refuse: Refuse) -> None:
     raise refuse("it has no edit and no module: name the patches that its "
                  "tests are about, proves = [...]" if bare else
                  "`proves` is for a patch of tests only")
-  edited = {f for e in data.get("edit", []) for f in _listed(e["file"])}
+  edited = {f for e in data.get("edit", []) for f in listed(e["file"])}
   for file in data.get("late_imports", []):
     if file not in edited:
       raise refuse(f"late_imports names {file}, which no edit of it is in")
-
-
-def _listed(value: str | list[str]) -> list[str]:
-  return value if isinstance(value, list) else [value]
-
-
-def _edits(patch: str, number: int, data: dict, refuse: Refuse,
-           imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
-  """The edits of one table: one for each definition that it names."""
-  where = f"edit {number}: "
-  _check_keys(data, ("file", "op"), _EDIT_KEYS, where, refuse)
-  files = tuple(_listed(data["file"]))
-  for file in files:
-    keys.require_inside(file, where, refuse)
-  op = data["op"]
-  if op not in NEEDS:
-    raise refuse(f"{where}unknown op {op!r}; the operations are "
-                 f"{', '.join(NEEDS)}")
-  for need in NEEDS[op]:
-    either = need if isinstance(need, tuple) else (need,)
-    if sum(key in data for key in either) != 1:
-      raise refuse(f"{where}{op} needs {' or '.join(either)}"
-                   + (", exactly one" if len(either) > 1 else ""))
-  _check_specifier(data.get("bases", ""), refuse)
-  _check_code(data, where, refuse)
-  _check_place(data, where, refuse)
-  rest = {k: v for k, v in data.items()
-          if k not in ("in", "takes", "file", "code")}
-  code = data.get("code", "")
-  common = dict(patch=patch, number=number, file=files[0], files=files,
-                takes=tuple(data["takes"]) if "takes" in data else None,
-                imports=imports(code), **rest)
-  return [Edit(scope=scope, code=code.replace(
-      "{name}", scope.rpartition(".")[2]), **common)
-          for scope in _listed(data.get("in", ""))]
-
-
-def _check_place(data: dict, where: str, refuse: Refuse) -> None:
-  for key in ("before", "after", "call", "value"):
-    if key in data and data["op"] != "add_text":
-      try:
-        syntax.Selector.parse(data[key])
-      except ValueError as e:
-        raise refuse(f"{where}{key}: {e}") from e
-  if data.get("at", "start") not in ("start", "end"):
-    raise refuse(f"{where}at is {data['at']!r}, wanted start or end")
-
-
-def _check_code(data: dict, where: str, refuse: Refuse) -> None:
-  code = textwrap.dedent(data.get("code", "")).strip("\n")
-  if code.count("\n") + 1 > MAX_LINES:
-    raise refuse(f"{where}code has {code.count(chr(10)) + 1} lines, at most "
-                 f"{MAX_LINES}: put the rest into a module")
 
 
 def for_base(series: Iterable[Patch], base: Base) -> tuple[Patch, ...]:

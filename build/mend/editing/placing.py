@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import dataclasses
 import pathlib
 
-from mend.editing import edits, patches, syntax
+from mend.editing import operations, patches, syntax
 from mend.editing.edit import Edit
 from mend.releases.bases import Base
 
@@ -45,9 +45,10 @@ def at_place(edit: Edit, source: pathlib.Path) -> Edit:
   """The edit with the first of its files and definitions that is there."""
   spelled = [dataclasses.replace(edit, file=file, scope=scope)
              for file in edit.files for scope in edit.scope.split("|")]
-  if len(spelled) == 1:
-    return edit
-  return next((e for e in spelled if _has(source / e.file, e)), spelled[0])
+  found = spelled[0] if len(spelled) == 1 else next(
+      (e for e in spelled if _has(source / e.file, e)), spelled[0])
+  name = found.scope.rpartition(".")[2]
+  return dataclasses.replace(found, code=found.code.replace("{name}", name))
 
 
 def with_imports(patch: patches.Patch,
@@ -87,7 +88,7 @@ def _has(path: pathlib.Path, edit: Edit) -> bool:
   if edit.op == "add_text" or not (edit.scope or edit.selector):
     return True
   try:
-    holder = edits.parsed(read(path)).holder(edit)
+    holder = operations.parsed(read(path)).holder(edit)
     if not edit.scope:
       syntax.find(holder, syntax.Selector.parse(edit.selector))
   except syntax.NotFound:

@@ -14,7 +14,7 @@ import textwrap
 from ast_grep_py import SgNode
 from mend.editing import syntax
 from mend.editing.edit import Edit
-from mend.editing.edits import Source
+from mend.editing.operations import Source
 
 Tokens = tuple[str, ...]
 _STATEMENTS = ("append", "insert", "replace_body")
@@ -33,11 +33,11 @@ def already_there(source: Source, edit: Edit) -> bool:
     return _lines_within(edit.code, source.text)
   if edit.op == "add_import":
     return False
-  holder = source.holder(edit)
   if edit.op == "around":
     code = f"{edit.scope} = {edit.code.strip()}({edit.scope})"
     return _has_statements(source.module,
                            dataclasses.replace(edit, code=code))
+  holder = source.holder(edit)
   if edit.op == "replace_docstring":
     doc = syntax.docstring(holder)
     return doc is not None and (

@@ -13,7 +13,7 @@ import json
 import pathlib
 import subprocess
 
-from mend.editing import edits, patches, placing, syntax
+from mend.editing import edits, operations, patches, placing, syntax
 from mend.editing.edit import Edit
 from mend.ground import cache, report
 from mend.ground.report import Verdict
@@ -119,7 +119,7 @@ def _is_found(edit: Edit, base: Base) -> bool:
   if not (origin / edit.file).is_file():
     return False
   try:
-    edits.locate(edits.parsed(placing.read(origin / edit.file)), edit)
+    edits.locate(operations.parsed(placing.read(origin / edit.file)), edit)
   except syntax.NotFound:
     return False
   return True

@@ -26,7 +26,8 @@ def check(chosen: Sequence[Base], record: bool,
   series = patches.load()
   found = _states(series, chosen)
   if record:
-    changed = drift.record(found, len(chosen) == len(bases.all_bases()))
+    changed = drift.record(
+        found, whole=len(chosen) == len(bases.all_bases()))
     report.say(f"Recorded the fingerprints of {len(found)} edits "
                f"({changed} files changed in patches/fingerprints).")
     found = _states(series, chosen)

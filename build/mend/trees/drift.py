@@ -18,7 +18,7 @@ import json
 import pathlib
 import textwrap
 
-from mend.editing import edits, patches, placing, presence, syntax
+from mend.editing import edits, operations, patches, placing, presence, syntax
 from mend.editing.edit import Edit
 from mend.releases import bases
 from mend.releases.bases import Base
@@ -73,13 +73,14 @@ def states(series: Iterable[patches.Patch], base: Base, source: pathlib.Path,
       path = source / edit.file
       if path.is_file():
         read = known.get(edit_key(edit), "").split()
-        found.append(_state(edits.parsed(tree.read(path)), edit, base, read))
+        text = operations.parsed(tree.read(path))
+        found.append(_state(text, edit, base, read))
       elif not edit.optional:
         found.append(State(edit, base.version, GONE, "", "no such file"))
   return found
 
 
-def _state(source: edits.Source, edit: Edit, base: Base,
+def _state(source: operations.Source, edit: Edit, base: Base,
            read: Sequence[str]) -> State:
   try:
     context = edits.locate(source, edit).context
@@ -98,22 +99,22 @@ def _state(source: edits.Source, edit: Edit, base: Base,
   return State(edit, base.version, DRIFTED, now)
 
 
-def _there(source: edits.Source, edit: Edit) -> bool:
+def _there(source: operations.Source, edit: Edit) -> bool:
   try:
     return presence.already_there(source, edit)
   except syntax.NotFound:
     return False
 
 
-def record(found: Sequence[State], whole: bool = False,
-           root: pathlib.Path = bases.ROOT) -> int:
+def record(found: Sequence[State], root: pathlib.Path = bases.ROOT,
+           whole: bool = False) -> int:
   """Writes down that a person has read these definitions.
 
   Args:
     found: the states of edits, on one release or several.
+    root: the repository.
     whole: whether they are those of all releases: then what was read earlier
       and is on none of them is forgotten.
-    root: the repository.
 
   Returns:
     How many files changed.

@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import subprocess
 
-from mend.editing import edits, patches, placing, splice, syntax
+from mend.editing import edits, operations, patches, placing, splice, syntax
 from mend.editing.edit import Edit
 from mend.ground import cache
 from mend.ground.errors import MendError
@@ -149,7 +149,7 @@ def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
         f"patches/{edit.patch}.toml")
 
   try:
-    return edits.apply(edits.parsed(read(path)), todo, refuse)
+    return edits.apply(operations.parsed(read(path)), todo, refuse)
   except splice.Overlap as e:
     raise MendError(f"base {base.version}: two edits touch the same text: {e}.",
                     "make one of them smaller, or merge them") from e
