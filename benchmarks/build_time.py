@@ -55,7 +55,7 @@ def wheel_times(base, repeats):
 
 def import_times(one, other, repeats):
   """CPU seconds of `import jax` of two Pythons."""
-  from mend.proof import live
+  from mend.proof import environments
   times = {one: [], other: []}
   env = {**os.environ, "JAX_PLATFORMS": "cpu"}
   for i in range(repeats + 1):
@@ -63,7 +63,8 @@ def import_times(one, other, repeats):
       before = resource.getrusage(resource.RUSAGE_CHILDREN)
       subprocess.run(
           [python, "-c", "import jax"], check=True,
-          env={**env, **live.settings(python)}, cwd=tempfile.gettempdir())
+          env={**env, **environments.jax_mend_settings(python)},
+          cwd=tempfile.gettempdir())
       after = resource.getrusage(resource.RUSAGE_CHILDREN)
       if i:  # the first run fills the caches
         seconds.append(after.ru_utime + after.ru_stime
@@ -73,7 +74,7 @@ def import_times(one, other, repeats):
 
 def main():
   from mend.ground import report
-  from mend.proof import live, sides
+  from mend.proof import environments
   from mend.releases import bases, interpreters
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--base", default=None)
@@ -81,8 +82,9 @@ def main():
   args = parser.parse_args()
   rows = []
   for base in bases.chosen(args.base):
-    made = sides.build_sides(base)
-    mending = live.environment(base, python=interpreters.for_base(base))
+    made = environments.build(base)
+    mending = environments.with_jax_mend(
+        base, python=interpreters.for_base(base))
     many = 4 * args.repeats
     for what, limit, (mended, pristine) in (
         ("wheel build", 2.0, wheel_times(base, args.repeats)),

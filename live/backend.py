@@ -20,7 +20,7 @@ Settings = dict[str, Any] | None
 
 
 def _made(make: Callable[[Any], pathlib.Path]) -> pathlib.Path:
-  """What the project's tool makes, given its module `live`."""
+  """Makes what is asked of the tool's module `live_wheel`."""
   if not (_TOOL / "mend").is_dir():
     raise SystemExit(
         "jax-mend: this folder has no table, and the project that makes it is "
@@ -28,9 +28,9 @@ def _made(make: Callable[[Any], pathlib.Path]) -> pathlib.Path:
         "install 'git+URL#subdirectory=live'")
   sys.path.insert(0, str(_TOOL))
   from mend.ground.errors import MendError
-  from mend.proof import live
+  from mend.trees import live_wheel
   try:
-    return make(live)
+    return make(live_wheel)
   except MendError as e:  # pip would show a traceback, and this at its end
     raise SystemExit(f"FAILED: jax-mend: {e.what}\nNext: {e.next_step}") from e
 
@@ -40,7 +40,7 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None,
   if _TABLE.is_file():
     from setuptools import build_meta
     return build_meta.build_wheel(wheel_directory, config_settings)
-  made = _made(lambda live: live.wheel())
+  made = _made(lambda tool: tool.wheel())
   shutil.copyfile(made, pathlib.Path(wheel_directory) / made.name)
   return made.name
 
@@ -50,4 +50,4 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
     from setuptools import build_meta
     return build_meta.build_sdist(sdist_directory, config_settings)
   target = pathlib.Path(sdist_directory)
-  return _made(lambda live: live.sdist(target)).name
+  return _made(lambda tool: tool.sdist(target)).name

@@ -14,10 +14,10 @@ import sys
 import threading
 from typing import NoReturn
 
-from mend.commands import random_programs, trying
+from mend.commands import random_programs, test_command
 from mend.commands.options import (BASE, COMMAND, EVERY, JSON, KNOWN, OUTPUT,
                                    PATCHES, PYTHON, flag, names, only_with)
-from mend.editing import patches
+from mend.editing import patches, reproductions
 from mend.ground import arguments, bootstrap, report
 from mend.ground.arguments import USERS, Command
 from mend.ground.errors import MendError
@@ -25,8 +25,8 @@ from mend.ground.report import Verdict
 from mend.house import anchors, checking, docs
 from mend.proof import bazel, building, reproduce
 from mend.releases import bases, interpreters, source
-from mend.trees import onto, tree
-from mend.upkeep import maintain, outlook
+from mend.trees import in_place, tree
+from mend.upkeep import candidate_report, maintain
 
 
 def _build(args: argparse.Namespace) -> Verdict:
@@ -58,7 +58,7 @@ def _apply(args: argparse.Namespace) -> Verdict:
     return Verdict("dry run, nothing written.")
   python = interpreters.for_base(base)
   if args.tree:
-    onto.write_onto(result, origin, target, python)
+    in_place.write(result, origin, target, python)
   else:
     tree.write_copy(result, origin, target, python)
   return Verdict(f"mended jax {result.version}: {target}")
@@ -69,7 +69,7 @@ def _check(args: argparse.Namespace) -> Verdict:
     return anchors.show(patches.load(), bases.all_bases())
   only_with(args, "candidate", ("no_tests", False), ("write", False))
   if args.candidate:
-    return outlook.check(args.candidate, not args.no_tests, args.write)
+    return candidate_report.check(args.candidate, not args.no_tests, args.write)
   return checking.check(bases.chosen(args.base or "all"), args.record,
                         [pathlib.Path(p) for p in args.against])
 
@@ -86,7 +86,7 @@ def _reproduce(args: argparse.Namespace) -> Verdict:
   python = reproduce.found(
       args.python or shutil.which("python3") or sys.executable)
   what = reproduce.describe(python)
-  items = reproduce.collect(patches.load())
+  items = reproductions.collect(patches.load())
   outcomes = reproduce.run_for(items, python, what)
   failed = sum(o.status == reproduce.FAIL for o in outcomes)
   if args.json:
@@ -134,7 +134,7 @@ COMMANDS = (
              metavar="DIR"),
         flag("--dry_run", "write nothing", action="store_true"), PATCHES),
             USERS),
-    *trying.COMMANDS,
+    *test_command.COMMANDS,
     Command("check", _check, "checks every edit on every base, and originality",
             "check --base=0.6.0", (
         EVERY, flag("--record", "you have reviewed the definitions: keep "

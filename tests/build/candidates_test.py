@@ -9,8 +9,8 @@ from mend.proof import pytest_run
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
 from mend.trees import drift, tree
-from mend.upkeep import candidates, outlook
-from mend.upkeep.outlook import Proof, Row
+from mend.upkeep import candidate_report, candidates
+from mend.upkeep.candidate_report import Proof, Row
 import pytest
 
 
@@ -175,29 +175,29 @@ def test_regressions_and_guards_are_counted_apart(project):
       (greeting(polite="skipped", other="skipped"), (0, 0), (0, 0)),
       ({"tests/greet/greeting_test.py": {
           pytest_run.COLLECTING: Outcome("failed")}}, (1, 1), (0, 0))):
-    assert outlook.judge_red(patch, outcomes) == red
-    assert outlook.judge_guards(patch, outcomes) == guards
+    assert candidate_report.judge_red(patch, outcomes) == red
+    assert candidate_report.judge_guards(patch, outcomes) == guards
 
 
 def test_what_fails_on_mended_is_held_against_pristine(project, capsys):
   (patch,) = patches.load(project)
   before = greeting(polite="failed", other="passed", more="failed")
   fine = greeting(polite="passed", other="passed", more="passed")
-  assert outlook.judge(patch, before, fine) == Proof(3)
+  assert candidate_report.judge(patch, before, fine) == Proof(3)
   after = greeting(polite="failed", other="failed", more="failed")
-  assert outlook.judge(patch, before, after) == Proof(
+  assert candidate_report.judge(patch, before, after) == Proof(
       0, left=1, broken=1, differ=1)
   file = "tests/greet/greeting_test.py"
   assert f"FAILS, broken: {file} GreetingTest.test_other" in (
       capsys.readouterr().out)
   patch = dataclasses.replace(patch, tests=(),
                               unit_tests=("tests/greet/greeting_test.py",))
-  assert outlook.judge(patch, {}, after) == Proof(0, units=3)
+  assert candidate_report.judge(patch, {}, after) == Proof(0, units=3)
 
 
 def test_the_exit_status_and_the_document(project, candidate, base,
                                           monkeypatch, capsys):
-  document = write(project / outlook.DOCUMENT, """
+  document = write(project / candidate_report.DOCUMENT, """
       # Words
       <!-- candidates: written by build.py -->
       ## jax 1.10
@@ -210,18 +210,18 @@ def test_the_exit_status_and_the_document(project, candidate, base,
       <!-- end candidates -->
       """)
   series = patches.load(project)
-  monkeypatch.setattr(outlook.bases, "ROOT", project)
-  monkeypatch.setattr(outlook.patches, "load", lambda: series)
+  monkeypatch.setattr(candidate_report.bases, "ROOT", project)
+  monkeypatch.setattr(candidate_report.patches, "load", lambda: series)
   monkeypatch.setattr(
-      outlook.candidates, "states",
+      candidate_report.candidates, "states",
       lambda s, c, _=None, states=candidates.states: states(s, c, project))
-  monkeypatch.setattr(outlook.bases, "all_bases", lambda: (base,))
-  assert outlook.check([str(candidate.source)], True, True).good
+  monkeypatch.setattr(candidate_report.bases, "all_bases", lambda: (base,))
+  assert candidate_report.check([str(candidate.source)], True, True).good
   text = document.read_text(encoding="utf-8")
   assert text.count("## jax 1.1\n") == 1 and "old" not in text
   assert text.index("## jax 1.1\n") < text.index("## jax 1.10\n\nkept")
   assert "| greet/greeting | 1.0 | 2 exact | not run" in " ".join(text.split())
   write(candidate.source / "jax" / "_src" / "greet.py",
         GREET.replace("def greet(", "def salute("))
-  assert not outlook.check([str(candidate.source)], True, False).good
+  assert not candidate_report.check([str(candidate.source)], True, False).good
   assert "GONE: patch greet/greeting" in capsys.readouterr().out

@@ -7,9 +7,9 @@ import sys
 import textwrap
 
 from conftest import GREET, ROOT, write
-from mend.editing import patches
+from mend.editing import patches, reproductions
 from mend.house import docs
-from mend.proof import judging, pytest_run, reproduce
+from mend.proof import judging, pytest_run
 from mend.trees import drift, export, tree
 from mend.upkeep import lifecycle
 import pytest
@@ -81,7 +81,7 @@ def test_the_example_is_recorded_red_green_and_exported(
 def test_the_reproduction_shows_the_defect(contributed, upstream, base,
                                            tmp_path):
   series = patches.select(patches.load(contributed), [NAME])
-  (item,) = reproduce.collect(series, contributed)
+  (item,) = reproductions.collect(series, contributed)
   assert (item.report, item.line) == ("toy#2", "part() names the person")
   result = tree.mended(series, base, upstream, contributed)
   tree.write_copy(result, upstream, tmp_path / "mended", sys.executable)

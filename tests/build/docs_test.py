@@ -5,11 +5,12 @@ import runpy
 
 from conftest import PATCH, ROOT, write
 from mend.editing import families, patches
+from mend.editing.reproductions import Reproduction
 from mend.ground import pages
 from mend.ground.errors import MendError
 from mend.house import docs
-from mend.proof.reproduce import Outcome, Reproduction
-from mend.proof.sides import Sides
+from mend.proof.environments import Environments
+from mend.proof.reproduce import Outcome
 from mend.releases import bases
 import pytest
 
@@ -87,9 +88,9 @@ def test_the_readme_has_a_line_for_each_base():
 
 def test_the_readme_says_what_stock_jax_has(project, base, monkeypatch):
   series = patches.load(project)
-  monkeypatch.setattr(docs.sides, "build_sides",
-                      lambda *a, **k: Sides("", "", ""))
-  monkeypatch.setattr(docs.reproduce, "collect", lambda s: [
+  monkeypatch.setattr(docs.environments, "build",
+                      lambda *a, **k: Environments("", "", ""))
+  monkeypatch.setattr(docs.reproductions, "collect", lambda s: [
       Reproduction("greet/greeting", "", "toy#1", f"{n}", "f", "")
       for n in range(3)])
   monkeypatch.setattr(docs.reproduce, "remembered", lambda *a: [

@@ -9,7 +9,7 @@ from conftest import FAMILIES, PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
 from mend.releases import bases
-from mend.trees import checkout, export, onto, starlark, tree
+from mend.trees import checkout, export, in_place, starlark, tree
 from mend.upkeep import candidates
 import pytest
 
@@ -117,7 +117,7 @@ def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
   exported(chosen, base, upstream, tmp_path / "out", clone, project)
   am(other, tmp_path / "out")
   result = tree.mended(chosen, base, upstream, project, clone)
-  onto.write_onto(result, upstream, clone, sys.executable)
+  in_place.write(result, upstream, clone, sys.executable)
   assert snapshot(other) == snapshot(clone)
   assert "tests/polite_greeting_test.py" in snapshot(other)
   assert ("tests/polite_shared_testing.py" in snapshot(other)) == (
@@ -137,7 +137,7 @@ def test_without_a_checkout_it_fits_the_source_distribution(
   target = tmp_path / "target"
   shutil.copytree(upstream, target)
   result = tree.mended(series, base, upstream, project, target)
-  onto.write_onto(result, upstream, target, sys.executable)
+  in_place.write(result, upstream, target, sys.executable)
   assert snapshot(other) == snapshot(target)
 
 

@@ -7,7 +7,7 @@ import textwrap
 import time
 import types
 
-from mend.proof import forks, pytest_run
+from mend.proof import fork_servers, pytest_run
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def servers(tmp_path):
-  with forks.Servers(["json"], {"MEND_GREETING": "hello"}) as made:
+  with fork_servers.Servers(["json"], {"MEND_GREETING": "hello"}) as made:
     yield made
 
 
@@ -77,14 +77,14 @@ def test_an_end_takes_what_was_started_with_it(tmp_path):
       child.wait()
       """
   for end in ("kill", "close"):
-    with forks.Servers([], {}) as servers:
+    with fork_servers.Servers([], {}) as servers:
       child = start(servers.of(sys.executable), tmp_path, source)
       while not (tmp_path / "pid").exists():
         time.sleep(.05)
       grandchild = int((tmp_path / "pid").read_text() or 0)
       (tmp_path / "pid").unlink()
       if end == "kill":
-        forks.kill(child)
+        fork_servers.kill(child)
     assert child.poll() is not None
     assert not running(grandchild) and not running(child.pid)
 
@@ -105,14 +105,14 @@ def running(pid):
 def test_what_is_called_before_the_first_child(tmp_path):
   (tmp_path / "called.py").write_text("def it():\n  global was\n  was = 1\n")
   env = {"PYTHONPATH": str(tmp_path)}
-  with forks.Servers(["called:it"], env) as servers:
+  with fork_servers.Servers(["called:it"], env) as servers:
     child = start(servers.of(sys.executable), tmp_path,
                   "import called; assert called.was")
     assert child.wait(60) == 0
 
 
 def test_a_python_that_cannot_import_has_no_server():
-  with forks.Servers(["nothing_of_this_name"], {}) as servers:
+  with fork_servers.Servers(["nothing_of_this_name"], {}) as servers:
     assert servers.of(sys.executable) is None
 
 
@@ -126,11 +126,12 @@ def test_a_server_that_dies_ends_its_children(servers, tmp_path):
 
 def test_compiled_programs_are_shared_where_that_is_safe(base, monkeypatch):
   made = []
-  monkeypatch.setattr(forks, "Server", lambda python, preload, env: made.append(
-      (preload, env)) or types.SimpleNamespace(usable=True, close=int))
+  monkeypatch.setattr(
+      fork_servers, "Server", lambda python, preload, env: made.append(
+          (preload, env)) or types.SimpleNamespace(usable=True, close=int))
   newer = dataclasses.replace(base, version="0.12.0")
   older = dataclasses.replace(base, version="0.6.0")
-  with forks.Sharing(["json"], {"A": "b"}) as servers:
+  with fork_servers.Sharing(["json"], {"A": "b"}) as servers:
     assert servers.of("p", newer) is not servers.of("p", older)
     assert servers.of("p", older) is servers.of("p", older)
     (preload, env), (alone, plain) = made
@@ -145,7 +146,7 @@ def test_a_second_thread_is_a_reason_not_to_fork(tmp_path, monkeypatch):
       "import threading, time\n"
       "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n")
   env = {"PYTHONPATH": str(tmp_path)}
-  with forks.Servers(["starts_a_thread"], env) as servers:
+  with fork_servers.Servers(["starts_a_thread"], env) as servers:
     assert servers.of(sys.executable) is None
 
 

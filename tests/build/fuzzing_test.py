@@ -7,7 +7,7 @@ import time
 import types
 
 from mend.ground.errors import MendError
-from mend.proof import fuzzing
+from mend.suites import fuzzing
 import pytest
 
 pytestmark = pytest.mark.skipif(
@@ -47,7 +47,7 @@ def fuzz(tmp_path, monkeypatch):
   monkeypatch.setattr(fuzzing, "_LINE", .05)
   monkeypatch.setattr(fuzzing, "_CHUNK", 4)
   monkeypatch.setattr(fuzzing.interpreters, "for_base", lambda *_, **__: "")
-  monkeypatch.setattr(fuzzing.sides, "build_sides", lambda *_, **__: (
+  monkeypatch.setattr(fuzzing.environments, "build", lambda *_, **__: (
       types.SimpleNamespace(
           mended=fuzzing.pathlib.Path(sys.executable),
           pristine=fuzzing.pathlib.Path(sys.executable),

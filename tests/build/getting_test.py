@@ -15,7 +15,7 @@ from mend.editing import patches
 from mend.ground import bootstrap, cache, process, repository
 from mend.ground.errors import MendError
 from mend.house import checking
-from mend.proof import building, envs, jobs, judging, testing
+from mend.proof import building, jobs, judging, testing, venvs
 from mend.releases import bases, interpreters, source
 from mend.trees import wheel
 import pytest
@@ -156,10 +156,10 @@ def test_what_is_not_whole_is_not_kept(tmp_path):
 def test_a_killed_environment_is_made_again(monkeypatch):
   broken = cache.folder("envs") / "x-test"
   write(broken / "half", "")
-  monkeypatch.setattr(envs.process, "run", lambda *a, **k: "")
-  monkeypatch.setattr(envs.shutil, "rmtree", lambda path: (
+  monkeypatch.setattr(venvs.process, "run", lambda *a, **k: "")
+  monkeypatch.setattr(venvs.shutil, "rmtree", lambda path: (
       (path / "half").unlink(), path.rmdir(), path.mkdir()))
-  made = envs._environment("x-test", sys.executable, [], "nothing")
+  made = venvs._environment("x-test", sys.executable, [], "nothing")
   assert made == broken and not (broken / "half").exists()
 
 

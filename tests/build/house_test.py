@@ -12,8 +12,8 @@ import pytest
 
 MEND = ROOT / "build" / "mend"
 # Each stands on those before it.
-STEPS = ("ground", "releases", "editing", "trees", "proof", "house", "upkeep",
-         "commands")
+STEPS = ("ground", "releases", "editing", "trees", "proof", "suites",
+         "mutation", "house", "upkeep", "commands")
 TOOLS = sorted(p for f in ("build", "live") for p in (ROOT / f).rglob("*.py"))
 
 

@@ -1,11 +1,11 @@
 """How the outcomes of a test file are judged on each side."""
 
-from mend.editing import reds
+from mend.editing import expected_failures
 from mend.proof import judging
 from mend.proof.pytest_run import Outcome
 import pytest
 
-RED = reds.Red(("T.test_red*",), "AssertionError.*rude")
+RED = expected_failures.Red(("T.test_red*",), "AssertionError.*rude")
 RUDE = Outcome("failed", "AssertionError: a rude greeting")
 
 
@@ -30,7 +30,7 @@ def test_red_that_is_not(outcome, words):
 
 
 def test_a_reason_that_no_test_has_to_meet():
-  other = reds.Red(("T.test_red_2",), "another")
+  other = expected_failures.Red(("T.test_red_2",), "another")
   outcomes = {"T.test_red_2": RUDE}
   (failure,) = pristine(outcomes, RED, other).failures
   assert "no test has to meet /another/" in failure
@@ -43,13 +43,13 @@ def test_a_failure_that_nobody_declared():
 
 def test_a_missing_name_of_ours_does_not_count():
   text = "ModuleNotFoundError: No module named 'jax._src.polite'"
-  red = reds.Red(("*",), "polite")
+  red = expected_failures.Red(("*",), "polite")
   (failure,) = pristine({"T.t": Outcome("failed", text)}, red).failures
   assert "our own names" in failure
-  red = reds.Red(("*",), "polite", api_missing=True)
+  red = expected_failures.Red(("*",), "polite", api_missing=True)
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
   text = "AttributeError: 'function' object has no attribute 'lower'"
-  red = reds.Red(("*",), "AttributeError: 'function'.*'lower'")
+  red = expected_failures.Red(("*",), "AttributeError: 'function'.*'lower'")
   assert not pristine({"T.t": Outcome("failed", text)}, red).failures
 
 

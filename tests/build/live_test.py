@@ -11,7 +11,7 @@ import zipfile
 
 from conftest import ROOT, write
 from mend.editing import patches
-from mend.proof import live_table
+from mend.trees import live_table
 import pytest
 
 GREETING = "from jax._src import greet; print(greet.Greeter().greet('you'))"

@@ -13,7 +13,7 @@ import zipfile
 
 from conftest import OUTER, ROOT
 from mend import cli
-from mend.proof import envs, sides
+from mend.proof import environments, venvs
 from mend.releases import bases, interpreters, source
 from mend.trees import tree, wheel
 import pytest
@@ -73,11 +73,11 @@ def test_another_python_gives_the_same_bytes(sdist, tmp_path, monkeypatch):
   cache = tmp_path / "other"
   (cache / "sdists").mkdir(parents=True)
   shutil.copyfile(sdist, cache / "sdists" / sdist.name)
-  env = envs._environment(
+  env = venvs._environment(
       "x-tool", others[-1], ["--require-hashes", "-r",
-                             envs.REQUIREMENTS / "tool.txt"], "the tool")
+                             venvs.REQUIREMENTS / "tool.txt"], "the tool")
   subprocess.run(
-      [envs.python_of(env), "-c", "import sys; from mend import cli\n"
+      [venvs.python_of(env), "-c", "import sys; from mend import cli\n"
        "sys.exit(cli.main(sys.argv[1:]))", "bazel", "wheel",
        f"--base={BASE.version}", f"--output_path={tmp_path / 'dist'}"],
       env={**os.environ, "MEND_CACHE": str(cache),
@@ -123,7 +123,7 @@ def test_the_manifest_is_what_status_says(kept_cache, capsys):
 
 def test_pip_is_content_with_the_wheel(kept_cache):
   python = interpreters.for_base(BASE, lowest=True)
-  made = sides.build_sides(BASE, python=python)
+  made = environments.build(BASE, python=python)
   done = subprocess.run(
       [sys.executable, "-m", "pip", "--python", made.mended, "check"],
       capture_output=True, text=True, check=False)

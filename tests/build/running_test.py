@@ -10,14 +10,15 @@ import time
 import types
 
 from conftest import PATCH, REPRODUCTION, write
-from mend.editing import patches
-from mend.editing.reds import Red
+from mend.editing import patches, reproductions
+from mend.editing.expected_failures import Red
 from mend.ground import pages, report
 from mend.ground.errors import MendError
-from mend.proof import (clients, forks, jobs, judging, missing, pytest_run,
-                        reasons, reproduce, sides, testing, upstream, verdicts)
+from mend.proof import (environments, failure_reasons, fork_servers, jobs,
+                        judging, minimal_suite, pytest_run, reproduce, testing)
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
+from mend.suites import clients, upstream, verdicts
 import pytest
 
 RUDE = Outcome("failed", "AssertionError: a rude greeting")
@@ -45,7 +46,7 @@ def server(request):
   if request.param != "forked":
     yield None
     return
-  with forks.Servers(["pytest"], {}) as servers:
+  with fork_servers.Servers(["pytest"], {}) as servers:
     made = servers.of(sys.executable)
     if made is None:
       pytest.skip("nothing is forked on this system")
@@ -63,7 +64,7 @@ def test_a_crash_and_a_hang_cost_one_test_each(tmp_path, server):
 
 
 def test_a_run_that_is_stopped_ends_its_tests(tmp_path, server, monkeypatch):
-  monkeypatch.setattr(forks, "stopping", threading.Event())
+  monkeypatch.setattr(fork_servers, "stopping", threading.Event())
   path = write(tmp_path / "x_test.py",
                "import time\ndef test_a(): time.sleep(60)\n")
   began = time.monotonic()
@@ -159,7 +160,7 @@ def test_a_tenth_of_the_regression_tests_runs_live_on_a_newer_python(
   monkeypatch.setattr(jobs.interpreters, "newer", lambda b: newer)
   monkeypatch.setattr(jobs.interpreters, "for_base",
                       lambda b, version, lowest: asked.append(version) or "p")
-  monkeypatch.setattr(jobs.live, "environment",
+  monkeypatch.setattr(jobs.environments, "with_jax_mend",
                       lambda *a, **k: pathlib.Path("env/bin/python"))
   (job,) = jobs.reds_live(patches.load(project), base, given)
   assert (job.side, asked) == ("live", [wanted])
@@ -251,11 +252,11 @@ Traceback (most recent call last):
 jax.errors.ShapeError: rude
   and long
 """
-  assert reasons.final(text) == (
+  assert failure_reasons.final(text) == (
       "ShapeError: rude\n  and long, raised by polite.<module>")
-  assert reasons.states("^ShapeError: rude.*long", text)
-  assert not reasons.states("varying|KeyError|raise ", text)
-  assert reasons.states("died", "the process died (exit -6)")
+  assert failure_reasons.states("^ShapeError: rude.*long", text)
+  assert not failure_reasons.states("varying|KeyError|raise ", text)
+  assert failure_reasons.states("died", "the process died (exit -6)")
 
 
 @pytest.mark.parametrize("raised, final", [
@@ -273,8 +274,8 @@ Traceback (most recent call last):
            ^^^^^
 {raised}
 """
-  assert reasons.final(text) == final
-  assert reasons.final(text.replace("/greet.py", "/case.py")) == (
+  assert failure_reasons.final(text) == final
+  assert failure_reasons.final(text.replace("/greet.py", "/case.py")) == (
       final.partition(", raised")[0].partition(": raised")[0])
 
 
@@ -354,15 +355,15 @@ FLOW = "tests/varying/flow_test.py"
 
 @pytest.fixture
 def lists(tmp_path, monkeypatch):
-  """What the deletion check relies on: two tests of one file."""
-  monkeypatch.setattr(missing, "_FOLDER", tmp_path / "needed")
-  missing.of.cache_clear()
+  """A minimal suite: two tests of one file."""
+  monkeypatch.setattr(minimal_suite, "_FOLDER", tmp_path / "mutation")
+  minimal_suite.tests_of.cache_clear()
   for base in bases.all_bases():
-    missing.write(base, [f"{LOOPS} T.test_b", f"{LOOPS} T.test_a",
+    minimal_suite.write(base, [f"{LOOPS} T.test_b", f"{LOOPS} T.test_a",
                          f"{LOOPS} T.test_b", "tests/other_test.py T.c",
                          f"{FLOW} (collecting)"])
   yield
-  missing.of.cache_clear()
+  minimal_suite.tests_of.cache_clear()
 
 
 def test_releases_that_are_alike_share_the_files_out(lists):
@@ -440,11 +441,11 @@ def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
         "T.test_a*\tT.test_b*\nT.test_c\nT.test_d")
 
 
-def test_a_base_that_the_deletion_check_has_no_list_of_runs_whole(
+def test_a_base_without_a_minimal_suite_runs_whole(
     lists, monkeypatch, tmp_path):
   base = bases.one("0.6.0")
-  (tmp_path / "needed" / "0.6.0.txt").unlink()
-  missing.of.cache_clear()
+  (tmp_path / "mutation" / "0.6.0.txt").unlink()
+  minimal_suite.tests_of.cache_clear()
   monkeypatch.setattr(jobs, "_one_case_in_two", None)  # nobody asks for it
   (job,) = jobs.shared_out(patches.load(), [jobs.Job(
       base, "mended", pathlib.Path("p"), LOOPS, ())], bases.all_bases())
@@ -460,7 +461,7 @@ def test_what_one_base_alone_has_runs_whole():
   assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"]) == ("0/1", "0/1")
 
 
-def test_what_the_deletion_check_relies_on_runs_on_each_base(lists):
+def test_the_minimal_suite_runs_on_each_base(lists):
   every, series = bases.all_bases(), patches.load()
   def kept(side):
     return {job.base.version: dict(job.env).get("MEND_KEPT")
@@ -563,7 +564,7 @@ def test_each_patch_takes_another_share(tmp_path, monkeypatch, base, project):
   series = [dataclasses.replace(patch, id=name, upstream_tests=("a_test.py",))
             for name in ("one", "two")]
   monkeypatch.setattr(patches, "load", lambda: series)
-  monkeypatch.setattr(upstream.sides, "build_sides", lambda *a, **k: None)
+  monkeypatch.setattr(upstream.environments, "build", lambda *a, **k: None)
   write(tmp_path / "tests" / "a_test.py", "")
   request = upstream.Request(tmp_path, [], 1., None, True, False, 2)
   assert [(j.label, j.number) for j in upstream._jobs(request, base)] == [
@@ -585,9 +586,9 @@ def test_pristine_runs_once_for_what_fails_with_any_patch(
   series = [dataclasses.replace(patch, id=name, upstream_tests=("a_test.py",))
             for name in ("one", "two")]
   monkeypatch.setattr(patches, "load", lambda: series)
-  made = sides.Sides(*(pathlib.Path(f"{side}/bin/python")
+  made = environments.Environments(*(pathlib.Path(f"{side}/bin/python")
                        for side in ("pristine", "mended")), tmp_path)
-  monkeypatch.setattr(upstream.sides, "build_sides", lambda *a, **k: made)
+  monkeypatch.setattr(upstream.environments, "build", lambda *a, **k: made)
   runs = []
 
   def run_file(python, path, *, limit, env, only=None, options=()):
@@ -666,19 +667,19 @@ def reproduction(body, tmp_path):
   path = write(
       tmp_path / "r.py",
       f'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n  {body}\n')
-  (item,) = reproduce._read_file(path, "greeting")
+  (item,) = reproductions._read_file(path, "greeting")
   return reproduce.run_one(item, sys.executable)
 
 
 def test_reproductions_are_functions_with_a_line(project):
-  (item,) = reproduce.collect(patches.load(project), project)
+  (item,) = reproductions.collect(patches.load(project), project)
   assert (item.report, item.line) == ("toy#1", "greet() is polite.")
   for bad in (REPRODUCTION.replace('REPORT = "toy#1"', ""),
               REPRODUCTION.replace('"""greet() is polite."""', ""),
               'REPORT = "toy#1"\n'):
     write(project / "reproductions" / "greet" / "greeting.py", bad)
     with pytest.raises(MendError, match="no reproduction"):
-      reproduce.collect(patches.load(project), project)
+      reproductions.collect(patches.load(project), project)
 
 
 @pytest.mark.parametrize("body, status, words", [
@@ -725,8 +726,8 @@ def test_settings_of_the_caller_stay_outside(tmp_path, monkeypatch):
 def test_rows_of_other_releases_are_not_run(tmp_path):
   path = write(tmp_path / "r.py",
                'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n')
-  items = [*reproduce._read_file(path, "old", "<0.6"),
-           *reproduce._read_file(path, "new", ">=0.6.0")]
+  items = [*reproductions._read_file(path, "old", "<0.6"),
+           *reproductions._read_file(path, "new", ">=0.6.0")]
   for jax, wanted in (("0.5.3+mend.2", ["PASS", "n/a"]),
                       ("0.7.0", ["n/a", "PASS"])):
     what = reproduce.Environment(jax, "0.7.0")
@@ -744,10 +745,10 @@ def test_a_python_may_be_named_from_here(tmp_path, monkeypatch):
 def test_what_crashed_is_not_remembered(tmp_path, monkeypatch):
   path = write(tmp_path / "r.py", 'REPORT = "toy#1"\n\ndef seen():\n  '
                '"Line."\n  import os; os._exit(3)\n')
-  items = reproduce._read_file(path, "greeting")
+  items = reproductions._read_file(path, "greeting")
   monkeypatch.setenv("MEND_CACHE", str(tmp_path / "cache"))
   python = pathlib.Path(sys.executable)
-  with reproduce.fork_servers() as servers:
+  with reproduce.servers() as servers:
     (outcome,) = reproduce.remembered(items, python, "toy", servers,
                                       bases.all_bases()[-1])
   assert "the process died" in outcome.seen

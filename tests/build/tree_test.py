@@ -10,7 +10,7 @@ import sys
 from conftest import GREET, PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
-from mend.trees import drift, onto, tree
+from mend.trees import drift, in_place, tree
 import pytest
 
 
@@ -130,12 +130,12 @@ def test_apply_onto_a_tree_once(result, upstream, tmp_path):
     (target / name).parent.mkdir(parents=True, exist_ok=True)
     (target / name).write_bytes(data)
   write(target / "README.md", "a git checkout has more files\n")
-  onto.write_onto(result, upstream, target, sys.executable)
+  in_place.write(result, upstream, target, sys.executable)
   once = snapshot(target)
   assert "polite" in (target / "jax/_src/greet.py").read_text(encoding="utf-8")
   assert not (target / "setup.cfg").exists()
   with pytest.raises(MendError, match="already mended"):
-    onto.write_onto(result, upstream, target, sys.executable)
+    in_place.write(result, upstream, target, sys.executable)
   assert snapshot(target) == once
 
 
@@ -145,10 +145,10 @@ def test_apply_onto_another_tree_is_refused(result, upstream, tmp_path):
   write(target / "jax/_src/greet.py", GREET + "# changed\n")
   before = snapshot(target)
   with pytest.raises(MendError, match="greet.py differs") as error:
-    onto.write_onto(result, upstream, target, sys.executable)
+    in_place.write(result, upstream, target, sys.executable)
   assert "jax-v1.0" in str(error.value)
   with pytest.raises(MendError, match="no jax source tree"):
-    onto.write_onto(result, upstream, tmp_path, sys.executable)
+    in_place.write(result, upstream, tmp_path, sys.executable)
   assert snapshot(target) == before
 
 
@@ -172,7 +172,7 @@ def test_a_write_that_fails_puts_all_back(result, upstream, checkout,
 
   monkeypatch.setattr(os, "replace", full)
   with pytest.raises(MendError, match="No space left.*it is as it was"):
-    onto.write_onto(result, upstream, checkout, sys.executable)
+    in_place.write(result, upstream, checkout, sys.executable)
   assert len(result.files) == 3 and len(done) == nth + 1
   assert snapshot(checkout) == before
 
@@ -181,7 +181,7 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
     result, upstream, checkout, monkeypatch, capsys):
   before = snapshot(checkout)
   with monkeypatch.context() as killed:
-    killed.setattr(onto, "restore", lambda target: None)  # never gets to it
+    killed.setattr(in_place, "restore", lambda target: None)  # never gets to it
     replace = os.replace
 
     def die(source, target):
@@ -191,12 +191,12 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
 
     killed.setattr(os, "replace", die)
     with pytest.raises(KeyboardInterrupt):
-      onto.write_onto(result, upstream, checkout, sys.executable)
+      in_place.write(result, upstream, checkout, sys.executable)
   assert snapshot(checkout) != before
-  onto.restore(checkout)
+  in_place.restore(checkout)
   assert snapshot(checkout) == before
   assert "as it was before" in capsys.readouterr().out
-  onto.write_onto(result, upstream, checkout, sys.executable)
+  in_place.write(result, upstream, checkout, sys.executable)
   assert not list(checkout.glob(".mend*"))
 
 
@@ -208,7 +208,7 @@ def test_a_link_that_leads_out_is_not_followed(
   (checkout / linked).symlink_to(outside)
   before = snapshot(tmp_path)
   with pytest.raises(MendError, match="leads out of the tree.*by a symbolic"):
-    onto.write_onto(result, upstream, checkout, sys.executable)
+    in_place.write(result, upstream, checkout, sys.executable)
   assert snapshot(tmp_path) == before
 
 

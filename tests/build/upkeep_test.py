@@ -5,11 +5,11 @@ import subprocess
 import sys
 
 from conftest import PATCH, write
-from mend.editing import patches, reds
+from mend.editing import expected_failures, patches
 from mend.ground.errors import MendError
 from mend.proof import pytest_run
 from mend.releases import bases
-from mend.upkeep import candidates, lifecycle, outlook
+from mend.upkeep import candidate_report, candidates, lifecycle
 import pytest
 
 
@@ -138,19 +138,21 @@ def test_dependents_are_looked_at_base_by_base(project, monkeypatch):
     {"T.test_a": "passed"}])
 def test_what_is_said_to_have_landed_is_tried(monkeypatch, capsys, outcomes):
   base = bases.Base("2.0", "0" * 64, ">=3.10", ())
-  monkeypatch.setattr(outlook.candidates, "release", lambda v: base)
-  monkeypatch.setattr(outlook.interpreters, "for_base", lambda b: "python")
-  monkeypatch.setattr(outlook.sides, "pristine_only", lambda *a: "python")
-  monkeypatch.setattr(outlook, "_run", lambda python, files: {
+  monkeypatch.setattr(candidate_report.candidates, "release", lambda v: base)
+  monkeypatch.setattr(candidate_report.interpreters, "for_base",
+                      lambda b: "python")
+  monkeypatch.setattr(candidate_report.environments, "pristine_only",
+                      lambda *a: "python")
+  monkeypatch.setattr(candidate_report, "_run", lambda python, files: {
       "t": {k: pytest_run.Outcome(v) for k, v in outcomes.items()}})
   patch = dataclasses.replace(patches.load()[0], tests=("t",), red=(
-      reds.Red(("T.*",), "reason"),))
+      expected_failures.Red(("T.*",), "reason"),))
   if "passed" in outcomes.values():
-    outlook.require_landed(patch, "2.0")
+    candidate_report.require_landed(patch, "2.0")
     assert "1 regression of the patch pass" in capsys.readouterr().out
   else:
     with pytest.raises(MendError, match="hasn't got patch .* fail there"):
-      outlook.require_landed(patch, "2.0")
+      candidate_report.require_landed(patch, "2.0")
 
 
 def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):
@@ -163,7 +165,7 @@ def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):
   monkeypatch.setattr(candidates, "release", lambda v: bases.Base(
       v, "f" * 64, ">=3.11", ("jaxlib<=1.1,>=1.0", "numpy==2.0")))
   monkeypatch.setattr(lifecycle.interpreters, "for_base", lambda b: "python")
-  monkeypatch.setattr(lifecycle.envs, "dependencies", lambda *a: tmp_path)
+  monkeypatch.setattr(lifecycle.venvs, "dependencies", lambda *a: tmp_path)
   asked = []
   monkeypatch.setattr(lifecycle, "_pins", lambda env, names: asked.extend(names)
                       or [f"{n}==1.1" for n in names])

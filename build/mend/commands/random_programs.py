@@ -8,8 +8,9 @@ import pathlib
 from mend.commands.options import BASE, flag, positive
 from mend.ground.arguments import Command
 from mend.ground.report import Verdict
-from mend.proof import fuzzing, jobs
+from mend.proof import jobs
 from mend.releases import bases
+from mend.suites import fuzzing
 
 
 def _fuzz(args: argparse.Namespace) -> Verdict:

@@ -7,8 +7,9 @@ import dataclasses
 import pathlib
 import re
 
-from mend.editing import families, keys, reds
+from mend.editing import expected_failures, families, keys
 from mend.editing.edit import Edit, listed, read as edits_of
+from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
 from mend.ground import report
 from mend.ground.arguments import did_you_mean
@@ -45,9 +46,9 @@ class Patch:
   test_helpers: tuple[str, ...] = ()
   reproductions: tuple[str, ...] = ()
   upstream_tests: tuple[str, ...] = ()
-  red: tuple[reds.Red, ...] = ()
+  red: tuple[Red, ...] = ()
   edits: tuple[Edit, ...] = ()
-  supersedes: tuple[reds.Supersedes, ...] = ()
+  supersedes: tuple[Supersedes, ...] = ()
   late_imports: tuple[str, ...] = ()
   proves: tuple[str, ...] = ()
   upstream_names: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -147,18 +148,18 @@ def _upstream_names(root: pathlib.Path, data: dict,
   return found
 
 
-def _red(number: int, data: dict, refuse: Refuse) -> list[reds.Red]:
+def _red(number: int, data: dict, refuse: Refuse) -> list[Red]:
   where = f"red {number}: "
   keys.check_keys(data, ("tests", "reason"), _RED_KEYS, where, refuse)
   keys.check_specifier(data.get("bases", ""), refuse)
   if isinstance(data["reason"], dict):
     for releases in data["reason"]:
       keys.check_specifier(releases, refuse)
-  return reds.read(data, where, refuse)
+  return expected_failures.read(data, where, refuse)
 
 
-def _supersedes(number: int, data: dict, red: tuple[reds.Red, ...],
-                refuse: Refuse) -> reds.Supersedes:
+def _supersedes(number: int, data: dict, red: tuple[Red, ...],
+                refuse: Refuse) -> Supersedes:
   where = f"supersedes {number}: "
   needed = ("refusal",) if "refusal" in data else ("tests", "reason")
   keys.check_keys(data, ("why", *needed), _SUPERSEDES_KEYS, where, refuse)
@@ -169,11 +170,11 @@ def _supersedes(number: int, data: dict, red: tuple[reds.Red, ...],
     if data["refusal"] not in (r.reason for r in red):
       raise refuse(f"{where}no [[red]] of this patch has the reason "
                    f"{data['refusal']!r}, so no test shows that refusal")
-    return reds.Supersedes((), data["why"], "", data.get("bases", ""),
-                           data["refusal"])
-  reds.check_reason(data["reason"], where, refuse)
-  return reds.Supersedes(tuple(data["tests"]), data["why"], data["reason"],
-                         data.get("bases", ""))
+    return Supersedes((), data["why"], "", data.get("bases", ""),
+                      data["refusal"])
+  expected_failures.check_reason(data["reason"], where, refuse)
+  return Supersedes(tuple(data["tests"]), data["why"], data["reason"],
+                    data.get("bases", ""))
 
 
 def _check_purpose(data: dict, refuse: Refuse) -> None:

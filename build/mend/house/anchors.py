@@ -17,7 +17,7 @@ from mend.editing import edits, operations, patches, placing, syntax
 from mend.editing.edit import Edit
 from mend.ground import cache, report
 from mend.ground.report import Verdict
-from mend.proof import envs
+from mend.proof import venvs
 from mend.releases import source
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -96,7 +96,7 @@ def undefined(series: Sequence[patches.Patch],
 def _unbound(folder: pathlib.Path) -> set[tuple[str, str]]:
   """The files, with the release before them, and the names that F821 gives."""
   done = subprocess.run(
-      [envs.of_checks(), "-m", "ruff", "check", "--isolated", "--no-cache",
+      [venvs.for_checks(), "-m", "ruff", "check", "--isolated", "--no-cache",
        "--select=F821", "--output-format=json", "--exit-zero", folder],
       capture_output=True, text=True, check=True)
   return {(str(pathlib.Path(hit["filename"]).relative_to(folder)),

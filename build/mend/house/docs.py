@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import pathlib
 import re
 
-from mend.editing import families, patches
+from mend.editing import families, patches, reproductions
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import reproduce, sides
+from mend.proof import environments, reproduce
 from mend.releases import bases
 from mend.releases.bases import Base
 
@@ -59,12 +59,12 @@ def reports(series: Sequence[patches.Patch],
   Returns:
     For each family, the rows of its table.
   """
-  items = reproduce.collect(series)
+  items = reproductions.collect(series)
   cells: list[list[str]] = [[i.report, i.line] for i in items]
   for base in chosen:
     mine = reproduce.only_for(items, series, base)
-    made = sides.build_sides(base, series=series, kind="proof")
-    with reproduce.fork_servers() as servers:
+    made = environments.build(base, series=series, kind="proof")
+    with reproduce.servers() as servers:
       before = reproduce.remembered(mine, made.pristine, f"jax {base.version}",
                                     servers, base)
       after = reproduce.remembered(mine, made.mended, f"jax {base.mended}",
@@ -111,9 +111,9 @@ def summary(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
 
 def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
   """What `reproduce` says of the base as upstream released it."""
-  mine = reproduce.only_for(reproduce.collect(series), series, base)
-  made = sides.build_sides(base, series=series, kind="proof")
-  with reproduce.fork_servers() as servers:
+  mine = reproduce.only_for(reproductions.collect(series), series, base)
+  made = environments.build(base, series=series, kind="proof")
+  with reproduce.servers() as servers:
     outcomes = reproduce.remembered(mine, made.pristine, f"jax {base.version}",
                                     servers, base)
   return report.table(("family", "defects here", "programs"),
@@ -165,7 +165,7 @@ def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
       and reversals(series).strip() not in readme):
     found.append("README.md's table of refusals does not match the "
                  f"[[supersedes]] of patches/*.toml; run {COMMAND}")
-  for item in reproduce.collect(series, root):
+  for item in reproductions.collect(series, root):
     if item.line not in page:
       found.append(f"{REPORTS} lacks {item.line!r}; run {COMMAND}")
   for family in families.load(root).values():

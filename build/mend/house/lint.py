@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 
 from mend.ground import report
-from mend.proof import envs
+from mend.proof import venvs
 from mend.releases import bases
 
 _RUFF = ("build", "setup.py", "jax", "tests", "reproductions", "benchmarks",
@@ -23,7 +23,7 @@ _MYPY = ("build/mend", "live")
 
 def results() -> list[tuple[str, bool]]:
   """Runs each; (name, whether it is content) of each."""
-  python = envs.of_checks()
+  python = venvs.of_checks()
   return [("ruff", _run(python, "ruff", ["check", "--quiet"], _RUFF)),
           ("ruff as upstream", _run(python, "ruff", _UPSTREAM, _EXPORTED)),
           ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY))]

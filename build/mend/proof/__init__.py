@@ -1,8 +1,8 @@
-"""That the mended wheel is right, by its difference from the pristine one.
+"""The proof that the mended wheel is right: its difference from the pristine.
 
-`envs` and `sides` make environments that differ by jax alone, `forks` processes
-that have imported it; `reproduce` runs the reports' programs, `pytest_run`,
-`jobs`, `judging` and `testing` our tests, `upstream` and `verdicts` upstream's,
-`clients` other libraries'; `bazel` hands wheel and environment to the Bazel
-rules. Begin with `sides`, then `testing`.
+`venvs` and `environments` make Pythons that differ by jax alone, `fork_servers`
+processes that have imported it; `reproduce` runs the reports' programs,
+`pytest_run`, `jobs`, `judging` and `testing` our tests, of which
+`minimal_suite` has those that stand for all; `bazel` hands wheel and
+environment to the Bazel rules. Begin with `environments`, then `testing`.
 """

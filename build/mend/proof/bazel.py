@@ -16,7 +16,7 @@ from mend.editing import patches
 from mend.ground import report
 from mend.ground.arguments import Command
 from mend.ground.report import Verdict
-from mend.proof import building, envs
+from mend.proof import building, venvs
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
 from mend.trees import checkout, wheel
@@ -45,7 +45,7 @@ def data() -> str:
 
 def _environment(base: Base) -> pathlib.Path:
   python = interpreters.for_base(base, lowest=True)
-  return envs.python_of(envs.dependencies(base, python, "test"))
+  return venvs.python_of(venvs.dependencies(base, python, "test"))
 
 
 def _wheel(base: Base, target: pathlib.Path) -> pathlib.Path:

@@ -11,15 +11,16 @@ import dataclasses
 import pathlib
 import shutil
 
-from mend.editing import patches
+from mend.editing import patches, reproductions
+from mend.editing.reproductions import Reproduction
 from mend.ground import cache, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import forks, live, reproduce, sides
-from mend.proof.reproduce import Outcome, Reproduction
+from mend.proof import environments, fork_servers, reproduce
+from mend.proof.reproduce import Outcome
 from mend.releases import interpreters
 from mend.releases.bases import Base
-from mend.trees import tree, wheel
+from mend.trees import live_wheel, tree, wheel
 
 _COMMAND = "python3 build/build.py"
 
@@ -46,7 +47,7 @@ class Request:
 class _Maker:
   """How one kind of wheel is made and proven."""
   make: Callable[[Base, Sequence[patches.Patch], str], pathlib.Path]
-  prove: Callable[[Base, Sequence[patches.Patch], str, forks.Sharing],
+  prove: Callable[[Base, Sequence[patches.Patch], str, fork_servers.Sharing],
                   tuple[Sequence[Outcome], Sequence[Outcome]]]
 
 
@@ -83,8 +84,8 @@ def _build(base: Base, request: Request, maker: _Maker) -> bool:
   final = deliver(made, request.folder)
   report.say(f"Wheel: {final}")
   if request.prove:
-    items = reproduce.collect(patches.for_base(series, base))
-    with reproduce.fork_servers() as servers:
+    items = reproductions.collect(patches.for_base(series, base))
+    with reproduce.servers() as servers:
       before, after = maker.prove(base, series, python, servers)
     report.say(f"\n{made.name} against jax {base.version}:\n")
     if not _good(items, before, after, request.names is not None):
@@ -114,11 +115,11 @@ def _jax(base: Base, series: Sequence[patches.Patch],
 
 
 def _prove_jax(base: Base, series: Sequence[patches.Patch], python: str,
-               servers: forks.Sharing,
+               servers: fork_servers.Sharing,
                ) -> tuple[Sequence[Outcome], Sequence[Outcome]]:
   series = patches.for_base(series, base)
-  made = sides.build_sides(base, series=series, python=python, kind="proof")
-  items = reproduce.collect(series)
+  made = environments.build(base, series=series, python=python, kind="proof")
+  items = reproductions.collect(series)
   before = reproduce.remembered(items, made.pristine, f"jax {base.version}",
                                 servers, base)
   return before, reproduce.remembered(items, made.mended,
@@ -128,20 +129,20 @@ def _prove_jax(base: Base, series: Sequence[patches.Patch], python: str,
 def _jax_mend(base: Base, series: Sequence[patches.Patch],
               python: str) -> pathlib.Path:
   del base, python
-  return live.wheel(series)
+  return live_wheel.wheel(series)
 
 
 def _prove_jax_mend(base: Base, series: Sequence[patches.Patch], python: str,
-                    servers: forks.Sharing,
+                    servers: fork_servers.Sharing,
                     ) -> tuple[Sequence[Outcome], Sequence[Outcome]]:
-  mended = live.environment(base, series, python=python, kind="proof")
-  pristine = sides.pristine_only(base, python, kind="proof")
-  items = reproduce.collect(patches.for_base(series, base))
+  mended = environments.with_jax_mend(base, series, python=python, kind="proof")
+  pristine = environments.pristine_only(base, python, kind="proof")
+  items = reproductions.collect(patches.for_base(series, base))
   before = reproduce.remembered(items, pristine, f"jax {base.version}",
                                 servers, base)
   return before, reproduce.remembered(
       items, mended, f"jax {base.version}, jax-mend", servers, base,
-      live.settings(mended))
+      environments.jax_mend_settings(mended))
 
 
 def _good(items: Sequence[Reproduction], before: Sequence[Outcome],

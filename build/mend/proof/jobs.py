@@ -18,16 +18,15 @@ import pathlib
 from typing import TypeVar
 
 from mend.editing import patches
-from mend.editing.reds import Red
-from mend.proof import forks, live, missing, sides
+from mend.editing.expected_failures import Red
+from mend.proof import environments, fork_servers, minimal_suite
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
 # In a run of several bases the newest release has every test, of one with many
-# parameters every other case. An older one, and one alone, has those that the
-# deletion check relies on there, and of the regression tests with one stated
-# reason, one. With jax-mend, a tenth: of every other file's regression tests,
-# one in a few.
+# parameters every other case. An older one, and one alone, has its minimal
+# suite, and of the regression tests with one stated reason, one. With jax-mend,
+# a tenth: of every other file's regression tests, one in a few.
 _LIVE_ONE_IN = 5
 _ONE = 9999  # of so many: one test
 _A = TypeVar("_A")
@@ -76,11 +75,11 @@ def pool() -> Iterator[concurrent.futures.Executor]:
       try:
         yield made
       except BaseException:
-        forks.stopping.set()
+        fork_servers.stopping.set()
         made.shutdown(wait=False, cancel_futures=True)
         raise
   finally:  # all of them have ended
-    forks.stopping.clear()
+    fork_servers.stopping.clear()
 
 
 def submit_in_turn(
@@ -132,7 +131,7 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
   if not tests and not units:
     return []
   python = interpreters.for_base(base, python_version, lowest=True)
-  made = sides.build_sides(base, series=series, python=python)
+  made = environments.build(base, series=series, python=python)
   found = []
   for file in (*tests, *units):
     reds = _reds(mine, base, file)
@@ -146,7 +145,7 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
                chosen: Sequence[Base]) -> list[Job]:
   """The jobs of a base, with tests that stand for all of them.
 
-  They are those that the deletion check relies on there: so the run misses
+  They are its minimal suite, which kills all mutants: so the run finds
   whatever all tests would. One of the regression tests with one stated reason
   stands for the others, not the same on a base and the next. The releases
   between the second and the newest are served by the same edits, for the most
@@ -154,7 +153,7 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   right on pristine, too, runs there on one base. What only one base has runs
   whole, and so does the newest.
 
-  A base that the deletion check has no list of runs whole, too.
+  A base without a minimal suite runs whole, too.
 
   Args:
     series: the patches.
@@ -171,13 +170,13 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     takers = [b for b in having[file] if b not in others]
     for job in (job for job in found if job.file == file):
       is_alone = len(having[file]) == 1 and len(chosen) > 1
-      if not missing.of(job.base):
+      if not minimal_suite.tests_of(job.base):
         out.append(job)
       elif is_alone:
         out.append(_whole(job))
       elif job.base in takers:
         out.append(_thinned(job, takers, len(chosen) > 1))
-      elif job.side == "mended" and file in missing.of(job.base):
+      elif job.side == "mended" and file in minimal_suite.tests_of(job.base):
         # Not all patterns of regression tests have one here.
         out.append(_with(dataclasses.replace(job, reds=()), "0/0",
                          _any_of(job)))
@@ -210,13 +209,15 @@ def _one_case_in_two(job: Job) -> Job:
 
 def _any_of(job: Job, number: int = 0) -> str:
   """One of the file's other tests, where none is relied on."""
-  kept = job.side == "mended" and missing.of(job.base).get(job.file)
+  kept = job.side == "mended" and minimal_suite.tests_of(job.base).get(job.file)
   return "0/0" if kept else f"{number}/{_ONE}"
 
 
 def _with(job: Job, reds: str, others: str, newest_too: bool = False) -> Job:
   """With a share of its tests: K/N of each kind, of those of none."""
-  kept = missing.of(job.base).get(job.file, ()) if job.side == "mended" else ()
+  kept: Sequence[str] = ()
+  if job.side == "mended":
+    kept = minimal_suite.tests_of(job.base).get(job.file, ())
   kinds = tuple(kind for red in job.reds for kind in _kinds(red, newest_too))
   return dataclasses.replace(job, kinds=kinds, env=(
       *job.env, *_share(kinds, reds, others),
@@ -261,12 +262,13 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
     tests += _files(mine, names, "unit_tests")
   if not tests:
     return []
-  python = live.environment(base, series, python=interpreters.for_base(
-      base, python_version, lowest=True))
+  python = environments.with_jax_mend(
+      base, series,
+      python=interpreters.for_base(base, python_version, lowest=True))
   found = []
   for file in tests:
     reds = _reds(mine, base, file)
-    env = live.settings(python)
+    env = environments.jax_mend_settings(python)
     if reds_only:
       env.update(_share((r.tests for r in reds), "0/1", "0/0"),
                  MEND_SHARE=f"0/{_LIVE_ONE_IN}")

@@ -11,8 +11,8 @@ import dataclasses
 import fnmatch
 import re
 
-from mend.editing.reds import Red, unmet
-from mend.proof import pytest_run, reasons
+from mend.editing.expected_failures import Red, unmet
+from mend.proof import failure_reasons, pytest_run
 
 _RUNNER = re.compile(r"[\\/](_pytest|pluggy)[\\/]")  # files of what runs tests
 
@@ -119,7 +119,7 @@ def _problem(outcome: pytest_run.Outcome, red: Red | None) -> str:
     return ""
   if outcome.status != pytest_run.FAILED:
     return f"is declared red, and is {outcome.status} on pristine"
-  if not reasons.states(red.reason, outcome.text):
+  if not failure_reasons.states(red.reason, outcome.text):
     return f"fails for another reason than /{red.reason}/"
   if not red.api_missing and _only_missing(outcome.text, red.reason):
     return "fails only because one of our own names is missing"

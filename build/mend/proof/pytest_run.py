@@ -18,7 +18,7 @@ import subprocess
 import time
 
 from mend.ground import cache, process, report
-from mend.proof import forks
+from mend.proof import fork_servers
 from mend.releases import bases
 
 _PROBES = bases.ROOT / "build" / "probes"
@@ -67,7 +67,7 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
              limit: float, env: Mapping[str, str],
              only: Sequence[str] | None = None,
              root: pathlib.Path | None = None, options: Sequence[str] = (),
-             server: forks.Server | None = None,
+             server: fork_servers.Server | None = None,
              first: bool = False) -> dict[str, Outcome]:
   """Runs the tests of a file, or of a folder.
 
@@ -108,7 +108,7 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
 def _attempt(python: str | pathlib.Path, path: pathlib.Path,
              folder: pathlib.Path, log: _Log, limit: float,
              env: Mapping[str, str], options: Sequence[str],
-             server: forks.Server | None) -> str:
+             server: fork_servers.Server | None) -> str:
   """One process; returns why it ended, or "" where pytest ended by itself."""
   done, events, output = (folder / n for n in ("done", "events", "output"))
   done.write_text("\n".join(log.outcomes), encoding="utf-8")
@@ -121,7 +121,7 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
            "MEND_DONE": str(done), **env}
   # A folder with its own scratch space: tests of upstream write into the cwd.
   with open(output, "w", encoding="utf-8") as out:
-    child: forks.Process = server.start(
+    child: fork_servers.Process = server.start(
         pytest=arguments, path=extra["PYTHONPATH"].split(os.pathsep),
         cwd=folder, env=extra, output=output) if server else subprocess.Popen(
             [str(python), "-m", "pytest", *arguments], cwd=folder,
@@ -153,7 +153,8 @@ def _arguments(path: pathlib.Path, root: str,
           *near, *options, str(path)]
 
 
-def watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
+def watch(child: fork_servers.Process, events: pathlib.Path,
+          limit: float) -> str:
   """Waits for the process; kills it, and says so, if a test takes too long.
 
   What waits for a core that others use is no deadlock: as long as it gets some
@@ -171,21 +172,21 @@ def watch(child: forks.Process, events: pathlib.Path, limit: float) -> str:
   while child.poll() is None:
     with contextlib.suppress(subprocess.TimeoutExpired):
       child.wait(_POLL)
-    if forks.stopping.is_set():
-      forks.kill(child)
+    if fork_servers.stopping.is_set():
+      fork_servers.kill(child)
       raise concurrent.futures.CancelledError
     now = events.stat().st_size if events.exists() else 0
     if now != size:
       size, since, more = now, time.monotonic(), 0.
-      began = seen = forks.processor_time(child.pid)
+      began = seen = fork_servers.processor_time(child.pid)
     allowed = limit if size else max(limit, _START_LIMIT)
     if time.monotonic() - since <= allowed + more:
       continue
-    spent = forks.processor_time(child.pid)
+    spent = fork_servers.processor_time(child.pid)
     is_ending = spent < seen
     if is_ending or spent - seen > _IDLE and spent - began < allowed:
       seen, more = spent, more + min(_LOOK, allowed)
       continue
-    forks.kill(child)
+    fork_servers.kill(child)
     return f"no end within {allowed:.0f} s (a deadlock?)"
   return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping, Sequence
 import concurrent.futures
 import dataclasses
@@ -13,9 +12,10 @@ import subprocess
 import tempfile
 
 from mend.editing import patches
+from mend.editing.reproductions import Reproduction
 from mend.ground import cache, report
 from mend.ground.errors import MendError
-from mend.proof import forks
+from mend.proof import fork_servers
 from mend.releases import bases
 from mend.releases.bases import Base
 from packaging.specifiers import SpecifierSet
@@ -47,53 +47,10 @@ class Environment:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reproduction:
-  """One defect: a function of a file in reproductions/."""
-  patch: str
-  bases: str  # the releases that have it
-  report: str
-  line: str
-  function: str
-  source: str
-
-
-@dataclasses.dataclass(frozen=True)
 class Outcome:
   """PASS, FAIL or n/a, and what was seen."""
   status: str
   seen: str
-
-
-def collect(series: Iterable[patches.Patch],
-            root: pathlib.Path = bases.ROOT) -> list[Reproduction]:
-  """Every reproduction of the series, in order, each file once."""
-  found, files = [], set()
-  for patch in series:
-    for file in patch.reproductions:
-      if file not in files:
-        files.add(file)
-        found += _read_file(root / file, patch.id, patch.bases)
-  return found
-
-
-def _read_file(path: pathlib.Path, patch: str,
-               releases: str = "") -> list[Reproduction]:
-  text = path.read_text(encoding="utf-8")
-  tree = ast.parse(text, str(path))
-  named = [ast.literal_eval(node.value) for node in tree.body
-           if isinstance(node, ast.Assign)
-           and getattr(node.targets[0], "id", "") == "REPORT"]
-  functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)
-               and not node.name.startswith("_")]
-  lines = [(ast.get_docstring(f) or "").strip().split("\n")[0]
-           for f in functions]
-  if len(named) != 1 or not functions or not all(lines):
-    raise MendError(
-        f"{path.name} is no reproduction: it needs REPORT = \"...\" and public "
-        "functions with a docstring.",
-        f"edit reproductions/{path.parent.name}/{path.name}")
-  return [Reproduction(patch, releases, named[0], line, f.name, text)
-          for f, line in zip(functions, lines)]
 
 
 def _environment(
@@ -122,7 +79,7 @@ def run_for(items: Sequence[Reproduction], python: str,
 
 def run_one(item: Reproduction, python: str | pathlib.Path,
             settings: Mapping[str, str] | None = None,
-            server: forks.Server | None = None) -> Outcome:
+            server: fork_servers.Server | None = None) -> Outcome:
   """Runs one reproduction in a process of its own, forked or new."""
   task = json.dumps({"source": item.source, "function": item.function})
   program = _RUNNER.read_text(encoding="utf-8")
@@ -135,7 +92,7 @@ def run_one(item: Reproduction, python: str | pathlib.Path,
               [str(python), "-c", program], task, printed, settings)
       child.wait(TIME_LIMIT)
     except subprocess.TimeoutExpired:
-      forks.kill(child)
+      fork_servers.kill(child)
       return Outcome(FAIL, f"{_NO_END} {TIME_LIMIT} s (a deadlock?)")
     except OSError as e:
       raise MendError(f"{python} can't be run: {e}",
@@ -150,7 +107,7 @@ def run_one(item: Reproduction, python: str | pathlib.Path,
 
 def _process(command: list[str], text: str,
              printed: pathlib.Path,
-             settings: Mapping[str, str] | None) -> forks.Process:
+             settings: Mapping[str, str] | None) -> fork_servers.Process:
   """Starts a process that reads `text`, in the folder that it prints to."""
   with tempfile.TemporaryFile("w+") as given, open(printed, "wb") as out:
     given.write(text)
@@ -163,7 +120,7 @@ def _process(command: list[str], text: str,
 
 def run_all(items: Sequence[Reproduction], python: str | pathlib.Path,
             label: str, settings: Mapping[str, str] | None = None,
-            server: forks.Server | None = None) -> list[Outcome]:
+            server: fork_servers.Server | None = None) -> list[Outcome]:
   """Runs them side by side; the order of results is that of `items`.
 
   Args:
@@ -180,13 +137,13 @@ def run_all(items: Sequence[Reproduction], python: str | pathlib.Path,
           lambda item: run_one(item, python, settings, server), items))
 
 
-def fork_servers() -> forks.Sharing:
+def servers() -> fork_servers.Sharing:
   """For Pythons of ours; what is imported starts no backend."""
-  return forks.Sharing(("jax", "jax.numpy", "numpy"), JAX_ENVIRONMENT)
+  return fork_servers.Sharing(("jax", "jax.numpy", "numpy"), JAX_ENVIRONMENT)
 
 
 def remembered(items: Sequence[Reproduction], python: pathlib.Path,
-               label: str, servers: forks.Sharing, base: Base,
+               label: str, servers: fork_servers.Sharing, base: Base,
                settings: Mapping[str, str] | None = None) -> list[Outcome]:
   """`run_all`, once for each environment: its path is keyed by its content."""
   key = cache.key(str(python), _RUNNER.read_text(encoding="utf-8"),

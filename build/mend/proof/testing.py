@@ -15,7 +15,7 @@ from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import envs, forks, jobs, judging, pytest_run, reproduce
+from mend.proof import fork_servers, jobs, judging, pytest_run, reproduce, venvs
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.releases import bases, interpreters
@@ -178,7 +178,7 @@ def _tool_test(base: Base, file: pathlib.Path) -> Tally:
   """One file; what needs a base release takes `base`, which the run made."""
   label = str(file.relative_to(bases.ROOT))
   tally = judging.judge_mended(label, pytest_run.run_file(
-      envs.of_checks(), file, limit=TEST_LIMIT,
+      venvs.of_checks(), file, limit=TEST_LIMIT,
       env={"MEND_TEST_BASE": base.version}), ())
   report.say(f"  {label}: {tally}")
   return tally
@@ -190,7 +190,7 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.all_bases()]
-  with (forks.Sharing(PRELOAD, JOB_ENVIRONMENT) as servers,
+  with (fork_servers.Sharing(PRELOAD, JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
     futures = [pool.submit(_run_job, servers, job, progress) for job in todo]
     for future in concurrent.futures.as_completed(futures):
@@ -208,7 +208,7 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
               order.index(item[0][0]), item[0][1]))]
 
 
-def _run_job(servers: forks.Sharing, job: Job,
+def _run_job(servers: fork_servers.Sharing, job: Job,
              progress: report.Progress) -> tuple[Job, Tally, float]:
   began = time.monotonic()
   progress.begin(job.label)

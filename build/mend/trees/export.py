@@ -23,7 +23,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import onto, tree
+from mend.trees import in_place, tree
 
 README = "README.txt"
 _WHO = "The Mend Authors"
@@ -214,7 +214,7 @@ def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   place = checkout_of or source
   if checkout_of is not None:
     require_checkout(checkout_of)
-    onto.require_pristine(tree.mended(series, base, source, root, place),
+    in_place.require_pristine(tree.mended(series, base, source, root, place),
                           source, place)
   todo = commits(series, base, source, place, root)
   if not todo:

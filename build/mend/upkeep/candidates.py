@@ -16,7 +16,7 @@ import sys
 from mend.editing import patches
 from mend.ground import cache, process, report
 from mend.ground.errors import MendError
-from mend.proof import envs
+from mend.proof import venvs
 from mend.releases import bases, interpreters, source
 from mend.releases.bases import Base
 from mend.trees import drift, tree, wheel
@@ -200,13 +200,13 @@ def trial(candidate: Candidate, series: Sequence[patches.Patch],
   """Environments of a release; `mended` is None where nothing applies."""
   base = candidate.base
   python = interpreters.for_base(base, lowest=True)
-  deps = envs.dependencies(base, python, "test")
-  before = envs.with_wheels([wheel.pristine(base)], deps,
+  deps = venvs.dependencies(base, python, "test")
+  before = venvs.with_wheels([wheel.pristine(base)], deps,
                            f"pristine-{base.version}")
 
   def mended(chosen: Sequence[patches.Patch]) -> pathlib.Path:
     made = wheel.mended(chosen, base, python)
-    return envs.with_wheels([made], deps, f"mended-{base.version}")
+    return venvs.with_wheels([made], deps, f"mended-{base.version}")
 
   problems: dict[str, str] = {}
   if _problem(lambda: mended(good)):

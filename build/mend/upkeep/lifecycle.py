@@ -10,7 +10,7 @@ from typing import Any
 from mend.editing import families, patches
 from mend.ground import cache, process, report
 from mend.ground.errors import MendError
-from mend.proof import envs
+from mend.proof import venvs
 from mend.releases import bases, interpreters
 from mend.trees import tree
 from mend.upkeep import candidates
@@ -230,7 +230,7 @@ def add_base(version: str) -> str:
   found = candidates.release(version)
   python = interpreters.for_base(found)
   near = candidates.nearest(version)
-  pins = _pins(envs.dependencies(found, python, ""),
+  pins = _pins(venvs.dependencies(found, python, ""),
                ["jaxlib", *(re.split("[=<>!~]", r)[0]
                             for r in near.requirements if "jaxlib" not in r)])
   limits = [s for s in near.python.split(",") if s.startswith("<")]
@@ -247,7 +247,7 @@ def _pins(env: pathlib.Path, names: list[str]) -> list[str]:
   """The versions that pip chose for `names` in `env`."""
   code = ("import importlib.metadata as m, sys\n"
           "for n in sys.argv[1:]: print(n + '==' + m.version(n))")
-  out = process.run([envs.python_of(env), "-I", "-c", code, *names],
+  out = process.run([venvs.python_of(env), "-I", "-c", code, *names],
                     what="Asking for the installed versions",
                     next_step="run the same command again")
   return out.split()

@@ -14,7 +14,7 @@ from mend.ground.report import Verdict
 from mend.house import lint
 from mend.releases import bases, source
 from mend.trees import drift, export
-from mend.upkeep import candidates, lifecycle, outlook
+from mend.upkeep import candidate_report, candidates, lifecycle
 
 _COMMAND = "python3 build/build.py"
 
@@ -70,7 +70,7 @@ def _new(args: argparse.Namespace) -> Verdict:
 def _retire(args: argparse.Namespace) -> Verdict:
   lifecycle.require_retirable(args.name, args.landed)
   (patch,) = (p for p in patches.load() if p.id == args.name)
-  outlook.require_landed(patch, args.landed)
+  candidate_report.require_landed(patch, args.landed)
   for line in lifecycle.retire(args.name, args.landed):
     report.say(line)
   return Verdict(f"retired; then {_COMMAND} docs and {_COMMAND} test")
@@ -78,7 +78,7 @@ def _retire(args: argparse.Namespace) -> Verdict:
 
 def _add_base(args: argparse.Namespace) -> Verdict:
   lifecycle.add_base(args.version)
-  verdict = outlook.check([args.version], not args.no_tests, False)
+  verdict = candidate_report.check([args.version], not args.no_tests, False)
   report.say("\nRecorded in build/bases.toml.")
   return Verdict(verdict.words, "correct the edits that are not exact, then "
                  f"{_COMMAND} check --base={args.version} --record and "

@@ -16,10 +16,10 @@ import re
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import jobs, judging, pytest_run, sides, testing
-from mend.proof.verdicts import Outcomes
+from mend.proof import environments, jobs, judging, pytest_run, testing
 from mend.releases import bases
 from mend.releases.bases import Base
+from mend.suites.verdicts import Outcomes
 
 DOCUMENT = "docs/array_api.md"
 HEADING = "## The conformance suite"
@@ -133,7 +133,7 @@ def judge(base: Base, before: Outcomes, after: Outcomes,
 
 def _outcomes(base: Base, files: Sequence[pathlib.Path],
               limit: float) -> tuple[Outcomes, Outcomes]:
-  made = sides.build_sides(base, kind="conformance")
+  made = environments.build(base, kind="conformance")
 
   def one(job: tuple[pathlib.Path, pathlib.Path]) -> Outcomes:
     python, path = job

@@ -1,4 +1,4 @@
-"""jax-mend: its wheel, and the environments of a stock jax that it mends."""
+"""The wheel of jax-mend, live/ with the edits of every base as a table."""
 
 from __future__ import annotations
 
@@ -10,15 +10,11 @@ import shutil
 import tempfile
 
 from mend.editing import patches
-from mend.ground import cache, process, report, repository
-from mend.proof import envs, live_table
-from mend.releases.bases import Base
-from mend.trees import tree
+from mend.ground import cache, report, repository
+from mend.trees import live_table, tree
 from mend.trees import wheel as wheels
 
 LIMIT = 2_000_000  # bytes that the wheel may have
-# Its cache lies in the environment, so that no run sees another one's.
-_CACHE = "jax-mend-cache"
 
 
 @contextlib.contextmanager
@@ -53,30 +49,3 @@ def sdist(target: pathlib.Path) -> pathlib.Path:
   """Packs live/ with its table, which needs no tool to be installed."""
   with _whole_tree(patches.load()) as folder:
     return wheels.build_tree(folder, target, kind="sdist")
-
-
-def environment(base: Base, series: Sequence[patches.Patch] | None = None, *,
-                python: str, kind: str = "test") -> pathlib.Path:
-  """A stock jax, with jax-mend enabled; returns its python."""
-  deps = envs.dependencies(base, python, kind)
-  made = envs.with_wheels([wheels.pristine(base), wheel(series)], deps,
-                          f"live-{base.version}")
-  if not (made.parents[1] / _CACHE).is_dir():
-    _start(made)
-  return made
-
-
-def settings(python: pathlib.Path) -> dict[str, str]:
-  """The environment variables with which a Python of `environment` runs."""
-  return {"JAX_MEND_CACHE": str(python.parents[1] / _CACHE),
-          "JAX_MEND_QUIET": "1"}
-
-
-def _start(python: pathlib.Path) -> None:
-  """Enables it, and fills its cache as pip does with an installed wheel."""
-  again = "run the same command again"
-  process.run([python, "-m", "jax_mend", "enable"], env=settings(python),
-              what="Enabling jax-mend", next_step=again)
-  process.run([python, "-c", "from jax_mend import active; import jax; "
-               "active.finder().compile_all()"], env=settings(python),
-              what="Importing the jax that jax-mend mends", next_step=again)

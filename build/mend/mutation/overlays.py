@@ -1,4 +1,4 @@
-"""A copy of a mended jax, in which one file at a time is another."""
+"""A copy of an installed jax in which one file at a time is a mutant's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mend.trees import tree
 
 
 class Overlay:
-  """A copy of links.
+  """A copy made of hard links.
 
   Args:
     jax: the package's folder, which stays as it is.
@@ -25,6 +25,7 @@ class Overlay:
 
   @contextlib.contextmanager
   def holding(self, file: str, text: str) -> Iterator[None]:
+    """Within the block, the copy's file has this text."""
     path = self.folder / file
     path.unlink()
     tree.write(path, text)

@@ -1,4 +1,4 @@
-"""What of a mended tree can be left out, one at a time, and what is left then.
+"""Mutants of a mended tree: each lacks one edit or one registration.
 
 An edit is left out by making all others of its file; a registration, by
 cutting it out of our module: an entry of a table at the module's top, a
@@ -14,24 +14,25 @@ import dataclasses
 import pathlib
 import re
 
-from mend.editing import patches, splice, placing
+from mend.editing import patches, placing, splice
 from mend.editing.edit import Edit
 from mend.trees import tree
 
-# The first and last node of what is cut, and what stands in: `pass` where it is
-# the statement itself, another item of the same sequence, or nothing.
+# The first and last node that are cut, and the node that stands in: `pass`
+# where it is the statement itself, another item of the same sequence, or None.
 _Cut = tuple[ast.AST, ast.AST, ast.AST | None]
 
+
 @dataclasses.dataclass(frozen=True)
-class Omission:
-  """One thing left out.
+class Mutant:
+  """A mended tree without one edit or registration.
 
   Attributes:
-    label: what it is, for people.
-    patch: the id of the patch that it is of.
+    label: what it lacks, for people.
+    patch: the id of the patch that this is of.
     file: the one file that differs.
-    text: the whole of it, without.
-    kind: "edit" or "registration".
+    text: the mutant's text of it.
+    kind: "edit" or "registration", which is left out.
   """
   label: str
   patch: str
@@ -40,9 +41,9 @@ class Omission:
   kind: str
 
 
-def of_result(result: tree.Result, series: Sequence[patches.Patch],
-              source: pathlib.Path) -> list[Omission]:
-  """All that can be left out of a mended tree.
+def generate(result: tree.Result, series: Sequence[patches.Patch],
+             source: pathlib.Path) -> list[Mutant]:
+  """Makes all mutants of a mended tree.
 
   Args:
     result: the tree.
@@ -52,20 +53,20 @@ def of_result(result: tree.Result, series: Sequence[patches.Patch],
   mine = [p for p in series if p.id in result.patches]
   found = []
   for patch in mine:
-    found += [o for edit in placing.placed(patch, result.base, source)
-              if (o := _without_edit(result, edit, source)) is not None]
+    found += [m for edit in placing.placed(patch, result.base, source)
+              if (m := _without_edit(result, edit, source)) is not None]
   for file, text in result.added.items():
     owners = [p.id for p in mine if file in p.modules]
     if owners:
-      found += [Omission(f"{file}:{line} {what}", owners[0], file, left,
-                         "registration")
+      found += [Mutant(f"{file}:{line} {what}", owners[0], file, left,
+                       "registration")
                 for line, what, left in _registrations(text)
                 if not _enters_nothing(file, what, result.added)]
   return found
 
 
 def _enters_nothing(file: str, what: str, added: Mapping[str, str]) -> bool:
-  """Whether a package names a rule module in vain, or for the order alone.
+  """True if a package names a rule module in vain, or for the order alone.
 
   Only other bases have it; or it stands in rules/, named without that folder,
   enters its rules as it is imported, and another of our modules imports it.
@@ -83,8 +84,8 @@ def _enters_nothing(file: str, what: str, added: Mapping[str, str]) -> bool:
 
 
 def _without_edit(result: tree.Result, edit: Edit,
-                  source: pathlib.Path) -> Omission | None:
-  """None for an import that another edit of the file uses: that one fails."""
+                  source: pathlib.Path) -> Mutant | None:
+  """The mutant; None for an import that another edit of the file uses."""
   spans = result.splices.get(edit.file, ())
   others = [s for s in spans if s.owner != edit.label]
   if len(others) == len(spans):
@@ -94,8 +95,8 @@ def _without_edit(result: tree.Result, edit: Edit,
     if any(re.search(rf"\b{re.escape(name)}\b", s.text) for s in others):
       return None
   text = splice.apply(tree.read(source / edit.file), others)
-  return Omission(edit.label.removeprefix("patch "), edit.patch, edit.file,
-                  text, "edit")
+  return Mutant(edit.label.removeprefix("patch "), edit.patch, edit.file, text,
+                "edit")
 
 
 def _registrations(text: str) -> Iterator[tuple[int, str, str]]:

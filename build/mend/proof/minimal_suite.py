@@ -1,8 +1,8 @@
-"""The tests that the deletion check relies on, release by release.
+"""The minimal suite of each release: tests that kill all its mutants.
 
-`test --needed --write` keeps, for each release, one test for each thing that it
-left out and that a test missed. A run of several releases has these on all of
-them, and so misses what the whole tests miss.
+`test --mutation --write` keeps, for each release, one test for each mutant that
+a test killed. A run of several releases runs these on all of them, and so finds
+what the whole tests find.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mend.releases import bases
 from mend.releases.bases import Base
 from mend.trees import tree
 
-_FOLDER = bases.ROOT / "build" / "needed"
+_FOLDER = bases.ROOT / "build" / "mutation"
 
 
 def _path(base: Base) -> pathlib.Path:
@@ -25,16 +25,17 @@ def _path(base: Base) -> pathlib.Path:
 
 
 def write(base: Base, tests: Iterable[str]) -> None:
-  """Keeps tests, each "file Class.test"."""
+  """Writes a release's minimal suite, each test as "file Class.test"."""
   _FOLDER.mkdir(exist_ok=True)
   tree.write(_path(base), "".join(f"{t}\n" for t in sorted(set(tests))))
 
 
 @functools.cache
-def of(base: Base) -> Mapping[str, Sequence[str]]:
-  """The tests that are kept for a release, by file; none if it has no list.
+def tests_of(base: Base) -> Mapping[str, Sequence[str]]:
+  """A release's minimal suite, by file; empty if it has none.
 
-  Any test will do of a file that can't be imported without something.
+  A file whose import a mutant breaks has an empty list: any of its tests will
+  do.
   """
   found: dict[str, list[str]] = collections.defaultdict(list)
   if _path(base).is_file():

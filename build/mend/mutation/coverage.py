@@ -1,11 +1,12 @@
-"""Which tests run what can be left out, so that these are tried first.
+"""Coverage of the mutants by tests, so that those that cover one run first.
 
 Each test file runs once on the whole wheel, and a plugin writes down, test by
-test, which of the lines that an omission changes were run, which functions
-around them, or named by them, and which primitives were bound. What is inside
-of a function is tried with the tests that run it, and with those of files that
-start processes. For all else it only orders, and what no test is known to run
-is tried with all: what runs while a module is imported is not written down.
+test, which of the lines that a mutant changes were run, which functions around
+them, or named by them, and which primitives were bound. A change inside of a
+function is tried with the tests that run it, and with those of files that
+start processes. For every other mutant coverage only orders the tests, and one
+that no test is known to cover is tried with all: what runs while a module is
+imported is not written down.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ import threading
 
 from mend.editing import syntax
 from mend.ground import cache
-from mend.proof import forks, pytest_run, testing
+from mend.mutation.mutants import Mutant
+from mend.proof import fork_servers, pytest_run, testing
 from mend.releases import bases
 from mend.trees import tree
-from mend.trees.omissions import Omission
 
 _FIRST, _SECONDS = 12, 8.  # tests of the first attempt, and how long they take
 _LIMIT = 120.0  # seconds for one test
@@ -40,48 +41,48 @@ class Test:
   took: float
 
 
-class Executed:
-  """What the tests of one base run of what can be left out.
+class Coverage:
+  """Coverage of one base's mutants by its tests.
 
   Args:
     python: one that has the whole wheel; before 3.12 it has no sys.monitoring,
       and nothing is known of what a test runs.
-    found: all that can be left out.
+    every: all mutants of the base.
     result: the mended tree.
     server: of that Python, with jax imported; a new process a file if None.
   """
 
-  def __init__(self, python: pathlib.Path, found: Sequence[Omission],
-               result: tree.Result, server: forks.Server | None = None):
+  def __init__(self, python: pathlib.Path, every: Sequence[Mutant],
+               result: tree.Result, server: fork_servers.Server | None = None):
     self._python, self._server = python, server
-    self._number = {o: n for n, o in enumerate(found)}
+    self._number = {m: n for n, m in enumerate(every)}
     whole = result.files
     marks: dict[str, dict[int, list[int]]] = collections.defaultdict(
         lambda: collections.defaultdict(list))
-    for omission, number in self._number.items():
-      for file, line, mark in _lines(omission, number, whole, result.added):
+    for mutant, number in self._number.items():
+      for file, line, mark in _lines(mutant, number, whole, result.added):
         marks[file][line].append(mark)
     self._marks = json.dumps(marks, sort_keys=True)
-    self._names = {o: frozenset(_primitives(_changed(
-        whole[o.file], o.text)[1])) for o in found}
-    self._inside = {o: _is_inside(o, whole[o.file]) for o in found}
+    self._names = {m: frozenset(_primitives(_changed(
+        whole[m.file], m.text)[1])) for m in every}
+    self._inside = {m: _is_inside(m, whole[m.file]) for m in every}
     self._tests: dict[str, tuple[Test, ...]] = {}
     self._locks: dict[str, threading.Lock] = collections.defaultdict(
         threading.Lock)
 
-  def batches(self, omission: Omission, files: Sequence[str],
+  def batches(self, mutant: Mutant, files: Sequence[str],
               brief: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Tests to run together, (file, names); the likeliest to fail first.
 
     No names are all of a file of which nothing is known.
 
     Args:
-      omission: what is left out.
-      files: the files whose tests are to be run: of what is inside of a
-        function those that run it, or may, if any do, and else all.
+      mutant: to be killed.
+      files: whose tests are to be run: if the change is inside of a function
+        those that run it, or may, if any do, and else all.
       brief: only the first few; all where nothing is known.
     """
-    likely = sorted((-self._score(omission, test), test.took, file, test.name)
+    likely = sorted((-self._score(mutant, test), test.took, file, test.name)
                     for file, tests in self._of_each(files) for test in tests)
     first, seconds = 0, 0.
     for score, took, *_ in likely[:_FIRST]:
@@ -90,32 +91,32 @@ class Executed:
       first, seconds = first + 1, seconds + took
     run = sum(score < 0 for score, *_ in likely)
     rest = [test for test in likely[max(first, run):]
-            if not run or not self._inside[omission] or _starts(test[2])]
+            if not run or not self._inside[mutant] or _starts(test[2])]
     later = () if brief else (likely[first:run], rest)
     for part in (likely[:first], *later):
       by_file = collections.defaultdict(list)
       for _, _, file, name in part:
         by_file[file].append(name)
       yield from by_file.items()
-    yield from ((file, []) for file in files if not self.of(file))
+    yield from ((file, []) for file in files if not self.tests_of(file))
 
-  def _score(self, omission: Omission, test: Test) -> int:
-    number = self._number[omission]
+  def _score(self, mutant: Mutant, test: Test) -> int:
+    number = self._number[mutant]
     return (2 * (2 * number in test.marks) + (2 * number + 1 in test.marks)
-            + 2 * bool(self._names[omission] & test.bound))
+            + 2 * bool(self._names[mutant] & test.bound))
 
   def _of_each(self, files: Sequence[str]) -> Iterator[
       tuple[str, tuple[Test, ...]]]:
-    """Of each file; those that another thread is running come last."""
+    """The tests of each file; those another thread is running come last."""
     left = list(files)
     while left:
       free = (f for f in left
               if f in self._tests or not self._locks[f].locked())
       left.remove(file := next(free, left[0]))
-      yield file, self.of(file)
+      yield file, self.tests_of(file)
 
-  def of(self, file: str) -> tuple[Test, ...]:
-    """The tests of a file, which is run if it has not been."""
+  def tests_of(self, file: str) -> tuple[Test, ...]:
+    """The tests of a file, which runs if it has not yet."""
     with self._locks[file]:
       if file not in self._tests:
         self._tests[file] = self._run(file)
@@ -123,7 +124,7 @@ class Executed:
 
   def _run(self, file: str) -> tuple[Test, ...]:
     path = bases.ROOT / file
-    memory = cache.folder("executed") / cache.key(
+    memory = cache.folder("coverage") / cache.key(
         str(self._python), self._marks, tree.read(path))
     if not memory.is_file():
       with cache.scratch() as folder:
@@ -143,7 +144,7 @@ class Executed:
 
 
 def _changed(whole: str, left: str) -> tuple[range, str]:
-  """The lines, from 1, that differ in what is left, and their text."""
+  """The numbers, from 1, of the lines that differ in `left`, and their text."""
   old, new = whole.splitlines(), left.splitlines()
   most = min(len(old), len(new))
   same = next((i for i in range(most) if old[i] != new[i]), most)
@@ -155,15 +156,15 @@ def _changed(whole: str, left: str) -> tuple[range, str]:
 
 @functools.cache
 def _starts(file: str) -> bool:
-  """Whether its tests start processes, which nothing is known of."""
+  """True if the file's tests start processes, whose coverage is not known."""
   path = bases.ROOT / file
   return path.is_file() and bool(
       re.search(r"\b(subprocess|multiprocess\w*)\b", tree.read(path)))
 
 
-def _is_inside(omission: Omission, whole: str) -> bool:
-  """Whether all that is changed is in the body of one function."""
-  lines, _ = _changed(whole, omission.text)
+def _is_inside(mutant: Mutant, whole: str) -> bool:
+  """True if the change is in the body of one function."""
+  lines, _ = _changed(whole, mutant.text)
   return any(lines.start in f.body and lines.stop - 1 in f.body
              for f in _functions(whole))
 
@@ -173,16 +174,16 @@ def _primitives(text: str) -> Iterator[str]:
     yield name.removesuffix("_p")
 
 
-def _lines(omission: Omission, number: int, whole: Mapping[str, str],
+def _lines(mutant: Mutant, number: int, whole: Mapping[str, str],
            added: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
-  """(file, line, mark): 2n for what is changed, 2n + 1 for what is around."""
-  lines, text = _changed(whole[omission.file], omission.text)
+  """(file, line, mark): mark 2n for changed lines, 2n + 1 for those around."""
+  lines, text = _changed(whole[mutant.file], mutant.text)
   for line in lines:
-    yield omission.file, line, 2 * number
-  around = [f for f in _functions(whole[omission.file])
+    yield mutant.file, line, 2 * number
+  around = [f for f in _functions(whole[mutant.file])
             if lines.start in f.body or lines.start <= f.line < lines.stop]
   for line in around[-1].body if around else ():
-    yield omission.file, line, 2 * number + 1
+    yield mutant.file, line, 2 * number + 1
   if around:
     return
   names = set(re.findall(r"\w+", text))

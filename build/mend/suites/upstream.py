@@ -17,10 +17,11 @@ from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import jobs, pytest_run, sides, testing, verdicts
-from mend.proof.verdicts import Outcomes
+from mend.proof import environments, jobs, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
+from mend.suites import verdicts
+from mend.suites.verdicts import Outcomes
 
 DOCUMENT = "docs/upstream_tests.md"
 _ALL = "all patches"
@@ -46,7 +47,7 @@ class _Job:
   label: str
   series: Sequence[patches.Patch]
   path: pathlib.Path
-  made: sides.Sides
+  made: environments.Environments
   number: int  # of those that run this file: each takes another share
 
 
@@ -140,9 +141,9 @@ def _jobs(request: Request, base: Base) -> list[_Job]:
     files = find_files(request.checkout, request.only or present(
         request.checkout, areas))
     if files:
-      made = (sides.build_sides(base, series=selected, python=lowest)
+      made = (environments.build(base, series=selected, python=lowest)
               if request.each else
-              sides.build_sides(base, series=selected, kind="upstream"))
+              environments.build(base, series=selected, kind="upstream"))
       jobs += [_Job(label, selected, path, made,
                     sum(job.path == path for job in jobs)) for path in files]
   return jobs

@@ -19,12 +19,12 @@ from mend.editing import patches
 from mend.ground import cache, pages, process, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import (envs, jobs, judging, pytest_run, sides, testing,
-                        verdicts)
+from mend.proof import environments, jobs, judging, pytest_run, testing, venvs
 from mend.proof.judging import Tally
-from mend.proof.verdicts import Outcomes
 from mend.releases import bases, source
 from mend.releases.bases import Base
+from mend.suites import verdicts
+from mend.suites.verdicts import Outcomes
 
 if sys.version_info >= (3, 11):
   import tomllib
@@ -84,7 +84,7 @@ def run_programs(chosen: Sequence[Base]) -> Tally:
   if base not in chosen:
     return Tally()
   began = time.monotonic()
-  made = sides.build_sides(base, kind=f"clients-{base.version}")
+  made = environments.build(base, kind=f"clients-{base.version}")
   tally = judging.judge_mended(PROGRAMS, pytest_run.run_file(
       made.mended, bases.ROOT / PROGRAMS, limit=testing.TEST_LIMIT,
       env=testing.JOB_ENVIRONMENT, options=testing.OPTIONS), ())
@@ -100,7 +100,7 @@ def of_base(base: Base, names: Sequence[str] = ()) -> list[Client]:
     MendError: a name isn't one of them.
   """
   table = tomllib.loads(_TABLE.read_text(encoding="utf-8"))
-  if not (envs.REQUIREMENTS / f"clients-{base.version}.txt").is_file():
+  if not (venvs.REQUIREMENTS / f"clients-{base.version}.txt").is_file():
     raise MendError(f"No libraries are pinned for jax {base.version}.",
                     "choose another base: --base=V, or write "
                     f"build/requirements/clients-{base.version}.txt")
@@ -108,7 +108,7 @@ def of_base(base: Base, names: Sequence[str] = ()) -> list[Client]:
   if unknown:
     raise MendError(f"--clients doesn't know {', '.join(unknown)}.",
                     f"choose from {', '.join(table)}")
-  pins = envs.pins(f"clients-{base.version}")
+  pins = venvs.pins(f"clients-{base.version}")
   return [Client(name, pins[name], entry["tests"], entry.get("inside", False))
           for name, entry in table.items()
           if name in pins and (not names or name in names)]
@@ -156,7 +156,7 @@ def _run_base(request: Request,
   todo = [(client, tests_of(client, request.sources))
           for client in of_base(base, request.names)]
   series = patches.load()
-  made = sides.build_sides(base, series=series, kind=f"clients-{base.version}")
+  made = environments.build(base, series=series, kind=f"clients-{base.version}")
   share = f"0/{request.share}"
 
   def one(client: Client,

@@ -75,7 +75,7 @@ def _require_inside(result: Result, target: pathlib.Path) -> None:
           "--tree=DIR")
 
 
-def write_onto(result: Result, pristine: pathlib.Path, target: pathlib.Path,
+def write(result: Result, pristine: pathlib.Path, target: pathlib.Path,
                python: str) -> None:
   """Writes the edits onto an existing, unmodified tree.
 

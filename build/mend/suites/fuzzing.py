@@ -28,11 +28,10 @@ from typing import Any
 from mend.ground import cache, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import forks, pytest_run, reproduce, sides
-from mend.proof.fuzz_summary import FAULTS, HEADER, JAXLIB, ORACLE, WORSE
-from mend.proof.fuzz_summary import row
+from mend.proof import environments, fork_servers, pytest_run, reproduce
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
+from mend.suites.fuzz_summary import FAULTS, HEADER, JAXLIB, ORACLE, WORSE, row
 
 _PROBE = bases.ROOT / "build" / "probes" / "fuzz_programs.py"
 _TESTS = bases.ROOT / "tests"
@@ -70,9 +69,10 @@ class Request:
 class Run:
   """The programs of one base: those that are done, and what became of them."""
 
-  def __init__(self, base: Base, request: Request, servers: forks.Servers):
+  def __init__(self, base: Base, request: Request,
+               servers: fork_servers.Servers):
     self.base, self.request, self.servers = base, request, servers
-    made = sides.build_sides(base, python=interpreters.for_base(
+    made = environments.build(base, python=interpreters.for_base(
         base, lowest=True))
     self.python, self.pristine = made.mended, made.pristine
     programs = sorted((_TESTS / "varying" / "testing").glob("fuzz_*.py"))
@@ -119,7 +119,7 @@ class Run:
             f"without a verdict, {each:.1f} s each")
 
 
-def _attempt(run: Run, server: forks.Server, seeds: Sequence[int],
+def _attempt(run: Run, server: fork_servers.Server, seeds: Sequence[int],
              shrink: float = _SHRINK, **more: Any
              ) -> tuple[list[dict[str, Any]], str]:
   """Runs some seeds in a process; its events, and why it died or ""."""
@@ -139,7 +139,7 @@ def _attempt(run: Run, server: forks.Server, seeds: Sequence[int],
   return [json.loads(line) for line in lines if line.endswith("}")], why
 
 
-def _chunk(run: Run, server: forks.Server, seeds: Sequence[int]) -> None:
+def _chunk(run: Run, server: fork_servers.Server, seeds: Sequence[int]) -> None:
   """Runs the seeds, in as many processes as their crashes make it take."""
   left = list(seeds)
   while left:
@@ -163,7 +163,7 @@ def _chunk(run: Run, server: forks.Server, seeds: Sequence[int]) -> None:
       left.remove(died[-1])
 
 
-def _crash(run: Run, server: forks.Server, seed: int,
+def _crash(run: Run, server: fork_servers.Server, seed: int,
            why: str) -> dict[str, Any]:
   """What becomes of the program by itself, and with the check off."""
   events, again = _attempt(run, server, [seed])
@@ -184,7 +184,7 @@ def fuzz(request: Request, chosen: Sequence[Base]) -> Verdict:
     chosen: the bases.
   """
   runs = []
-  with forks.Servers(_PRELOAD, _ENVIRONMENT) as servers:
+  with fork_servers.Servers(_PRELOAD, _ENVIRONMENT) as servers:
     for base in chosen:
       runs.append(run := Run(base, request, servers))
       server = servers.of(run.python)
@@ -211,7 +211,7 @@ def _compared(run: Run, record: dict[str, Any]) -> dict[str, Any]:
   return {**record, "worse": not why and found == [""]}
 
 
-def _all(run: Run, server: forks.Server, count: int) -> None:
+def _all(run: Run, server: fork_servers.Server, count: int) -> None:
   """Runs what is left of a base's programs, and says how far it is."""
   todo: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
   for chunk in run.chunks():

@@ -12,8 +12,10 @@ from mend.commands.options import (EVERY, PATCHES, PYTHON, flag, names,
 from mend.ground.arguments import USERS, Command
 from mend.ground.report import Verdict
 from mend.house import checking
-from mend.proof import clients, conformance, needed, testing, upstream
+from mend.mutation import score
+from mend.proof import testing
 from mend.releases import bases, interpreters
+from mend.suites import clients, conformance, upstream
 
 _TIME = 120.0  # seconds for one of upstream's tests
 
@@ -37,7 +39,7 @@ def _test(args: argparse.Namespace) -> Verdict:
   only_with(args, "upstream", ("only", None))
   only_with(args, "clients", ("sources", None))
   only_with(args, whose, ("time", _TIME), ("share", 1))
-  if not args.needed:
+  if not args.mutation:
     only_with(args, whose, ("write", False))
   if args.clients is not None:
     return clients.compare_wheels(clients.Request(
@@ -51,8 +53,8 @@ def _test(args: argparse.Namespace) -> Verdict:
     return conformance.compare_wheels(pathlib.Path(args.array_api),
                                       bases.chosen(args.base), args.time)
   chosen, left_out = _with_pythons(args)
-  if args.needed:
-    return needed.run(chosen, args.tests, args.write)
+  if args.mutation:
+    return score.run(chosen, args.tests, args.write)
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
@@ -86,14 +88,17 @@ COMMANDS = (
         PATCHES,
         flag("--each", "each patch alone, with what it depends on: its own "
              "tests", action="store_true"),
-        flag("--needed", "leave out one edit, or one registration, at a time: "
-             "does a test miss it?", action="store_true"),
+        flag("--mutation", "mutation testing: leaves out one edit, or one "
+             "registration, at a time; does a test fail?",
+             action="store_true"),
+        flag("--needed", "another name of --mutation", action="store_true",
+             dest="mutation"),
         flag("--live", "on a stock jax that jax-mend mends",
              action="store_true"),
         flag("--whole", "every test on every base, and not those that stand "
              "for others; the programs of other libraries with one base, too",
              action="store_true"),
         flag("--write", f"to {upstream.DOCUMENT}, {clients.DOCUMENT} "
-             f"or {needed.DOCUMENT}",
+             f"or {score.DOCUMENT}",
              action="store_true")), USERS),
 )

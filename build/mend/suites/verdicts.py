@@ -7,7 +7,7 @@ import fnmatch
 
 from mend.editing import patches
 from mend.ground import report
-from mend.proof import judging, pytest_run, reasons
+from mend.proof import failure_reasons, judging, pytest_run
 from mend.releases.bases import Base
 
 Outcomes = dict[str, pytest_run.Outcome]
@@ -70,6 +70,6 @@ def _purpose(test: str, failure: str, base: Base,
     for item in patch.supersedes:
       if ((not item.bases or base.within(item.bases))
           and any(fnmatch.fnmatchcase(test, p) for p in item.tests)
-          and reasons.states(item.reason, failure)):
+          and failure_reasons.states(item.reason, failure)):
         return item.why
   return ""

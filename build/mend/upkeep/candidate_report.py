@@ -10,11 +10,11 @@ from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import jobs, judging, pytest_run, sides, testing
+from mend.proof import environments, jobs, judging, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.trees import drift
-from mend.upkeep.candidates import Candidate
 from mend.upkeep import candidates
+from mend.upkeep.candidates import Candidate
 
 DOCUMENT = "docs/candidates.md"
 _LIMIT = 120.0  # seconds for a test: some deadlock on a pristine release
@@ -152,7 +152,7 @@ def require_landed(patch: patches.Patch, version: str) -> None:
     MendError: one fails, or none ran: upstream hasn't got it.
   """
   base = candidates.release(version)
-  python = sides.pristine_only(base, interpreters.for_base(base))
+  python = environments.pristine_only(base, interpreters.for_base(base))
   failing, ran = judge_red(patch, _run(python, patch.tests))
   if failing or not ran:
     raise MendError(

@@ -15,9 +15,8 @@ import pathlib
 import types
 from typing import Any
 
-from mend.editing import patches
+from mend.editing import patches, reproductions
 from mend.ground.errors import MendError
-from mend.proof import reproduce
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -134,7 +133,7 @@ def _reports(series: Sequence[patches.Patch],
              root: pathlib.Path) -> dict[str, Any]:
   sources: list[str] = []
   programs = []
-  for item in reproduce.collect(series, root):
+  for item in reproductions.collect(series, root):
     if item.source not in sources:
       sources.append(item.source)
     programs.append({

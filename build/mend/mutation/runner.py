@@ -1,0 +1,192 @@
+"""Runs tests on one mutant after the other, until one of them kills it.
+
+The test that killed it before, or on another release, runs first; if it passes,
+the tests of the mutant's patch run until one fails, those that cover it first,
+and then those of the patches that depend on it, and that it depends on. A run
+costs an import of jax and the tests up to the first that fails. Results are
+remembered, so that a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+import dataclasses
+import json
+import os
+import pathlib
+import queue
+from typing import Any
+
+from mend.editing import patches
+from mend.ground import cache
+from mend.ground.errors import MendError
+from mend.mutation import coverage, overlays
+from mend.mutation.mutants import Mutant
+from mend.proof import environments, fork_servers, jobs, pytest_run, testing
+from mend.releases import bases, interpreters
+from mend.releases.bases import Base
+from mend.trees import tree
+
+_LIMIT = 60.0  # seconds for one test: a mutant may deadlock
+_PROBES = bases.ROOT / "build" / "probes"
+_TESTS = bases.ROOT / "tests"
+
+
+@dataclasses.dataclass(frozen=True)
+class MutantResult:
+  """The first test that failed on a mutant; "" where it survived."""
+  mutant: Mutant
+  test: str
+  own: bool  # one of its own patch
+
+  @property
+  def killed(self) -> bool:
+    return bool(self.test)
+
+
+class Runner:
+  """Runs the tests of one base on its mutants.
+
+  Args:
+    base: the release.
+    series: the patches.
+    every: all mutants of the base.
+    result: the mended tree.
+    servers: have what tests import beside jax.
+    sharing: have jax, too, for what runs on the whole wheel.
+    briefly: the mutants on which only the likeliest tests are run.
+  """
+
+  def __init__(self, base: Base, series: Sequence[patches.Patch],
+               every: Sequence[Mutant], result: tree.Result,
+               servers: fork_servers.Servers, sharing: fork_servers.Sharing,
+               briefly: Container[Mutant] = ()):
+    self._base, self._servers, self._briefly = base, servers, briefly
+    self._series = patches.for_base(series, base)
+    self._python = environments.build(base, series=series,
+                                      python=_interpreter(base)).mended
+    self._coverage = coverage.Coverage(
+        self._python, every, result, sharing.of(self._python, base))
+    self._overlays: queue.SimpleQueue[overlays.Overlay] = queue.SimpleQueue()
+    self._died: set[str] = set()  # tests whose process did
+
+  def make_overlays(self, folder: pathlib.Path) -> None:
+    """Makes an overlay for each worker."""
+    (jax,) = self._python.parents[1].glob("lib/python*/site-packages/jax")
+    for n in range(jobs.workers()):
+      self._overlays.put(overlays.Overlay(
+          jax, folder / f"{self._base.version}-{n}"))
+
+  def run(self, mutant: Mutant) -> MutantResult:
+    """Returns what kills it; a result holds while the tests are the same."""
+    memory = _Memory(self._base.version, mutant.file, mutant.text)
+    own, others = self._files_of(mutant)
+    before = memory.read({"test": "", "own": False, "texts": ""})
+    if before["texts"] != _texts(before["test"], own, others):
+      # What kills it on one release most often does on the others.
+      any_base = _Memory(mutant.label)
+      likely = before["test"] or any_base.read({"test": ""})["test"]
+      test, is_own = self._first_killer(mutant, own, others, likely)
+      before = {"test": test, "own": is_own,
+                "texts": _texts(test, own, others)}
+      if test not in self._died and (test or mutant not in self._briefly):
+        memory.write(before)
+      if test:
+        any_base.write({"test": test})
+    return MutantResult(mutant, before["test"], before["own"])
+
+  def _files_of(self, mutant: Mutant) -> tuple[list[str], list[str]]:
+    """The test files of its patch, and those of related patches.
+
+    Related are the patches that depend on it, and those that it depends on:
+    their tests may look at whatever a wheel has, as those of all primitives do.
+    """
+    known = {mutant.patch}
+    for patch in self._series:
+      if known.intersection(patch.depends):
+        known.add(patch.id)
+    below = {p.id for p in patches.with_needed(self._series, mutant.patch)}
+    own = _files([p for p in self._series if p.id == mutant.patch])
+    related = [[p for p in self._series if p.id in ids]
+               for ids in (known, below - known)]
+    others = dict.fromkeys(f for part in related for f in _files(part))
+    return own, [f for f in others if f not in own]
+
+  def _first_killer(self, mutant: Mutant, own: Sequence[str],
+                    others: Sequence[str],
+                    likely: str) -> tuple[str, bool]:
+    """The first test that fails, or "", and whether it is of its own patch."""
+    overlay = self._overlays.get()
+    brief = mutant in self._briefly
+    try:
+      with overlay.holding(mutant.file, mutant.text):
+        file, _, name = likely.partition(" ")
+        if file in (*own, *others) and self._first_failure(
+            overlay, file, [name]):
+          return likely, file in own
+        for files in (own, others):
+          for file, tests in self._coverage.batches(mutant, files, brief):
+            if found := self._first_failure(overlay, file, tests):
+              return found, files is own
+    finally:
+      self._overlays.put(overlay)
+    return "", False
+
+  def _first_failure(self, overlay: overlays.Overlay, file: str,
+                     tests: Sequence[str]) -> str:
+    outcomes = self._run(overlay, file, tests)
+    if any(outcome.died for outcome in outcomes.values()):
+      # Perhaps of a full memory, or the machine's sleep.
+      outcomes = self._run(overlay, file, tests)
+    for test, outcome in outcomes.items():
+      if outcome.status == pytest_run.FAILED:
+        if outcome.died:  # or this run is being stopped
+          self._died.add(f"{file} {test}")
+        return f"{file} {test}"
+    return ""
+
+  def _run(self, overlay: overlays.Overlay, file: str,
+           tests: Sequence[str]) -> dict[str, pytest_run.Outcome]:
+    return pytest_run.run_file(
+        self._python, bases.ROOT / file, limit=_LIMIT, first=True,
+        options=testing.OPTIONS, only=tests or None,
+        server=self._servers.of(self._python), env={
+            **testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
+                map(str, (overlay.folder, _PROBES, _TESTS)))})
+
+
+class _Memory:
+  """A record with a name, kept from one run to the next."""
+
+  def __init__(self, *name: str):
+    self._path = cache.folder("mutation") / (cache.key(*name) + ".json")
+
+  def read(self, default: dict[str, Any]) -> dict[str, Any]:
+    if not self._path.is_file():
+      return default
+    return json.loads(self._path.read_text(encoding="utf-8"))
+
+  def write(self, what: dict[str, Any]) -> None:
+    with cache.whole(self._path) as made:
+      made.write_text(json.dumps(what), encoding="utf-8")
+
+
+def _interpreter(base: Base) -> str:
+  """One whose coverage can be measured, if this machine has one."""
+  try:
+    return interpreters.for_base(base, "3.12")
+  except MendError:
+    return interpreters.for_base(base, lowest=True)
+
+
+def _texts(test: str, own: Sequence[str], others: Sequence[str]) -> str:
+  """A hash of the killing test's file; of all files if none kills it."""
+  files = [test.split()[0]] if test else [*own, *others]
+  return cache.key(*files, *(tree.read(bases.ROOT / f) for f in files
+                             if (bases.ROOT / f).is_file()))
+
+
+def _files(series: Sequence[patches.Patch]) -> list[str]:
+  """The test files of some patches, the small ones first."""
+  found = {f for p in series for f in (*p.tests, *p.unit_tests)}
+  return sorted(found, key=lambda f: (bases.ROOT / f).stat().st_size)

@@ -1,0 +1,130 @@
+"""`build.py test --mutation`: mutation testing of what the patches do.
+
+A mutant is the mended jax without one edit, or without one registration of our
+modules. A test kills it by failing; what survives is either not needed, and
+goes, or lacks a test. A registration, which releases share, is killed if its
+mutant is on one of the releases that run together: so it is tried with the
+likeliest tests on all of them first, and with the others only where it survives
+these everywhere. The tests that kill are the minimal suite of a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mend.editing import patches
+from mend.ground import cache, pages, report
+from mend.ground.report import Verdict
+from mend.mutation import mutants
+from mend.mutation.mutants import Mutant
+from mend.mutation.runner import MutantResult, Runner
+from mend.proof import fork_servers, jobs, minimal_suite, testing
+from mend.releases import bases, source
+from mend.releases.bases import Base
+from mend.trees import tree
+
+DOCUMENT = "docs/mutation.md"
+# What a test imports beside jax, of which each mutant has another one.
+_PRELOAD = ("numpy", "pytest", "absl.testing.parameterized",
+            "jaxlib.xla_client")
+_COLUMNS = ("family", "edits", "registrations", "killed by a test of the patch",
+            "by one of another", "on another release", "survived")
+
+
+def run(chosen: Sequence[Base], names: Sequence[str],
+        write: bool) -> Verdict:
+  """Runs the tests on every mutant of each base; a survivor is a failure."""
+  series = patches.load()
+  patches.require_known(series, names)
+  trees = {base: _Mutants(base, series, names) for base in chosen}
+  # A survivor costs most, so a registration is tried on each base with the
+  # likeliest tests, and only if it survives these on all of them with others.
+  found = {base: _run_on(base, series, its, its.todo, brief=True)
+           for base, its in trees.items()}
+  killed = killed_registrations(r for each in found.values() for r in each)
+  for base, its in trees.items():
+    todo = [r.mutant for r in found[base]
+            if not r.killed and r.mutant.label not in killed]
+    again = {r.mutant: r for r in (
+        _run_on(base, series, its, todo) if todo else ())}
+    found[base] = [again.get(r.mutant, r) for r in found[base]]
+    killed |= killed_registrations(again.values())
+  for base, each in found.items():
+    report.say("\n" + section(base, each, killed))
+    if write:
+      pages.write_section(bases.ROOT / DOCUMENT, "mutation",
+                          section(base, each, killed))
+      if not names:
+        minimal_suite.write(base, (r.test for r in each if r.killed))
+  count = sum(map(len, found.values()))
+  survivors = sum(not r.killed and r.mutant.label not in killed
+                  for each in found.values() for r in each)
+  if survivors or not count:
+    return Verdict(f"{survivors} of {count} mutants survived.",
+                   "remove what each leaves out, or test what it is for")
+  return Verdict(f"each of {count} mutants is killed by a test.")
+
+
+def killed_registrations(found: Iterable[MutantResult]) -> frozenset[str]:
+  """Labels of those killed on any release: modules are shared."""
+  return frozenset(r.mutant.label for r in found
+                   if r.killed and r.mutant.kind == "registration")
+
+
+class _Mutants:
+  """The mended tree of a base, all mutants of it, and those to be run."""
+
+  def __init__(self, base: Base, series: Sequence[patches.Patch],
+               names: Sequence[str]):
+    origin = source.pristine(base)
+    self.result = tree.mended(series, base, origin)
+    self.every = mutants.generate(self.result, series, origin)
+    self.todo = [m for m in self.every if not names or m.patch in names]
+
+
+def _run_on(base: Base, series: Sequence[patches.Patch], its: _Mutants,
+            todo: Sequence[Mutant], brief: bool = False) -> list[MutantResult]:
+  found = []
+  # A run that is stopped ends its tests first, while they have what they need.
+  with (cache.scratch() as folder,
+        fork_servers.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
+        fork_servers.Sharing(testing.PRELOAD,
+                             testing.JOB_ENVIRONMENT) as sharing,
+        report.Progress(len(todo)) as progress, jobs.pool() as pool):
+    briefly = {m for m in todo if brief and m.kind == "registration"}
+    runner = Runner(base, series, its.every, its.result, servers, sharing,
+                    briefly)
+    runner.make_overlays(folder)
+    for result in pool.map(runner.run, todo):
+      survived = ("survives the likeliest tests"
+                  if result.mutant in briefly else "SURVIVED")
+      progress.end("", f"{base.version} {result.mutant.label}: "
+                   + (result.test or survived), result.killed)
+      found.append(result)
+  return found
+
+
+def section(base: Base, found: Sequence[MutantResult],
+            elsewhere: frozenset[str] = frozenset()) -> str:
+  """The heading, a row for each family, and the survivors.
+
+  Args:
+    base: the release.
+    found: the results on it.
+    elsewhere: labels of registrations killed on this or another release.
+  """
+  survived = {r.mutant.label for r in found if not r.killed} - elsewhere
+  rows = []
+  for family in dict.fromkeys(r.mutant.patch.split("/")[0] for r in found):
+    mine = [r for r in found if r.mutant.patch.split("/")[0] == family]
+    edits = sum(r.mutant.kind == "edit" for r in mine)
+    rows.append((family, edits, len(mine) - edits,
+                 sum(r.killed and r.own for r in mine),
+                 sum(r.killed and not r.own for r in mine),
+                 sum(not r.killed and r.mutant.label in elsewhere
+                     for r in mine),
+                 sum(r.mutant.label in survived for r in mine)))
+  left = [f"* {r.mutant.label}" for r in found if r.mutant.label in survived]
+  return "\n".join([f"## jax {base.version}", "", report.table(
+      _COLUMNS, [tuple(map(str, row)) for row in rows]),
+                    *([""] + left if left else [])])
