@@ -40,6 +40,8 @@ from collections.abc import Sequence
 import re
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jax._src.lib.mlir import ir
 
 
@@ -62,6 +64,11 @@ def entry(module: Any) -> Any:
         op.attributes["sym_name"].value == "main"):
       return op
   raise ValueError("the lowered module has no function called main")
+
+
+def integer_dtype(argument: Any) -> np.dtype:
+  """Returns the dtype of a parameter that is a scalar integer."""
+  return np.dtype(np.int64 if "i64" in str(argument.type) else np.int32)
 
 
 def donations(module: Any) -> Donations:

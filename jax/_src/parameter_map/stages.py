@@ -31,10 +31,9 @@ import bisect
 import functools
 from typing import Any
 
-import numpy as np
-
 from jax._src import core
 from jax._src.parameter_map import entry_function
+from jax._src.parameter_map import stored
 from jax._src.parameter_map.entries import Parameter
 from jax._src.parameter_map.map import ParameterMap, ResultMap
 
@@ -76,7 +75,8 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
     leading.append(Parameter(len(leading), kind, aval, name=name, value=value))
   shape_poly_state = compiled_with["shape_poly_state"]
   for name in shape_poly_state.dim_vars if shape_poly_state else ():
-    aval = core.ShapedArray((), integer_dtype(main.arguments[len(leading)]))
+    dtype = entry_function.integer_dtype(main.arguments[len(leading)])
+    aval = core.ShapedArray((), dtype)
     # Asked for by the lowering itself, which puts this one first.
     platform = name == "_platform_index"
     lead("platform_index" if platform else "dimension", aval,
@@ -131,11 +131,6 @@ def _takes_high_types(lowered: Any) -> bool:
   return in_types is not None and any(a.is_high for a in in_types[1])
 
 
-def integer_dtype(argument: Any) -> np.dtype:
-  """Returns the dtype of a parameter that is a scalar integer."""
-  return np.dtype(np.int64 if "i64" in str(argument.type) else np.int32)
-
-
 def _donations(lowering: Any) -> entry_function.Donations:
   """Reads the donations of a lowering, if it can have any."""
   if lowering.compile_args["mut"] or any(lowering._donated_invars):
@@ -184,7 +179,6 @@ def _map_of(stage: Any) -> ParameterMap:
   if found is None and hasattr(stage, "_lowering"):
     found = stage._parameter_map = of_lowered(stage, "jax.stages.Lowered")
   if found is None:
-    from jax._src.parameter_map import stored  # it imports this module
     found = stage._parameter_map = stored.of_loaded(stage)
   if found is None:
     raise ValueError(

@@ -33,7 +33,6 @@ from typing import Any
 
 from jax._src import core
 from jax._src.parameter_map import entry_function
-from jax._src.parameter_map import stages
 from jax._src import tree_util
 from jax._src.lib.mlir import ir
 from jax._src.parameter_map.entries import Parameter
@@ -101,7 +100,7 @@ def of_exported(exported: Any) -> ParameterMap:
   kept = exported.module_kept_var_idx
   if given > len(tokens) + len(kept) and len(exported.platforms) > 1:
     leading.append(Parameter(0, "platform_index", core.ShapedArray(
-        (), stages.integer_dtype(main.arguments[0]))))
+        (), entry_function.integer_dtype(main.arguments[0]))))
   for effect in tokens:
     leading.append(Parameter(len(leading), "token", core.abstract_token,
                              name=str(effect)))
