@@ -68,8 +68,8 @@ def start(announce: bool = False) -> None:
       isinstance(f, _Waiting) for f in sys.meta_path):
     return
   if "jax" in sys.modules:
-    import jax_mend  # says that it is too late, unless jax is mended
-    del jax_mend
+    from jax_mend import active  # raises: it is too late, unless jax is mended
+    del active
   else:
     sys.meta_path.insert(0, _Waiting(announce))
 

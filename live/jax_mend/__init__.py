@@ -24,4 +24,4 @@ def pytest_configure(config: Any) -> None:
 
 
 if not active.is_own_command():
-  active.activate()
+  active.activate({"multiprocessing.spawn": children.hand_over})

@@ -5,10 +5,11 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+import types
 
 from jax_mend import installed
 from jax_mend.errors import NotApplied
-from jax_mend.finder import Finder
+from jax_mend.finder import Finder, Hooks
 
 
 def is_off() -> bool:
@@ -27,8 +28,11 @@ def is_own_command() -> bool:
   return sys.orig_argv[-len(sys.argv)].endswith("jax_mend")
 
 
-def activate() -> None:
+def activate(hooks: Hooks = types.MappingProxyType({})) -> None:
   """Makes `import jax` the mended one, in this process.
+
+  Args:
+    hooks: functions to call with modules of these names, once imported.
 
   Raises:
     NotApplied: it can't be; nothing was changed.
@@ -43,7 +47,7 @@ def activate() -> None:
     raise NotApplied(
         "jax was imported before jax_mend, so this process runs jax "
         f"{jax.version} as it is installed.", _when_late())
-  Finder(installed.table_for(jax), jax).install()
+  Finder(installed.table_for(jax), jax, hooks).install()
 
 
 def _when_late() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 from importlib import machinery, util
 import os
@@ -10,11 +10,13 @@ import sys
 import types
 from typing import Any
 
-from jax_mend import children
 from jax_mend import table as tables
 from jax_mend.installed import Installed
 from jax_mend.store import Store
 from jax_mend.table import Table
+
+Hook = Callable[[types.ModuleType], None]
+Hooks = Mapping[str, Hook]  # by the module's name
 
 
 class Loader(machinery.SourceFileLoader):
@@ -49,7 +51,7 @@ class Loader(machinery.SourceFileLoader):
 class _Then:
   """Loads a module as `loader` does, then calls `hook` with it."""
 
-  def __init__(self, loader: Any, hook: Callable[[types.ModuleType], None]):
+  def __init__(self, loader: Any, hook: Hook):
     self._loader = loader
     self._hook = hook
 
@@ -68,17 +70,23 @@ class _Then:
 
 
 class Finder:
-  """A finder on `sys.meta_path` for what the table serves."""
+  """A finder on `sys.meta_path` for what the table serves.
 
-  def __init__(self, table: Table, jax: Installed):
+  Args:
+    table: the release's.
+    jax: the one that is installed.
+    hooks: functions to call with modules of these names, once imported.
+  """
+
+  def __init__(self, table: Table, jax: Installed, hooks: Hooks):
     self.table = table
     self.jax = jax
     self.store = Store(table.key)
     self._served = {_module_name(file): file
                     for file in (*table.files, *table.modules)}
-    self._hooks = {"jax._src.source_info_util": self._hide,
-                   "jax._src.traceback_util": self._hide_alike,
-                   "multiprocessing.spawn": children.hand_over}
+    self._hooks: Hooks = {
+        "jax._src.source_info_util": self._hide,
+        "jax._src.traceback_util": self._hide_alike, **hooks}
 
   def install(self) -> None:
     sys.meta_path.insert(0, self)
