@@ -119,6 +119,13 @@ def upstream(tmp_path):
   return tree
 
 
+@pytest.fixture
+def site(project, upstream, base, tmp_path):
+  """A stock jax of the invented base, and jax-mend."""
+  import live_site
+  return live_site.make(project, upstream, base, tmp_path)
+
+
 @pytest.fixture(autouse=True)
 def private_cache(tmp_path, monkeypatch):
   monkeypatch.setenv("MEND_CACHE", str(tmp_path / "cache"))

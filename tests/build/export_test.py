@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+from checkouts import BUILD, LOG, SECOND, TESTS_BUILD, git, snapshot
 from conftest import FAMILIES, PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
@@ -12,65 +13,6 @@ from mend.releases import bases
 from mend.trees import checkout, export, in_place, starlark, tree
 from mend.upkeep import candidates
 import pytest
-
-SECOND = """
-id = "greet/fork"
-title = "[mend] Say which fork this is"
-why = "A bug report must say so."
-bases = ">=1.0"
-issues = []
-upstream = { status = "fork-only", pr = "", landed_in = "" }
-modules = []
-tests = ["tests/greet/fork_test.py"]
-test_helpers = ["tests/greet/testing/shared.py"]
-changelog = "New features: it says so."
-
-[[edit]]
-file = "jax/_src/greet.py"
-op = "append"
-code = "FORK = True"
-"""
-BUILD = """
-load("//jaxlib:jax.bzl", "pytype_library")
-
-pytype_library(
-    name = "jax",
-    srcs = [
-        "_src/zebra.py",
-    ] + glob(["lax/**/*.py"]),
-)
-
-pytype_library(
-    name = "greet",
-    srcs = ["_src/greet.py"],
-)
-"""
-TESTS_BUILD = """
-load("//jaxlib:jax.bzl", "jax_multiplatform_test", "py_deps")
-
-jax_multiplatform_test(
-    name = "old_test",
-    srcs = ["old_test.py"],
-)
-"""
-LOG = """
-# Change log
-
-## toy 1.0
-
-* New features
-  * It greets.
-"""
-
-
-def git(folder, *arguments):
-  return export.Git(folder).run(*arguments)
-
-
-def snapshot(folder):
-  return {str(p.relative_to(folder)): p.read_bytes()
-          for p in sorted(folder.rglob("*"))
-          if p.is_file() and ".git" not in p.relative_to(folder).parts}
 
 
 @pytest.fixture
@@ -303,37 +245,6 @@ def test_bazel_targets_get_the_new_files(series, base, upstream, clone,
   assert ('srcs = ["polite_fork_test.py", "polite_shared_testing.py"]'
           in text)
   assert text.count('main = "polite_fork') == text.count("main = ") == 1
-
-
-@pytest.mark.parametrize("before,after", [
-    ('a(name = "t", srcs = ["b.py"])',
-     'a(name = "t", srcs = [\n    "a.py",\n    "b.py",\n])'),
-    ('a(\n    name = "t",\n    srcs = [\n        "b.py",\n    ],\n)',
-     'a(\n    name = "t",\n    srcs = [\n        "a.py",\n        "b.py",\n'
-     '    ],\n)'),
-    ('a(name = "t", srcs = glob(["x/*"]))',
-     'a(name = "t", srcs = glob(["x/*"]) + ["a.py"])'),
-    ('a(name = "t", srcs = glob(["*.py"]))',
-     'a(name = "t", srcs = glob(["*.py"]))'),
-    ('# é\na(name = "t", srcs = glob(["é/**/*.py"]) + [])',
-     '# é\na(name = "t", srcs = glob(["é/**/*.py"]) + [\n    "a.py",\n])'),
-])
-def test_adding_a_source(before, after):
-  assert starlark.add_source(before, "t", "a.py") == after
-  assert starlark.add_source(after, "t", "a.py") == after
-
-
-def test_no_such_target():
-  with pytest.raises(ValueError, match="no target 'u'"):
-    starlark.add_source('a(name = "t", srcs = ["b.py"])', "u", "a.py")
-
-
-@pytest.mark.parametrize("pattern,file,found", [
-    ("lax/**/*.py", "lax/a.py", True), ("lax/**/*.py", "lax/b/a.py", True),
-    ("*.py", "lax/a.py", False), ("lax/*.py", "laxxa.py", False),
-    ("a.py", "a.py", True), ("lax/**", "lax/b/a.txt", True)])
-def test_a_glob(pattern, file, found):
-  assert bool(starlark.glob(pattern).fullmatch(file)) == found
 
 
 def test_no_git(monkeypatch, tmp_path):

@@ -1,11 +1,9 @@
 """The project's own rules: sizes, originality, packaging."""
 
 import ast
-import sys
 import tarfile
 
 from conftest import ROOT, write
-from mend.ground import report
 from mend.house import checking, originality
 from mend.trees import backend
 import pytest
@@ -14,7 +12,8 @@ MEND = ROOT / "build" / "mend"
 # Each stands on those before it.
 STEPS = ("ground", "releases", "editing", "trees", "proof", "suites",
          "mutation", "house", "upkeep", "commands")
-TOOLS = sorted(p for f in ("build", "live") for p in (ROOT / f).rglob("*.py"))
+TOOLS = sorted(p for f in ("build", "live", "tests/build")
+               for p in (ROOT / f).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", TOOLS, ids=lambda p: p.name)
@@ -151,20 +150,6 @@ def test_the_sdist_has_the_project_and_no_upstream_file(tmp_path):
   assert not any(n.endswith("jax/__init__.py") for n in names)
 
 
-def test_a_table_on_a_terminal_fits_and_keeps_every_letter(
-    monkeypatch, capsys):
-  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-  monkeypatch.setenv("COLUMNS", "40")
-  name, word = "varying/two_processes", "pytorch/xla#8794"
-  report.show(("patch", "report"), [(name, f"{word} {word}")])
-  lines = capsys.readouterr().out.splitlines()
-  # But for the header, which is bold.
-  assert {len(line) for line in lines if "\x1b" not in line} == {40}
-  assert any(name in line for line in lines)
-  right = "".join(line.split("│")[2].strip() for line in lines if "│" in line)
-  assert right == word * 2
-
-
 @pytest.mark.parametrize("states, words", [
     (("exact", "exact"), "exact on all"),
     (("-", "exact"), "exact on 0.6.0"),
@@ -172,8 +157,3 @@ def test_a_table_on_a_terminal_fits_and_keeps_every_letter(
 ])
 def test_status_says_where_a_patch_stands_how(states, words):
   assert checking.in_words(dict(zip(("0.5.3", "0.6.0"), states))) == words
-
-
-def test_tables_are_aligned_and_escape_pipes():
-  lines = report.table(("a", "b"), [("1", "x|y"), ("long", "z")]).splitlines()
-  assert len({len(line) for line in lines}) == 1 and "x\\|y" in lines[2]

@@ -1,7 +1,7 @@
 """How the outcomes of a test file are judged on each side."""
 
 from mend.editing import expected_failures
-from mend.proof import judging
+from mend.proof import failure_reasons, judging
 from mend.proof.pytest_run import Outcome
 import pytest
 
@@ -90,3 +90,45 @@ def test_a_traceback_is_shown_without_the_frames_of_pytest():
   assert judging.tail(text).split() == (
       'Traceback (most recent call last): File "/y/a_test.py", line 2, in test '
       'assert 1 == 2 AssertionError: assert 1 == 2 + where 1 = f()').split()
+
+
+def test_a_reason_is_the_last_exception_only():
+  text = """\
+Traceback (most recent call last):
+  File "varying/rude.py", line 1, in f
+    raise KeyError("polite")
+KeyError: 'polite'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "polite.py", line 2, in <module>
+    f()
+jax.errors.ShapeError: rude
+  and long
+"""
+  assert failure_reasons.final(text) == (
+      "ShapeError: rude\n  and long, raised by polite.<module>")
+  assert failure_reasons.states("^ShapeError: rude.*long", text)
+  assert not failure_reasons.states("varying|KeyError|raise ", text)
+  assert failure_reasons.states("died", "the process died (exit -6)")
+
+
+@pytest.mark.parametrize("raised, final", [
+    ("KeyError: 'polite'", "KeyError: 'polite', raised by greet.part"),
+    ("AssertionError", "AssertionError: raised by greet.part"),
+    ("AssertionError: (1, 0)", "AssertionError: (1, 0), raised by greet.part"),
+    ("greet.Rude: no words", "Rude: no words, raised by greet.part")])
+def test_a_reason_is_told_by_what_raised_it_too(raised, final):
+  text = f"""\
+Traceback (most recent call last):
+  File "polite_test.py", line 1, in test
+    part()
+  File "/there/greet.py", line 2, in part
+    assert False
+           ^^^^^
+{raised}
+"""
+  assert failure_reasons.final(text) == final
+  assert failure_reasons.final(text.replace("/greet.py", "/case.py")) == (
+      final.partition(", raised")[0].partition(": raised")[0])

@@ -1,0 +1,211 @@
+"""Which tests run, on which base and side, and in which order."""
+
+import concurrent.futures
+import pathlib
+import sys
+import threading
+import time
+import types
+
+from mend.editing import patches
+from mend.editing.expected_failures import Red
+from mend.ground.errors import MendError
+from mend.proof import jobs, minimal_suite, testing
+from mend.releases import bases
+import pytest
+
+
+def test_the_longest_files_on_mended_begin(base):
+  make = lambda side, file: jobs.Job(base, side, sys.executable, file, ())
+  small, large = "docs/patches.md", "CHANGELOG.md"
+  made = [make(s, f) for f in (small, large) for s in ("pristine", "mended")]
+  assert [(j.side, j.file) for j in jobs.longest_first(made)] == [
+      ("mended", large), ("mended", small), ("pristine", large),
+      ("pristine", small)]
+
+
+@pytest.mark.parametrize("newer,given,wanted", [
+    (("3.13.1", "p"), None, "3.13"), (None, None, None),
+    (("3.13.1", "p"), "3.12", "3.12")])
+def test_a_tenth_of_the_regression_tests_runs_live_on_a_newer_python(
+    project, base, monkeypatch, newer, given, wanted):
+  asked = []
+  monkeypatch.setattr(jobs.interpreters, "newer", lambda b: newer)
+  monkeypatch.setattr(jobs.interpreters, "for_base",
+                      lambda b, version, lowest: asked.append(version) or "p")
+  monkeypatch.setattr(jobs.environments, "with_jax_mend",
+                      lambda *a, **k: pathlib.Path("env/bin/python"))
+  (job,) = jobs.reds_live(patches.load(project), base, given)
+  assert (job.side, asked) == ("live", [wanted])
+  assert job.newer == ("3.13" if wanted == "3.13" else "")
+  env = dict(job.env)
+  assert env["MEND_REDS"] == "GreetingTest.test_polite"
+  assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"],
+          env["MEND_SHARE"]) == ("0/1", "0/0", "0/5")
+  assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
+
+
+def test_what_jax_reads_as_it_is_imported_is_its_servers(monkeypatch, base):
+  seen = []
+  monkeypatch.setattr(testing.pytest_run, "run_file",
+                      lambda *a, server, **k: seen.append(server) or {})
+  servers = types.SimpleNamespace(of=lambda *a: a)
+  progress = types.SimpleNamespace(begin=lambda label: None)
+  testing._run_job(servers, jobs.Job(base, "live", "p", "x.py", (), env=(
+      ("JAX_MEND_CACHE", "c"), ("MEND_REDS", "*"))), progress)
+  assert seen == [("p", base, {"JAX_MEND_CACHE": "c"})]
+
+
+def test_environments_are_made_while_checks_run():
+  both = threading.Barrier(2)
+  meet = lambda: both.wait(60)
+  with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    made, done = jobs.submit_in_turn(pool, [meet, meet], [meet, meet, int])
+    assert {f.result() for f in (*made, *done[:2])} == {0, 1}
+    assert done[2].result() == 0
+
+
+def test_the_first_error_ends_the_run():
+  ran = []
+  with pytest.raises(MendError, match="no index"):
+    with jobs.pool() as pool:
+      pool.submit(time.sleep, .2)
+      for i in range(100):
+        pool.submit(lambda i=i: (time.sleep(.05), ran.append(i)))
+      raise MendError("no index", "try again")
+  assert len(ran) < 50
+
+
+LOOPS = "tests/varying/loops_test.py"  # of 0.6.0 and later
+FLOW = "tests/varying/flow_test.py"
+
+
+@pytest.fixture
+def lists(tmp_path, monkeypatch):
+  """A minimal suite: two tests of one file."""
+  monkeypatch.setattr(minimal_suite, "_FOLDER", tmp_path / "mutation")
+  minimal_suite.tests_of.cache_clear()
+  for base in bases.all_bases():
+    minimal_suite.write(base, [f"{LOOPS} T.test_b", f"{LOOPS} T.test_a",
+                         f"{LOOPS} T.test_b", "tests/other_test.py T.c",
+                         f"{FLOW} (collecting)"])
+  yield
+  minimal_suite.tests_of.cache_clear()
+
+
+def test_releases_that_are_alike_share_the_files_out(lists):
+  every, series = bases.all_bases(), patches.load()
+  alike = every[2:-1]
+  assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
+  have = {b: {*jobs._files(patches.for_base(series, b), (), "tests"),
+              *jobs._files(patches.for_base(series, b), (), "unit_tests")}
+          for b in every}
+  of = lambda b, chosen: {job.file for job in jobs.shared_out(series, [
+      jobs.Job(b, "mended", pathlib.Path("p"), f, ()) for f in have[b]],
+      chosen) if dict(job.env).get("MEND_REDS_SHARE") != "0/0"}
+  one, other = (of(b, every) for b in alike)
+  assert not one & other
+  assert one | other == have[alike[0]] | have[alike[1]]
+  for family in ("array_api", "meshes", "varying"):  # both have some of it
+    for files in (one, other):
+      assert any(f.startswith(f"tests/{family}/") for f in files)
+  assert of(every[0], every) == have[every[0]]
+  assert of(every[-1], every) == have[every[-1]]
+  assert of(alike[0], alike) | of(alike[1], alike) == one | other
+  for chosen in (alike[:1], every[:3]):
+    assert of(alike[0], chosen) == have[alike[0]]
+
+
+def _shares(side, reds, chosen):
+  """By base that has the file: the shares of regression tests and others."""
+  series = patches.load()
+  found = [job for b in chosen for job in jobs.shared_out(series, [jobs.Job(
+      b, side, pathlib.Path("p"), LOOPS, reds)], chosen)]
+  envs = {job.base.version: env for job in found
+          if (env := dict(job.env)).get("MEND_REDS_SHARE") != "0/0"}
+  assert {e["MEND_REDS"] for e in envs.values() if e} <= {"T.test_red*"}
+  return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"],
+              *e.get("MEND_CASES", ())) if e else None
+          for v, e in envs.items()}
+
+
+def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  every = bases.all_bases()[1:]
+  mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
+  (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
+  assert alike in ("0.10.2", "0.11.2")
+  assert mended == {"0.6.0": ("0/9999", "0/0"), alike: ("1/9999", "0/0"),
+                    "0.12.0.1": ("0/1", "0/1", "2")}
+  # What is right on pristine, too, runs there on one base.
+  assert pristine == {"0.6.0": ("0/9999", "0/3"), alike: ("1/9999", "1/3"),
+                      "0.12.0.1": ("2/1", "2/3", "2")}
+
+
+@pytest.mark.parametrize("file,kept", [(LOOPS, True), (FLOW, False)])
+def test_a_run_of_one_base_has_tests_that_stand_for_all(lists, file, kept):
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  for base in bases.all_bases()[1:]:
+    for side in "mended", "pristine":
+      (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+          base, side, pathlib.Path("p"), file, reds)], [base])
+      env = dict(job.env)
+      assert env["MEND_REDS_SHARE"].endswith("/9999")
+      assert env["MEND_OTHERS_SHARE"] == (
+          "0/0" if kept and side == "mended" else env["MEND_REDS_SHARE"])
+
+
+def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
+    lists):
+  both, older = ("T.test_a*", "T.test_b*"), ("T.test_c", "T.test_d")
+  reds = (Red(both, "^E: some words"),
+          Red(older, "^E: others", bases="<0.7"))
+  for chosen in [bases.one("0.6.0")], bases.all_bases():
+    (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+        bases.one("0.6.0"), "mended", pathlib.Path("p"), LOOPS, reds)], chosen)
+    assert job.kinds == (both, older[:1], older[1:])
+    assert dict(job.env)["MEND_REDS"] == (
+        "T.test_a*\tT.test_b*\nT.test_c\nT.test_d")
+
+
+def test_a_base_without_a_minimal_suite_runs_whole(
+    lists, monkeypatch, tmp_path):
+  base = bases.one("0.6.0")
+  (tmp_path / "mutation" / "0.6.0.txt").unlink()
+  minimal_suite.tests_of.cache_clear()
+  monkeypatch.setattr(jobs, "_one_case_in_two", None)  # nobody asks for it
+  (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+      base, "mended", pathlib.Path("p"), LOOPS, ())], bases.all_bases())
+  assert not job.env
+
+
+def test_what_one_base_alone_has_runs_whole():
+  every, series = bases.all_bases(), patches.load()
+  job = jobs.Job(every[0], "mended", pathlib.Path("p"),
+                 "tests/replication/loops_test.py", ())
+  (found,) = jobs.shared_out(series, [job], every)
+  env = dict(found.env)
+  assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"]) == ("0/1", "0/1")
+
+
+def test_the_minimal_suite_runs_on_each_base(lists):
+  every, series = bases.all_bases(), patches.load()
+  def kept(side):
+    return {job.base.version: dict(job.env).get("MEND_KEPT")
+            for b in every[1:] for job in jobs.shared_out(series, [jobs.Job(
+                b, side, pathlib.Path("p"), LOOPS, ())], every)}
+  assert kept("mended") == {
+      b.version: "T.test_a\nT.test_b" for b in every[1:]}
+  assert set(kept("pristine").values()) == {None}
+
+
+def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
+    lists):
+  every, series = bases.all_bases(), patches.load()
+  reds = (Red(("T.test_red*",), "^E: some words"),)
+  for file, share, other in ((LOOPS, "0/0", "0/0"),
+                             (FLOW, "0/9999", "1/9999")):
+    found = [job for b in every[2:4] for job in jobs.shared_out(series, [
+        jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
+    assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"])
+                  for job in found) == [((), share), (reds, other)]

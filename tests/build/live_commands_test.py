@@ -1,0 +1,214 @@
+"""jax-mend's commands, its processes, and how it is built."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from conftest import ROOT, write
+from live_site import GREETING, POLITE, RUDE, Site
+import pytest
+
+
+def test_run_is_python_with_a_mended_jax(site):
+  script = write(site.work / "script.py", f"import sys\n{GREETING}\n"
+                 "print(sys.argv[1:], __name__)\n")
+  write(site.work / "package.py", script.read_text("utf-8"))
+  wanted = POLITE + "\n['a', '--b'] __main__"
+  run = ("-m", "jax_mend", "run")
+  assert site.says(*run, script, "a", "--b") == wanted
+  assert site.says(*run, "-m", "package", "a", "--b") == wanted
+  assert site.run(*run, "-c", "raise SystemExit(7)").returncode == 7
+  assert "nothing to run" in site.refuses(*run)
+  error = site.refuses("-E", "-c", "import sys; sys.path.insert(0, "
+                       f"{str(site.folder)!r}); sys.argv = ['jax_mend', 'run', "
+                       "'x.py']; import runpy; runpy._run_module_as_main("
+                       "'jax_mend', alter_argv=False)")
+  assert "-E or -I" in error
+
+
+def test_run_leaves_the_sitecustomize_of_others_alone(site):
+  write(site.work / "theirs" / "sitecustomize.py", "print('theirs')\n")
+  done = site.run("-m", "jax_mend", "run", "-c", GREETING)
+  assert done.stdout.strip() == POLITE
+  settings = dict(PYTHONPATH=os.pathsep.join(
+      [str(site.folder), str(site.work / "theirs")]))
+  done = subprocess.run(
+      [sys.executable, "-m", "jax_mend", "run", "-c", GREETING],
+      env={**os.environ, **settings, "JAX_MEND_CACHE": str(site.cache)},
+      capture_output=True, text=True, check=True)
+  assert done.stdout.split("\n") == ["theirs", "theirs", POLITE, ""]
+
+
+WORKERS = """
+import multiprocessing, subprocess, sys
+{first}
+def greet(name):
+  from jax._src import greet
+  return greet.Greeter().greet(name)
+
+if __name__ == "__main__":
+  for method in multiprocessing.get_all_start_methods():
+    with multiprocessing.get_context(method).Pool(1) as pool:
+      print(method, pool.apply(greet, ("you",)))
+  print("child", subprocess.run([sys.executable, "-c", {program!r}],
+        stdout=subprocess.PIPE, text=True).stdout.strip())
+"""
+
+
+@pytest.mark.parametrize("how", ("run", "import", "import later"))
+def test_processes_that_it_starts(site, how):
+  first = {"run": "", "import": "import jax_mend",
+           "import later": "if __name__ == '__main__': import jax_mend"}[how]
+  script = write(site.work / "workers.py", WORKERS.format(
+      first=first, program=GREETING))
+  start = ("-m", "jax_mend", "run") if how == "run" else ()
+  found = dict(line.split(" ", 1) for line in site.says(
+      *start, script).splitlines())
+  assert {"spawn", "fork", "forkserver", "child"} <= found.keys()
+  # Another program, which has not been asked to.
+  assert found.pop("child") == (POLITE if how == "run" else RUDE)
+  assert set(found.values()) == {POLITE}
+
+
+def test_pytest(site):
+  write(site.work / "greeting_test.py", f"""
+      import subprocess, sys
+      from jax._src import greet
+
+      def test_here():
+        assert greet.Greeter().greet("you") == {POLITE!r}
+
+      def test_in_a_process():
+        done = subprocess.run([sys.executable, "-c", {GREETING!r}],
+                              capture_output=True, text=True)
+        assert done.stdout.strip() == {POLITE!r}
+      """)
+  run = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "greeting_test.py")
+  assert "2 failed" in site.run(*run).stdout
+  assert "2 passed" in site.says(*run, "-p", "jax_mend")
+
+
+def test_status(site):
+  out = site.says("-m", "jax_mend", "status")
+  assert "jax 1.0 in" in out and "[greet] Say hello politely (toy#1)" in out
+  assert "Active where" in out and "1 patches." in out
+  facts = json.loads(site.says("-m", "jax_mend", "status", "--json"))
+  assert facts["state"] == "mended" and facts["files"] == 1
+  assert "will have the byte code" in out
+  nowhere = site.says("-m", "jax_mend", "status", JAX_MEND_CACHE=os.devnull)
+  assert "can't be written: each import" in nowhere
+  off = site.run("-m", "jax_mend", "status", JAX_MEND="0")
+  assert off.returncode == 1 and "Off: JAX_MEND=0" in off.stdout
+  site.greet.write_text("")
+  bad = site.run("-m", "jax_mend", "status")
+  assert bad.returncode == 1 and "greet.py differs" in bad.stdout
+  assert "\nNext: " in bad.stdout
+
+
+def test_doctor(site):
+  good = site.says("-m", "jax_mend", "doctor")
+  assert "green  toy#1: greet() is polite." in good and "0 of 1" in good
+  bad = site.run("-m", "jax_mend", "doctor", "polite", JAX_MEND="0")
+  assert bad.returncode == 1 and "RED" in bad.stdout and "1 of 1" in bad.stdout
+  assert "rude" in bad.stdout
+  none = site.run("-m", "jax_mend", "doctor", "unheard")
+  assert none.returncode == 1 and "0 of 0" in none.stdout
+
+
+def test_enable_and_disable(site):
+  """In an environment of its own: nothing starts by itself before."""
+  env = site.folder.parent / "env"
+  subprocess.run([sys.executable, "-m", "venv", "--without-pip", env],
+                 check=True)
+  python = env / "bin" / "python"
+  (packages,) = env.glob("lib/python*/site-packages")
+  shutil.copytree(site.folder, packages, dirs_exist_ok=True)
+  before = set(packages.iterdir())
+  shutil.rmtree(site.folder)  # what PYTHONPATH names is no site folder
+
+  def says(*args, **more):
+    return site.run(*args, python=python, **more)
+
+  assert says("-c", GREETING).stdout.strip() == RUDE
+  assert says("-m", "jax_mend", "enable").returncode == 0
+  assert {p.name for p in set(packages.iterdir()) - before} == {
+      "jax_mend_startup.pth", "jax_mend_startup.start"}
+  done = says("-c", GREETING)
+  assert done.stdout.strip() == POLITE
+  assert "jax 1.0 is mended" in done.stderr and "1 patches" in done.stderr
+  assert says("-c", "pass").stderr == ""
+  assert "enabled" in says("-m", "jax_mend", "status").stdout
+  assert says("-c", GREETING, JAX_MEND="0").stdout.strip() == RUDE
+  write(packages / "jax" / "version.py", '_version = "1.1"\n')
+  failed = says("-c", "import importlib.util as u; u.find_spec('jax'); "
+                "print('found'); import jax")
+  assert failed.stdout.strip() == "found" and "knows: 1.0" in failed.stderr
+  assert says("-m", "jax_mend", "disable").returncode == 0
+  assert set(packages.iterdir()) == before
+  says("-m", "jax_mend", "disable")
+  (packages / "jax_mend_startup.pth").write_text(
+      "import sys; exec('try:\\n  import nothing_here\\nexcept "
+      "ModuleNotFoundError:\\n  pass')\n")
+  assert says("-c", "pass").stderr == ""
+
+
+def test_the_program_of_its_page(site):
+  page = (ROOT / "docs" / "live.md").read_text(encoding="utf-8")
+  (program,) = re.findall(r"^```python\n(.*?)^```$", page,
+                          re.DOTALL | re.MULTILINE)
+  assert site.says("-c", program + GREETING) == POLITE
+  assert "jax_mend" in page.partition("## What to expect")[0]
+
+
+def test_where_no_startup_file_is_read_it_is_refused(site):
+  assert "no startup file" in site.refuses("-m", "jax_mend", "enable")
+
+
+def test_the_builds_need_the_same_tools():
+  lists = [(ROOT / f / "pyproject.toml").read_text("utf-8").split("]")[1]
+           for f in (".", "live")]
+  assert lists[0].split("[")[1] == lists[1].split("[")[1]
+
+
+def build(folder, kind, target, **env):
+  """What pip does with a source folder of jax-mend."""
+  target.mkdir(exist_ok=True)
+  return subprocess.run(
+      [sys.executable, "-c", f"import backend; backend.build_{kind}("
+       f"{str(target)!r})"], cwd=folder, env={**os.environ, **env}, text=True,
+      capture_output=True, check=False, timeout=120)
+
+
+def test_a_source_distribution_needs_neither_project_nor_network(
+    site, tmp_path):
+  folder = shutil.copytree(ROOT / "live", tmp_path / "alone" / "live")
+  done = build(folder, "wheel", tmp_path / "none")
+  assert done.returncode and "has no table, and the project" in done.stderr
+  assert "Traceback" not in done.stderr
+  shutil.copytree(site.folder / "jax_mend" / "table",
+                  folder / "jax_mend" / "table")
+  off = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple"}
+  done = build(folder, "sdist", tmp_path / "sdist", **off)
+  (packed,) = (tmp_path / "sdist").iterdir()
+  shutil.unpack_archive(packed, tmp_path / "unpacked")
+  (unpacked,) = (tmp_path / "unpacked").iterdir()
+  done = build(unpacked, "wheel", tmp_path / "wheel", **off)
+  assert done.returncode == 0, done.stderr
+  (wheel,) = (tmp_path / "wheel").iterdir()
+  fresh = Site(tmp_path / "fresh" / "site")
+  shutil.copytree(site.folder / "jax", fresh.folder / "jax")
+  shutil.unpack_archive(wheel, fresh.folder, "zip")
+  assert fresh.says("-m", "jax_mend", "run", "-c", GREETING) == POLITE
+
+
+def test_a_build_that_fails_says_why_and_what_next(tmp_path):
+  done = build(ROOT / "live", "wheel", tmp_path / "wheel",
+               MEND_CACHE=str(tmp_path / "cache"), PIP_RETRIES="0",
+               PIP_CONFIG_FILE=os.devnull,
+               PIP_INDEX_URL="http://127.0.0.1:9/simple")
+  assert done.returncode and "Traceback" not in done.stderr
+  assert "FAILED: jax-mend: Downloading jax" in done.stderr
+  assert "\nNext: check the network" in done.stderr
