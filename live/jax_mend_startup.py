@@ -52,7 +52,7 @@ class _Waiting:
 
 
 def _say(text: str) -> None:
-  """Says it once, not in every process that this one starts."""
+  """Prints a line once, not in every process that this one starts."""
   if sys.stderr is not None and not os.environ.get("JAX_MEND_QUIET"):
     print(f"jax-mend: {text}", file=sys.stderr)
   os.environ["JAX_MEND_QUIET"] = "1"
@@ -75,5 +75,5 @@ def start(announce: bool = False) -> None:
 
 
 def enabled() -> None:
-  """What the startup file calls."""
+  """Turns jax-mend on aloud: called by the startup file."""
   start(announce=True)

@@ -83,7 +83,7 @@ def _status(args: argparse.Namespace) -> Verdict:
 
 
 def _reproduce(args: argparse.Namespace) -> Verdict:
-  python = reproduce.found(
+  python = reproduce.absolute_path(
       args.python or shutil.which("python3") or sys.executable)
   what = reproduce.describe(python)
   items = reproductions.collect(patches.load())

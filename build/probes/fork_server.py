@@ -87,7 +87,7 @@ def _child(job):
 
 
 def _exit_code(status):
-  """As subprocess has it: a signal is a negative number."""
+  """The exit code as subprocess has it: a signal is a negative number."""
   if os.WIFSIGNALED(status):
     return -os.WTERMSIG(status)
   return os.WEXITSTATUS(status)

@@ -35,7 +35,7 @@ def write(**record):
 
 
 def of_jaxlib_alone(case, fault):
-  """Whether XLA refuses the program with the check of shard_map off, too."""
+  """True if XLA refuses the program with shard_map's check off, too."""
   if not fault.text.startswith(("XlaRuntimeError", "JaxRuntimeError")):
     return False
   with mock.patch.dict(fuzz_running.OPTIONS, fuzz_running.UNCHECKED):

@@ -47,7 +47,7 @@ def _listed(variable):
 
 
 def _part(names, share, kept=frozenset()):
-  """One in N of them from the Kth on, and at least one; share: "K/N".
+  """Takes one item in N from the Kth on, at least one; share: "K/N".
 
   With those of them that are kept, which may be all.
   """
@@ -73,7 +73,7 @@ def _without_cases(item):
 
 
 def _cases_part(items):
-  """The names of a share of the cases of each test, by what names them."""
+  """The names of a share of the cases of each parameterized test."""
   patterns = os.environ.get("MEND_REDS", "").replace("\t", "\n").splitlines()
   cases = {}
   for name, item in sorted(

@@ -1,4 +1,4 @@
-"""Turns it on in this process, or says why not."""
+"""Turns jax-mend on in this process, or says why not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def is_off() -> bool:
 
 
 def finder() -> Finder | None:
-  """What serves jax in this process, if it is on."""
+  """The finder that serves jax in this process, if jax-mend is on."""
   return next((f for f in sys.meta_path if isinstance(f, Finder)), None)
 
 
 def is_own_command() -> bool:
-  """Whether this is `python -m jax_mend`, which must work where jax can't."""
+  """True in `python -m jax_mend`, which must work where jax can't."""
   if sys.argv[:1] != ["-m"] or len(sys.orig_argv) < len(sys.argv):
     return False
   return sys.orig_argv[-len(sys.argv)].endswith("jax_mend")

@@ -14,7 +14,7 @@ PREFIX = "JAX_MEND_PREFIX"  # the environment whose Pythons take part
 
 
 def export(env: MutableMapping[str, str] = os.environ) -> None:
-  """Lets each Python of this environment that `env` is given to start so.
+  """Sets `env` so that Pythons of this environment start mended.
 
   A sitecustomize on PYTHONPATH turns it on; it then runs the one that it
   stands before, if there is one.
@@ -26,14 +26,14 @@ def export(env: MutableMapping[str, str] = os.environ) -> None:
 
 
 class _Start:
-  """What unpickles by turning it on."""
+  """An object whose unpickling turns jax-mend on."""
 
   def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
     return jax_mend_startup.start, ()
 
 
 def hand_over(spawn: Any) -> None:
-  """Adds it to what multiprocessing tells a new process before all else."""
+  """Has multiprocessing turn jax-mend on first in each new process."""
   original = spawn.get_preparation_data
 
   def get_preparation_data(*args: Any, **kwargs: Any) -> dict[str, Any]:

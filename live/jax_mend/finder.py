@@ -42,7 +42,7 @@ class Loader(machinery.SourceFileLoader):
     return code
 
   def get_resource_reader(self, name: str | None = None) -> Any:
-    """What lies beside the file as it is installed."""
+    """The reader of the files that lie beside the installed one."""
     beside = machinery.SourceFileLoader(
         self.name, self._finder.jax.path(self._file))
     return beside.get_resource_reader(self.name)
@@ -120,7 +120,7 @@ class Finder:
     return spec
 
   def text(self, file: str) -> bytes:
-    """The text that runs.
+    """The text of a served file, which runs in place of the installed one.
 
     Raises:
       ImportError: the installed file has changed since jax was looked at.
@@ -139,12 +139,12 @@ class Finder:
       Loader(name, file, self).get_code(name)
 
   def _hide(self, module: types.ModuleType) -> None:
-    """Frames of jax are no user's, whichever folder their file is in."""
+    """Has frames of jax hidden, whichever folder their file is in."""
     for folder in (self.store.text_path("jax"), self.jax.folder):
       module.register_exclusion(folder + os.sep)
 
   def _hide_alike(self, module: types.ModuleType) -> None:
-    """What JAX leaves out of tracebacks by folder is left out of both."""
+    """Has folders that JAX leaves out of tracebacks left out in both trees."""
     register = module.register_exclusion
     mine, theirs = self.store.text_path("jax"), self.jax.folder
 

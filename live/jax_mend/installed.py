@@ -27,7 +27,7 @@ class Installed:
     self.by_wheel = os.path.isfile(os.path.join(folder, _MANIFEST))
 
   def path(self, file: str) -> str:
-    """Where a file of the table lies: "jax/_src/core.py" -> its path."""
+    """The path of a file of the table, such as "jax/_src/core.py"."""
     return os.path.join(self.folder, *file.split("/")[1:])
 
   def read(self, file: str) -> bytes:
@@ -35,7 +35,7 @@ class Installed:
       return handle.read()
 
   def differing(self, table: Table) -> list[str]:
-    """The files that are not the release's own, and modules that are there."""
+    """Files that differ from the release's, and our modules already there."""
     found = []
     for file, wanted in table.files.items():
       try:
@@ -89,7 +89,7 @@ def find() -> Installed:
 
 
 def table_for(jax: Installed) -> Table:
-  """The table of its release, each of whose files is the release's own.
+  """The table of an installed jax, whose files must be the release's own.
 
   Raises:
     NotApplied: the release is unknown, or a file differs.

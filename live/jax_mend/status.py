@@ -1,4 +1,4 @@
-"""`python -m jax_mend status`: what is there, and what is done to it."""
+"""`python -m jax_mend status`: the installed jax, and what is applied to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jax_mend.errors import NotApplied
 
 
 def gather() -> dict[str, Any]:
-  """What there is to know; "error" says why jax is not mended."""
+  """Facts about this Python; "error" says why jax is not mended."""
   facts: dict[str, Any] = {
       "version": None, "python": sys.executable, "jax": None, "folder": None,
       "state": "not applied", "error": None, "files": 0, "modules": 0,
@@ -66,7 +66,7 @@ def _applied(facts: dict[str, Any]) -> list[str]:
 
 
 def _has(kept: str) -> str:
-  """What the folder of a table does for imports."""
+  """One sentence about the cache of a table's byte code."""
   if os.path.isdir(kept):
     return "has the byte code and the text that runs."
   folder = kept

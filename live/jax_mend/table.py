@@ -61,7 +61,7 @@ def _texts() -> dict[str, str]:
 
 
 class Table:
-  """What is done to one release.
+  """The edits and modules of one release.
 
   Attributes:
     base: the release, such as "0.6.0".

@@ -1,4 +1,4 @@
-"""Coverage: which tests run the lines that a mutant changes."""
+"""Coverage of a mutant's lines by tests."""
 
 import json
 import os

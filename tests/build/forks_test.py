@@ -90,7 +90,7 @@ def test_an_end_takes_what_was_started_with_it(tmp_path):
 
 
 def running(pid):
-  """Whether it runs; whoever inherits a dead one may leave it a zombie."""
+  """True if a process runs; a dead one that is inherited may be a zombie."""
   for _ in range(100):
     try:
       with open(f"/proc/{pid}/stat", encoding="utf-8") as handle:

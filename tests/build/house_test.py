@@ -41,7 +41,7 @@ def imported(tree):
 
 
 def circle(arrows):
-  """The modules that are left when those that import none of them are gone."""
+  """The modules in a circle of imports, and those that import them."""
   while free := [n for n, names in arrows.items() if not names & arrows.keys()]:
     arrows = {n: a for n, a in arrows.items() if n not in free}
   return sorted(arrows)

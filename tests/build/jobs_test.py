@@ -1,4 +1,4 @@
-"""Which tests run, on which base and side, and in which order."""
+"""The choice and order of tests on each base and side."""
 
 import concurrent.futures
 import pathlib

@@ -1,4 +1,4 @@
-"""How the outcomes of a test file are judged on each side."""
+"""The judgement of a test file's outcomes on each side."""
 
 from mend.editing import expected_failures
 from mend.proof import failure_reasons, judging

@@ -174,7 +174,7 @@ def test_the_builds_need_the_same_tools():
 
 
 def build(folder, kind, target, **env):
-  """What pip does with a source folder of jax-mend."""
+  """Builds a source folder of jax-mend as pip does."""
   target.mkdir(exist_ok=True)
   return subprocess.run(
       [sys.executable, "-c", f"import backend; backend.build_{kind}("

@@ -1,4 +1,4 @@
-"""What is refused as a patch, and by which words."""
+"""Refusals of faulty patches, and their words."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What a command prints: progress and tables."""
+"""Output for the user: progress and tables."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The reports' programs, and what they say of a Python."""
+"""The reports' programs, run on a Python."""
 
 import pathlib
 import sys
@@ -86,8 +86,9 @@ def test_rows_of_other_releases_are_not_run(tmp_path):
 
 def test_a_python_may_be_named_from_here(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  assert reproduce.found("bin/python") == str(tmp_path / "bin" / "python")
-  assert reproduce.found("python3") == "python3"
+  named = tmp_path / "bin" / "python"
+  assert reproduce.absolute_path("bin/python") == str(named)
+  assert reproduce.absolute_path("python3") == "python3"
 
 
 def test_what_crashed_is_not_remembered(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""What a patch says fails, and which exception ends it.
+"""The failures that a patch expects on a pristine base, by their exception.
 
 A reason is a regular expression that the final exception must match from its
 type on, in words that an unrelated failure would not say, and with no
@@ -42,14 +42,14 @@ class Red:
   file: str = ""  # of the patch's tests; all of them if none is named
 
   def names(self, file: str, test: str) -> bool:
-    """Whether it says that a test of a file, "Class.test", fails."""
+    """True if a test of a file, "Class.test", is expected to fail."""
     return self.file in ("", file) and any(
         fnmatch.fnmatchcase(test, pattern) for pattern in self.tests)
 
 
 @dataclasses.dataclass(frozen=True)
 class Supersedes:
-  """What upstream refuses on purpose, and a patch accepts.
+  """A deliberate refusal of upstream's that a patch reverses.
 
   Attributes:
     tests: those of upstream that fail by it, as "file.py Class.test".
@@ -67,7 +67,7 @@ class Supersedes:
 
 
 def read(data: dict[str, Any], where: str, refuse: Refuse) -> list[Red]:
-  """What a [[red]] says, for each release of which it says it."""
+  """Reads a [[red]] table: one `Red` for each reason by release."""
   limits = data.get("bases", "")
   reason = data["reason"]
   by_release = reason if isinstance(reason, dict) else {"": reason}
@@ -117,7 +117,7 @@ def _problem(reason: str) -> str:
 
 
 def unmet(reds: Sequence[Red], tests: Iterable[str]) -> list[Red]:
-  """Those that no test has to meet, because others come before them."""
+  """The `reds` that no test has to meet, as others come before them."""
   named, met = [], []
   for test in tests:
     found = [r for r in reds if any(

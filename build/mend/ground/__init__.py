@@ -1,4 +1,4 @@
-"""What every other package stands on: running things, keeping them, saying so.
+"""The ground floor: running programs, keeping what they make, saying so.
 
 Knows nothing of JAX, patches or wheels. `errors` has the one exception that a
 user is meant to read, `report` what a user sees, `process` other programs,

@@ -1,4 +1,4 @@
-"""How commands are declared and read: options, groups, help, what is wrong."""
+"""Command lines: declaring and reading options, groups, help and errors."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
       self.register("action", name, _Once)
 
   def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-    """As argparse's; what a command doesn't know is its own error."""
+    """Reads arguments; an unknown one is an error of its command."""
     found, unknown = self.parse_known_args(args, namespace)
     if unknown:
       reader = self.commands.get(getattr(found, "command", ""), self)
@@ -87,7 +87,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def did_you_mean(word: str, known: Sequence[str]) -> str:
-  """A question to append to what says that `word` is unknown, or ""."""
+  """"did you mean" for an error about an unknown `word`, or ""."""
   near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.7) or [
       k for k in known if len(word) > 2 and word in k][:3]
   return f"; did you mean {' or '.join(near)}?" if near else ""

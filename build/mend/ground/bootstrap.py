@@ -39,7 +39,7 @@ def cache_root() -> pathlib.Path:
 
 
 def full(text: str) -> bool:
-  """Whether a program that failed did so because the disk is full.
+  """True if a program failed because the disk is full.
 
   Not each says so: what it printed may be that a program of its own failed.
   """

@@ -38,7 +38,7 @@ def folder(*parts: str) -> pathlib.Path:
 
 
 def _mark(pid: int) -> str:
-  """How the scratch folders of a process of this machine begin."""
+  """The prefix of the scratch folders of a process of this machine."""
   return f".mend-{key(platform.node())[:6]}-{pid}-"
 
 
@@ -103,7 +103,7 @@ def sha256(path: pathlib.Path) -> str:
 
 
 def _digest(path: pathlib.Path) -> str:
-  """Of a file, or of a folder: of its files' names and contents."""
+  """The hash of a file, or of a folder's file names and contents."""
   if path.is_file():
     return sha256(path)
   files = sorted(p for p in path.rglob("*") if p.is_file())
@@ -119,7 +119,7 @@ def remember(path: pathlib.Path) -> None:
 
 
 def intact(path: pathlib.Path) -> bool:
-  """Whether the file or folder is there, and as `remember` saw it."""
+  """True if the file or folder is there, as `remember` recorded it."""
   noted = path.with_name(path.name + _HASHES)
   return (path.exists() and noted.is_file()
           and noted.read_text(encoding="utf-8") == _digest(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class MendError(Exception):
-  """What went wrong, and the exact next step.
+  """An error for the user: what went wrong, and the exact next step.
 
   Args:
     what: one or more sentences: where, what was wanted, what was found.

@@ -20,7 +20,7 @@ _REDIRECTS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV",
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-  """The caller's environment without what changes what Python or pip do."""
+  """The caller's environment variables, but for those of Python and pip."""
   # A front end that builds us names our backend in _PYPROJECT_HOOKS_*.
   env = {k: v for k, v in os.environ.items() if k not in _REDIRECTS
          and not k.startswith("_PYPROJECT_HOOKS_")}

@@ -1,4 +1,4 @@
-"""What the user sees: progress of long steps, and tables."""
+"""Output for the user: progress of long steps, and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ verbose = False  # whether what else is looked at or printed is shown too
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """How a command ended: the one line that comes last.
+  """The result of a command: the one line that comes last.
 
   Attributes:
     words: what is so.
@@ -39,7 +39,7 @@ def plural(n: int, what: str) -> str:
 
 
 def detail(text: str) -> None:
-  """Says what only --verbose shows."""
+  """Prints a line that only --verbose shows."""
   if verbose:
     say(text)
 
@@ -76,7 +76,7 @@ def step(text: str) -> Iterator[None]:
 
 
 class Progress:
-  """Many like things: a line for each, or on a terminal a bar.
+  """Progress of many like things: a line for each, or on a terminal a bar.
 
   The bar shows what is running and how many are left; the lines of what has
   gone well are not kept there.
@@ -109,7 +109,7 @@ class Progress:
       self._show()
 
   def end(self, name: str, line: str, good: bool = True) -> None:
-    """Counts it, and says the line, where there is no bar or it went wrong."""
+    """Counts one as done; prints its line if it failed or there is no bar."""
     with self._lock:
       self._running.pop(name, None)
       self._ended += 1

@@ -8,7 +8,7 @@ import subprocess
 
 
 def files(root: pathlib.Path) -> list[pathlib.Path]:
-  """The files that git tracks, or would; without git, what isn't ignored."""
+  """The files that git tracks, or would; without git, those not ignored."""
   listed = _tracked(root) if (root / ".git").exists() else None
   if listed is None:
     listed = _walked(root, _ignored(root))
@@ -16,7 +16,7 @@ def files(root: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _tracked(root: pathlib.Path) -> list[pathlib.Path] | None:
-  """None where git isn't there, or can't read the checkout."""
+  """The files as git lists them; None where git can't read the checkout."""
   try:
     done = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard",
@@ -36,7 +36,7 @@ def _ignored(root: pathlib.Path) -> list[str]:
 
 
 def _walked(root: pathlib.Path, ignored: list[str]) -> list[pathlib.Path]:
-  """All files that the lines of a .gitignore as simple as ours leave."""
+  """The files that a .gitignore as simple as ours doesn't ignore."""
   found = []
   for path in root.rglob("*"):
     parts = path.relative_to(root).parts

@@ -54,7 +54,7 @@ def changelog(series: Sequence[patches.Patch]) -> str:
 
 def reports(series: Sequence[patches.Patch],
             chosen: Sequence[Base]) -> dict[str, list[list[str]]]:
-  """Which defect is fixed on which base: each cell from two real runs.
+  """The table of defects fixed on each base: each cell from two real runs.
 
   Returns:
     For each family, the rows of its table.
@@ -97,7 +97,7 @@ def _sentence(family: families.Family) -> str:
 
 def summary(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
             known: dict[str, families.Family]) -> str:
-  """One line a family: how many of its programs are fixed on each base."""
+  """A table of families: how many of their programs are fixed on each base."""
   lines = []
   for name, family in known.items():
     page = family.pages[0] if family.pages else REPORTS
@@ -110,7 +110,7 @@ def summary(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
 
 
 def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
-  """What `reproduce` says of the base as upstream released it."""
+  """The defects of the base as upstream released it, counted by family."""
   mine = reproduce.only_for(reproductions.collect(series), series, base)
   made = environments.build(base, series=series, kind="proof")
   with reproduce.servers() as servers:
@@ -121,7 +121,7 @@ def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
 
 
 def reversals(series: Sequence[patches.Patch]) -> str:
-  """What upstream refuses on purpose, and a patch accepts."""
+  """The deliberate refusals of upstream's that patches reverse."""
   rows = dict.fromkeys(
       (f"`{patch.id}`", item.why, "no" if item.refusal else "yes")
       for patch in series for item in patch.supersedes)
@@ -153,7 +153,7 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
 
 
 def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
-  """What no longer matches the patches, without running anything."""
+  """The pages that no longer match the patches, without running anything."""
   series = patches.load(root)
   log = (root / "CHANGELOG.md").read_text(encoding="utf-8")
   readme = (root / "README.md").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ _MYPY = ("build/mend", "live")
 
 def results() -> list[tuple[str, bool]]:
   """Runs each; (name, whether it is content) of each."""
-  python = venvs.of_checks()
+  python = venvs.for_checks()
   return [("ruff", _run(python, "ruff", ["check", "--quiet"], _RUFF)),
           ("ruff as upstream", _run(python, "ruff", _UPSTREAM, _EXPORTED)),
           ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY))]

@@ -50,7 +50,7 @@ def lines_of(text: str) -> list[tuple[int, str]]:
 
 
 def _licence_lines(text: str) -> int:
-  """How many lines the comment that opens a file has, if it is a licence."""
+  """The number of lines of the licence that opens a file, or 0."""
   count = 0
   for line in text.splitlines():
     if not line.startswith("#"):

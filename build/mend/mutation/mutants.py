@@ -157,7 +157,7 @@ def _entries(value: ast.expr) -> Iterator[_Cut]:
 
 
 def _each(items: Sequence[ast.expr]) -> list[_Cut]:
-  """Each of several items, which another of them stands in for."""
+  """A cut of each of several items; another of them stands in for it."""
   if len(items) < 2:
     return []
   return [(item, item, items[i - 1]) for i, item in enumerate(items)]

@@ -172,7 +172,7 @@ class _Memory:
 
 
 def _interpreter(base: Base) -> str:
-  """One whose coverage can be measured, if this machine has one."""
+  """A Python whose coverage can be measured, if this machine has one."""
   try:
     return interpreters.for_base(base, "3.12")
   except MendError:

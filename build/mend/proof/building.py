@@ -27,7 +27,7 @@ _COMMAND = "python3 build/build.py"
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What to build.
+  """The options of a build: which wheel, where to, with which patches.
 
   Attributes:
     wheels: "jax" or "jax-mend".
@@ -45,7 +45,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class _Maker:
-  """How one kind of wheel is made and proven."""
+  """A kind of wheel: the functions that make and prove it."""
   make: Callable[[Base, Sequence[patches.Patch], str], pathlib.Path]
   prove: Callable[[Base, Sequence[patches.Patch], str, fork_servers.Sharing],
                   tuple[Sequence[Outcome], Sequence[Outcome]]]

@@ -1,4 +1,4 @@
-"""What a test failed for: the exception that ended it, and nothing around it.
+"""The reason of a test's failure: the exception that ended it, no more.
 
 A traceback quotes paths, source lines and earlier exceptions, in which almost
 any word can be found. What was raised at the end is the type and the message,
@@ -43,5 +43,5 @@ def final(text: str) -> str:
 
 
 def states(reason: str, text: str) -> bool:
-  """Whether the failure ended in what the regular expression `reason` says."""
+  """True if the failure's last exception matches the expression `reason`."""
   return re.search(reason, final(text), re.DOTALL) is not None

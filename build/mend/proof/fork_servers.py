@@ -34,7 +34,7 @@ stopping = threading.Event()  # the run ends: so do the processes of its tests
 
 
 class Process(Protocol):
-  """What a child of a server and a subprocess.Popen have in common."""
+  """The interface of a server's child and of a subprocess.Popen."""
   pid: int
   returncode: Any
 
@@ -193,7 +193,7 @@ class Servers:
 
   def of(self, python: str | pathlib.Path,
          env: Mapping[str, str] | None = None) -> Server | None:
-    """The Python's server; None where a process of one's own is safer.
+    """The Python's server; None where a new process is safer.
 
     Forking a process whose libraries have threads is safe on Linux, as they
     are used here; and nowhere else is it tried.

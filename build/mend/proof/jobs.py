@@ -1,4 +1,4 @@
-"""What `build.py test` has to run, and in which order.
+"""The jobs of `build.py test`: test files by base and side, in order.
 
 Two things wait on others than the CPU: the package index, which environments
 are made from, and the last test file. So environments are made while the
@@ -55,7 +55,7 @@ class Job:
 
 
 def workers() -> int:
-  """As many as the cores that this process may use: taskset limits a run."""
+  """The number of cores that this process may use: taskset limits a run."""
   try:
     cores = len(os.sched_getaffinity(0))
   except AttributeError:  # macOS, Windows
@@ -98,7 +98,7 @@ def submit_in_turn(
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
-  """The big files of the mended side begin, so that no core waits long.
+  """Sorts jobs: big files of the mended side first, so no core waits long.
 
   What they compile, the other sides find compiled.
   """
@@ -124,7 +124,7 @@ def reds_live(series: Sequence[patches.Patch], base: Base,
 
 def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
              python_version: str | None) -> list[Job]:
-  """Every test file of the base's patches, on both sides."""
+  """The jobs of a base: every test file of its patches, on both sides."""
   mine = patches.for_base(series, base)
   tests = _files(mine, names, "tests")
   units = _files(mine, names, "unit_tests")
@@ -178,43 +178,44 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
         out.append(_thinned(job, takers, len(chosen) > 1))
       elif job.side == "mended" and file in minimal_suite.tests_of(job.base):
         # Not all patterns of regression tests have one here.
-        out.append(_with(dataclasses.replace(job, reds=()), "0/0",
-                         _any_of(job)))
+        out.append(_with_share(dataclasses.replace(job, reds=()), "0/0",
+                               _share_of_others(job)))
   return out
 
 
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
-  """With a share of the file's tests, which some bases have in common."""
+  """The job with a share of its tests; other bases have the other shares."""
   newest = bases.all_bases()[-1]
   is_whole = is_of_several and job.base == newest
   if is_whole and job.side == "mended":
     return _whole(job)
   number = having.index(job.base)
-  others = _any_of(job, number)
+  others = _share_of_others(job, number)
   if is_of_several and job.side == "pristine":
     others = f"{number}/{len(having)}"
-  thinned = _with(job, f"{number}/{1 if is_whole else _ONE}", others,
-                  newest in having)
+  thinned = _with_share(job, f"{number}/{1 if is_whole else _ONE}", others,
+                        newest in having)
   return _one_case_in_two(thinned) if is_whole else thinned
 
 
 def _whole(job: Job) -> Job:
-  """With each of its tests, but not with each case of one."""
-  return _one_case_in_two(_with(job, "0/1", "0/1", True))
+  """The job with each of its tests, but not with each case of one."""
+  return _one_case_in_two(_with_share(job, "0/1", "0/1", True))
 
 
 def _one_case_in_two(job: Job) -> Job:
   return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", "2")))
 
 
-def _any_of(job: Job, number: int = 0) -> str:
-  """One of the file's other tests, where none is relied on."""
+def _share_of_others(job: Job, number: int = 0) -> str:
+  """The share of other tests: one, where the minimal suite has none."""
   kept = job.side == "mended" and minimal_suite.tests_of(job.base).get(job.file)
   return "0/0" if kept else f"{number}/{_ONE}"
 
 
-def _with(job: Job, reds: str, others: str, newest_too: bool = False) -> Job:
-  """With a share of its tests: K/N of each kind, of those of none."""
+def _with_share(job: Job, reds: str, others: str,
+                newest_too: bool = False) -> Job:
+  """The job with K/N of the tests of each kind, and of other tests."""
   kept: Sequence[str] = ()
   if job.side == "mended":
     kept = minimal_suite.tests_of(job.base).get(job.file, ())
@@ -225,7 +226,7 @@ def _with(job: Job, reds: str, others: str, newest_too: bool = False) -> Job:
 
 
 def _kinds(red: Red, newest_too: bool) -> list[tuple[str, ...]]:
-  """Its patterns together, or each alone where the newest base lacks it."""
+  """The kinds of a red: its patterns, apart where the newest base lacks it."""
   newest = bases.all_bases()[-1]
   if newest_too and (not red.bases or newest.within(red.bases)):
     return [tuple(red.tests)]
@@ -234,13 +235,13 @@ def _kinds(red: Red, newest_too: bool) -> list[tuple[str, ...]]:
 
 def _share(kinds: Iterable[Sequence[str]], of_reds: str,
            of_others: str) -> list[tuple[str, str]]:
-  """What has pytest_outcomes take a share: K/N of each kind, of others."""
+  """The variables for pytest_outcomes to take K/N of each kind, of others."""
   return [("MEND_REDS", "\n".join(map("\t".join, kinds))),
           ("MEND_REDS_SHARE", of_reds), ("MEND_OTHERS_SHARE", of_others)]
 
 
 def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
-  """On which bases there is each test file."""
+  """The bases that have each test file."""
   where: dict[str, list[Base]] = collections.defaultdict(list)
   for base in bases.all_bases():
     mine = patches.for_base(series, base)
@@ -252,7 +253,7 @@ def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
 def live_for_base(series: Sequence[patches.Patch], base: Base,
                   names: Sequence[str], python_version: str | None,
                   reds_only: bool = False) -> list[Job]:
-  """Every test file of the base's patches, where jax-mend mends a stock jax.
+  """The jobs of a base on a stock jax that jax-mend mends.
 
   With `reds_only`, the regression tests, whose verdicts tell whether it does.
   """

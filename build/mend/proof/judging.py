@@ -19,7 +19,7 @@ _RUNNER = re.compile(r"[\\/](_pytest|pluggy)[\\/]")  # files of what runs tests
 
 @dataclasses.dataclass
 class Tally:
-  """What was counted, and the text of each failure."""
+  """Counts of outcomes, and the text of each failure."""
   passed: int = 0
   skipped: int = 0
   red: int = 0
@@ -61,7 +61,7 @@ def _red_for(test: str, reds: Sequence[Red]) -> Red | None:
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
                  reds: Sequence[Red],
                  kinds: Sequence[Sequence[str]] | None = None) -> Tally:
-  """Every test passes; a regression test must not be skipped.
+  """Judges the mended side: tests pass, regression tests aren't skipped.
 
   Args:
     label: what was run.
@@ -92,7 +92,7 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
 
 def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
                    reds: Sequence[Red]) -> Tally:
-  """Regression tests fail for the stated reason, all others pass."""
+  """Judges the pristine side: regression tests fail for the stated reason."""
   tally = Tally()
   for test, outcome in outcomes.items():
     red = _red_for(test, reds)
@@ -127,7 +127,7 @@ def _problem(outcome: pytest_run.Outcome, red: Red | None) -> str:
 
 
 def _only_missing(text: str, reason: str) -> bool:
-  """Whether the failure is that a name is not there, and the report is not."""
+  """True if a test fails because a name is missing, which is not reported."""
   errors = re.findall(
       r"^(?:[\w.]+\.)?(\w*(?:Error|Exception))\b", text, re.M)
   last = errors[-1] if errors else ""

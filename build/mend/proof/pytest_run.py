@@ -34,7 +34,7 @@ COLLECTING = "(collecting)"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What became of a test, the failure's text, and if its process ended it."""
+  """The status of a test, its failure's text, and if its process died."""
   status: str
   text: str = ""
   died: bool = False
@@ -42,7 +42,7 @@ class Outcome:
 
 @dataclasses.dataclass
 class _Log:
-  """What the plugin has written down so far."""
+  """The events that the plugin has written so far."""
   outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
   running: str = ""
 
@@ -109,7 +109,7 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
              folder: pathlib.Path, log: _Log, limit: float,
              env: Mapping[str, str], options: Sequence[str],
              server: fork_servers.Server | None) -> str:
-  """One process; returns why it ended, or "" where pytest ended by itself."""
+  """Runs pytest in one process; returns why it died or hung, or ""."""
   done, events, output = (folder / n for n in ("done", "events", "output"))
   done.write_text("\n".join(log.outcomes), encoding="utf-8")
   events.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ def _attempt(python: str | pathlib.Path, path: pathlib.Path,
 
 def _arguments(path: pathlib.Path, root: str,
                options: Sequence[str]) -> list[str]:
-  """Of pytest, for a file, or for a folder whose names begin at `root`."""
+  """Arguments of pytest for a file, or a folder with names from `root` on."""
   # Else pytest looks through each folder from the root of the disk on.
   near = [f"--confcutdir={path.parent}"] if _TESTS in path.parents else []
   return ["-q", "-p", "pytest_outcomes", "-p", "no:cacheprovider",

@@ -36,7 +36,7 @@ JAX_ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-  """What a Python has."""
+  """The versions of jax and jaxlib that a Python has."""
   jax: str
   jaxlib: str
 
@@ -55,14 +55,14 @@ class Outcome:
 
 def _environment(
     settings: Mapping[str, str] | None = None) -> dict[str, str]:
-  """The caller's, without what would change jax's behaviour."""
+  """The caller's environment variables, but for those that change jax."""
   kept = {k: v for k, v in os.environ.items()
           if not k.startswith("JAX_") or k.startswith("JAX_MEND")}
   return {**kept, **JAX_ENVIRONMENT, **(settings or {})}
 
 
-def found(python: str) -> str:
-  """A Python as it is called from any folder: a path from the present one."""
+def absolute_path(python: str) -> str:
+  """The absolute path of a Python that is named by a relative one."""
   return os.path.abspath(python) if os.path.dirname(python) else python
 
 
@@ -138,7 +138,7 @@ def run_all(items: Sequence[Reproduction], python: str | pathlib.Path,
 
 
 def servers() -> fork_servers.Sharing:
-  """For Pythons of ours; what is imported starts no backend."""
+  """Fork servers for Pythons of ours; their imports start no backend."""
   return fork_servers.Sharing(("jax", "jax.numpy", "numpy"), JAX_ENVIRONMENT)
 
 

@@ -91,7 +91,7 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
                   names: Sequence[str], python_version: str | None, live: bool,
                   whole: bool,
                   every_test: bool) -> list[Callable[[], list[Job]]]:
-  """What makes the jobs of each base.
+  """Functions that make the jobs of each base, to be run side by side.
 
   A run of everything has the regression tests of the newest base with jax-mend
   too, and on the others tests that stand for all.
@@ -112,7 +112,7 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
 
 def run_each(chosen: Sequence[Base], names: Sequence[str],
              python_version: str | None) -> Verdict:
-  """Each patch alone, with what it depends on: do its own tests pass?"""
+  """Runs each patch's tests on a wheel of it and its dependencies alone."""
   series = patches.load()
   patches.require_known(series, names)
   todo, total = [], Tally()
@@ -175,10 +175,10 @@ def _tool_tests(names: Sequence[str]) -> list[pathlib.Path]:
 
 
 def _tool_test(base: Base, file: pathlib.Path) -> Tally:
-  """One file; what needs a base release takes `base`, which the run made."""
+  """Runs one file of the tool's tests; those that need a release use `base`."""
   label = str(file.relative_to(bases.ROOT))
   tally = judging.judge_mended(label, pytest_run.run_file(
-      venvs.of_checks(), file, limit=TEST_LIMIT,
+      venvs.for_checks(), file, limit=TEST_LIMIT,
       env={"MEND_TEST_BASE": base.version}), ())
   report.say(f"  {label}: {tally}")
   return tally
@@ -186,7 +186,7 @@ def _tool_test(base: Base, file: pathlib.Path) -> Tally:
 
 def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
              total: Tally) -> list[list[str]]:
-  """Runs each, says so, adds to `total`; a table's rows for base and side."""
+  """Runs jobs, adds to `total`; returns a row for each base and side."""
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.all_bases()]

@@ -57,7 +57,7 @@ def dependencies(base: Base, python: str,
   return _environment(name, python, [], "", deps=(shared, deps))
 
 
-def of_checks() -> pathlib.Path:
+def for_checks() -> pathlib.Path:
   """The python of the project's own checks, which has what the tool has, too.
 
   Who only makes a wheel doesn't install it.
@@ -132,7 +132,7 @@ def _install(env: pathlib.Path, wanted: Sequence[str | pathlib.Path],
 
 
 def _looked_up(env: pathlib.Path) -> list[str]:
-  """Its own packages' folder, and those where it finds others.
+  """The folders in which an environment looks up packages, its own first.
 
   A .pth file's own folders are not looked at by another environment.
   """

@@ -104,7 +104,7 @@ def split(chosen: Sequence[Base], wanted: str | None = None,
 
 
 def missing(lacking: Sequence[Base], wanted: str | None = None) -> MendError:
-  """What to say where no Python is found for these bases."""
+  """The error for bases that no Python is found for."""
   tried = ", ".join(f"{v} ({p})" for v, p in found()) or "none that runs"
   needs = "; ".join(f"jax {b.version} needs Python {b.python}"
                     for b in lacking)

@@ -40,7 +40,7 @@ _ENVIRONMENT = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What to run, and how."""
+  """The options of a run: which libraries, how long, what to write."""
   names: Sequence[str]  # of libraries; none for all
   sources: pathlib.Path | None  # a folder with checkouts, by name
   limit: float  # seconds for one test
@@ -58,7 +58,7 @@ class Client:
 
 
 def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
-  """Whether a test fails on mended only, or none ran."""
+  """Runs each library's tests on both wheels; one newly failing is an error."""
   broken = ran = 0
   for base in chosen:
     rows = _run_base(request, base)
@@ -186,7 +186,7 @@ def _run_base(request: Request,
 def run_tests(client: Client, folder: pathlib.Path, limit: float,
               python: pathlib.Path, env: Mapping[str, str],
               only: Sequence[str] | None = None) -> Outcomes:
-  """What becomes of a library's tests.
+  """Runs a library's tests; returns their outcomes.
 
   By default pytest imports a module from beside its file: those of the package
   itself, once installed, are refused as a second copy.

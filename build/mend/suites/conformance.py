@@ -110,7 +110,7 @@ def compare_wheels(checkout: pathlib.Path, chosen: Sequence[Base],
 
 def judge(base: Base, before: Outcomes, after: Outcomes,
           exemptions: Sequence[Exemption]) -> tuple[tuple[str, ...], int]:
-  """The base's row, and 1 if something is wrong; prints what."""
+  """Judges a base: its row, and 1 if something is wrong; prints what."""
   failing = {side: {t for t, o in outcomes.items()
                     if o.status == pytest_run.FAILED}
              for side, outcomes in (("before", before), ("after", after))}

@@ -1,4 +1,4 @@
-"""What `build.py fuzz` counts of random programs, and its table."""
+"""The summary of `build.py fuzz`: counts of random programs, as a table."""
 
 from __future__ import annotations
 

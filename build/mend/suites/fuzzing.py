@@ -55,7 +55,7 @@ _ENVIRONMENT = {
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What to run: programs of `seed`, `seed` + 1, ..., and where to keep it."""
+  """The options of a run: the seeds of its programs, and where to keep it."""
   programs: int
   seed: int
   jobs: int
@@ -67,7 +67,7 @@ class Request:
 
 
 class Run:
-  """The programs of one base: those that are done, and what became of them."""
+  """A run of one base: its programs that are done, and their outcomes."""
 
   def __init__(self, base: Base, request: Request,
                servers: fork_servers.Servers):
@@ -108,7 +108,7 @@ class Run:
     path.write_text(text, encoding="utf-8")
 
   def progress(self) -> str:
-    """One line: how far it is, what was found, how long one takes."""
+    """The progress as one line: seeds done, faults, seconds for each."""
     mine = self.mine()
     count = collections.Counter(r["kind"] for r in mine)
     new = len(mine) - self.before
@@ -165,7 +165,7 @@ def _chunk(run: Run, server: fork_servers.Server, seeds: Sequence[int]) -> None:
 
 def _crash(run: Run, server: fork_servers.Server, seed: int,
            why: str) -> dict[str, Any]:
-  """What becomes of the program by itself, and with the check off."""
+  """Runs a crashing program by itself, and with the check off."""
   events, again = _attempt(run, server, [seed])
   if run.stopped:
     raise KeyboardInterrupt
@@ -244,7 +244,7 @@ def _all(run: Run, server: fork_servers.Server, count: int) -> None:
 
 
 def _say(line: str, end: str = "") -> None:
-  """One line that is written over on a terminal; one below another else."""
+  """Prints a line, over the last one on a terminal."""
   if sys.stderr.isatty():
     print(f"\r\033[K{line}", end=end, file=sys.stderr, flush=True)
   else:

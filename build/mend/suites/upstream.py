@@ -31,7 +31,7 @@ _ENVIRONMENT = {**testing.TEST_ENVIRONMENT, "PYTEST_PLUGINS": "memory_kinds"}
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """What to run: files of a checkout (none: as the patches say), and how."""
+  """The options of a run: files of a checkout (none: as the patches say)."""
   checkout: pathlib.Path
   only: Sequence[str]
   limit: float  # seconds for one test
@@ -52,7 +52,7 @@ class _Job:
 
 
 def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
-  """Whether a test that passes on pristine fails on mended."""
+  """Runs upstream's tests on both wheels; one newly failing is an error."""
   broken = ran = passed = 0
   silent: list[str] = []
   for base in chosen:
@@ -105,7 +105,7 @@ def find_files(checkout: pathlib.Path,
 
 
 def present(checkout: pathlib.Path, names: Sequence[str]) -> list[str]:
-  """Those of the files that a patch names that the checkout has."""
+  """The files named by a patch that the checkout has."""
   folder = checkout.absolute() / "tests"
   found = [n for n in names if (folder / n).is_file()]
   if len(found) < len(names) and folder.is_dir():

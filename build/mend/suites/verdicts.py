@@ -1,4 +1,4 @@
-"""What upstream's tests say of the patches: the outcomes on both wheels."""
+"""The difference of a suite's outcomes on both wheels, test by test."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _kind(before: pytest_run.Outcome | None,
 
 def _purpose(test: str, failure: str, base: Base,
              series: Sequence[patches.Patch]) -> str:
-  """Why a patch fails this test of upstream on purpose, or ""."""
+  """The reason why a patch fails this test of upstream on purpose, or ""."""
   for patch in series:
     for item in patch.supersedes:
       if ((not item.bases or base.within(item.bases))

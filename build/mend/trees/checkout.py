@@ -1,4 +1,4 @@
-"""What a git checkout of jax takes beyond the edits of the source itself.
+"""A git checkout of jax: its tests, Bazel files and change log.
 
 A source distribution has no tests, Bazel files or change log; a checkout has.
 There, the series also brings its tests to upstream's folder, which has no

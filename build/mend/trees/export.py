@@ -47,7 +47,7 @@ _SDIST = ("the source distribution's tree or a checkout of the tag "
 
 @dataclasses.dataclass(frozen=True)
 class Commit:
-  """What one commit of the series does: its message and all changed files."""
+  """One commit of the series: its message and all changed files."""
   message: str
   files: dict[str, str]
 

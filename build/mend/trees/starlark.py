@@ -21,7 +21,7 @@ class Target:
   srcs: ast.expr | None
 
   def holds(self, file: str) -> bool:
-    """Whether `srcs` names `file`, literally or by a glob."""
+    """True if `srcs` names `file`, literally or by a glob."""
     return self.srcs is not None and any(
         pattern.fullmatch(file) for pattern in _patterns(self.srcs))
 

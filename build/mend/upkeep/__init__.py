@@ -1,4 +1,4 @@
-"""What maintainers do: look at other releases, start, retire and add.
+"""Maintenance: a look at other releases, patches and bases come and go.
 
 `candidates` tries the series on a jax that is no base, `candidate_report` says
 what that means, `lifecycle` starts and retires patches and adds bases,

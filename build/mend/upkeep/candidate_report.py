@@ -1,4 +1,4 @@
-"""What `check --candidate` prints, and writes to docs/candidates.md."""
+"""The report of `check --candidate`, as printed and in docs/candidates.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Outcomes = dict[str, pytest_run.Outcome]
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-  """What a patch's tests say on the mended candidate."""
+  """Outcomes of a patch's tests on the mended candidate, counted."""
   passed: int = 0
   left: int = 0  # regressions that fail still
   broken: int = 0  # what passes on pristine and fails here
@@ -37,7 +37,7 @@ class Proof:
     return self.left + self.broken + self.differ + self.units
 
   def problems(self) -> str:
-    """What failed, worst first; "" if nothing did."""
+    """The failures by kind, worst first; "" if there are none."""
     named = ((self.broken, "broken by it"), (self.left, "not mended"),
              (self.units, "of its modules"),
              (self.differ, "that pristine fails too"))
@@ -47,7 +47,7 @@ class Proof:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """How one patch stands on a candidate."""
+  """The state of one patch on a candidate: a row of the report."""
   patch: str
   edits: dict[str, int]  # state -> count
   red: tuple[int, int] | None = None  # still failing, of all; None: not run
@@ -58,7 +58,7 @@ class Row:
 
   @property
   def verdict(self) -> str:
-    """What to do about the patch, worst news first."""
+    """The action that the patch needs, worst news first."""
     lost = self.edits.get(drift.GONE, 0)
     if self.red is not None and self.red[1] and not self.red[0]:
       return "upstream has it: retire" + (
@@ -175,7 +175,7 @@ def _failing(found: Sequence[pytest_run.Outcome]) -> tuple[int, int]:
 
 def judge_red(patch: patches.Patch,
               outcomes: dict[str, Outcomes]) -> tuple[int, int]:
-  """How many of the regression tests still fail, of how many that ran."""
+  """Counts the regression tests that still fail, and those that ran."""
   return _failing([o for file in patch.tests
                    for test, o in outcomes.get(file, {}).items()
                    if _is_red(patch, file, test)])
@@ -183,7 +183,7 @@ def judge_red(patch: patches.Patch,
 
 def judge_guards(patch: patches.Patch,
                  outcomes: dict[str, Outcomes]) -> tuple[int, int]:
-  """The same of the tests that every base passes, pristine or mended."""
+  """Counts the guards, which pass on all bases: failing, and run."""
   return _failing([o for file in patch.tests
                    for test, o in outcomes.get(file, {}).items()
                    if not _is_red(patch, file, test)])
@@ -191,7 +191,7 @@ def judge_guards(patch: patches.Patch,
 
 def judge(patch: patches.Patch, before: dict[str, Outcomes],
           after: dict[str, Outcomes]) -> Proof:
-  """What the patch's tests say on mended, with pristine to compare."""
+  """Judges a patch's tests on mended by their outcomes on pristine."""
   kinds: list[str] = []
   for file in (*patch.tests, *patch.unit_tests):
     for test, outcome in after.get(file, {}).items():
@@ -207,7 +207,7 @@ def judge(patch: patches.Patch, before: dict[str, Outcomes],
 
 def _failure(patch: patches.Patch, file: str, test: str,
              was: pytest_run.Outcome | None) -> str:
-  """Which of `Proof`'s kinds a test is that fails on mended."""
+  """The attribute of `Proof` that counts a test which fails on mended."""
   if file in patch.unit_tests:
     return "units"
   if was is not None and was.status == pytest_run.PASSED:
