@@ -1,6 +1,7 @@
 """The project's own rules: sizes, originality, packaging."""
 
 import ast
+import re
 import tarfile
 
 from conftest import ROOT, write
@@ -23,6 +24,18 @@ def test_tools_stay_small(path):
   for node in ast.walk(ast.parse(text)):
     if isinstance(node, ast.FunctionDef):
       assert node.end_lineno - node.lineno < 40, node.name
+
+
+# These need the function's name to be understood.
+LOST = re.compile(r"(Whether|What|Which|How|Where|As|Of|The same) ")
+
+
+@pytest.mark.parametrize("path", TOOLS, ids=lambda p: p.name)
+def test_summaries_name_their_subject(path):
+  for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+      words = ast.get_docstring(node) or ""
+      assert not LOST.match(words), words.partition("\n")[0]
 
 
 def imported(tree):

@@ -66,12 +66,12 @@ class Edit:
 
   @property
   def selector(self) -> str:
-    """What of the definition the edit is at, or ""."""
+    """The selector of the edit's place within the definition, or ""."""
     return self.before or self.after or self.call or self.value
 
   @property
   def needs_signature(self) -> bool:
-    """Whether the edit relies on a definition's signature, not its body."""
+    """True if the edit relies on a definition's signature, not its body."""
     return self.op in ("around", "decorate", "add_parameter") or (
         self.op == "insert" and self.at == "start")
 

@@ -19,7 +19,7 @@ from mend.editing.splice import Splice
 
 @dataclasses.dataclass(frozen=True)
 class Located:
-  """Where an edit goes: its splices and the upstream text that it relies on."""
+  """The place of an edit: its splices, the upstream text it relies on."""
   splices: tuple[Splice, ...]
   context: str
 

@@ -23,7 +23,7 @@ _HELPERS = "testing"  # the folder of a family's shared test modules
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-  """What belongs together: a report and what is mended for it."""
+  """A family: a kind of report and all that is mended for it."""
   name: str
   summary: str
   pages: tuple[str, ...]

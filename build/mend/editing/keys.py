@@ -1,4 +1,4 @@
-"""What the values of a patch's keys must be: types, and places in the tree."""
+"""The rules for values of a patch's keys: types, and places in the tree."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ def _check_files(root: pathlib.Path, data: dict, refuse: Refuse) -> None:
 
 def _upstream_names(root: pathlib.Path, data: dict,
                     refuse: Refuse) -> dict[str, str]:
-  """What upstream's folder of tests calls each file that goes there."""
+  """The names, in upstream's tests, of the files that go there."""
   known, found = families.load(root), {}
   for key in ("tests", "unit_tests", "test_helpers"):
     for file in data.get(key, []):
@@ -197,7 +197,7 @@ def for_base(series: Iterable[Patch], base: Base) -> tuple[Patch, ...]:
 
 def is_part(series: Iterable[Patch], whole: Iterable[Patch],
             base: Base) -> bool:
-  """Whether `series` lacks patches of `whole` that are for `base`."""
+  """True if `series` lacks patches of `whole` that are for `base`."""
   return len(for_base(series, base)) < len(for_base(whole, base))
 
 

@@ -1,4 +1,4 @@
-"""Which file an edit goes to on a release, and what that file has to import.
+"""The file that an edit goes to on a release, and the imports it needs.
 
 A definition moves from file to file between releases, and changes its name, so
 an edit may name several files, and several names (`old|new`); it goes to the

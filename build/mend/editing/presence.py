@@ -1,4 +1,4 @@
-"""Whether a source already has what an edit would put there.
+"""The search for an edit's code in a source that may have it already.
 
 Both are compared as trees: whole statements, arguments, members or values,
 token by token, so that neither white space nor a comment hides that upstream
@@ -21,7 +21,7 @@ _STATEMENTS = ("append", "insert", "replace_body")
 
 
 def already_there(source: Source, edit: Edit) -> bool:
-  """Whether the place that `edit` names has its code.
+  """True if the place that `edit` names has its code.
 
   An import at a module's start says nothing: others may import the same.
 
@@ -66,7 +66,7 @@ def _leaves(node: SgNode) -> Iterator[str]:
 
 
 def _fits(wanted: Sequence[Tokens], node: SgNode) -> bool:
-  """Whether the node is the code, or, with a `{}`, more within it."""
+  """True if the node is the code, or, with a `{}`, more within it."""
   found = tokens(node)
   if len(wanted) == 1:
     return found == wanted[0]
@@ -105,7 +105,7 @@ def _outer(node: SgNode) -> SgNode:
 
 
 def _has_statements(scope: SgNode, edit: Edit) -> bool:
-  """Whether the code's statements stand one after another in some block."""
+  """True if the code's statements stand one after another in some block."""
   code = textwrap.dedent(edit.code)
   wanted = [tokens(s) for s in syntax.named(syntax.parse(code))]
   if scope.kind() == "module":

@@ -76,7 +76,7 @@ def named(node: SgNode) -> list[SgNode]:
 
 
 def lines(found: Sequence[SgNode]) -> str:
-  """Where the places of an ambiguous name or selector are, or ""."""
+  """The lines at which an ambiguous name or selector is found, or ""."""
   if not found:
     return ""
   numbers = ", ".join(str(n.range().start.line + 1) for n in found)

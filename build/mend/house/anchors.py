@@ -1,4 +1,4 @@
-"""Where the edits of a patch have their places, and where they have none.
+"""The releases on which an edit finds its place, and those left out.
 
 A patch says by `bases` which releases an edit is for. Two mistakes don't show
 in an edit's state on any release: one idea is spelled for older and for newer

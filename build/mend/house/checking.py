@@ -72,7 +72,7 @@ def _show_states(found: Sequence[drift.State], releases: int) -> int:
 
 def _check_anchors(series: Sequence[patches.Patch],
                    chosen: Sequence[Base]) -> bool:
-  """Whether no release between others is left out, and all names are there."""
+  """True if no release between others is left out and all names are there."""
   ideas, left_out = anchors.gaps(series, bases.all_bases())
   files, unbound = anchors.undefined(series, chosen)
   for line in (*left_out, *unbound):
@@ -96,7 +96,7 @@ def project_checks(chosen: Sequence[Base]) -> Tally:
 
 
 def _applies(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> bool:
-  """Whether the edits of each base can be made together."""
+  """True if the edits of each base can be made together."""
   good = True
   for base in chosen:
     try:
@@ -116,7 +116,7 @@ def _states(series: Sequence[patches.Patch],
 
 
 def check_originality(against: Sequence[Base]) -> bool:
-  """Whether no run of our lines is upstream's; prints what it compared."""
+  """True if no run of our lines is upstream's; prints what it compared."""
   with report.step("comparing our lines with upstream's"):
     known, files, lines = originality.upstream_lines(
         source.pristine(b) for b in against)

@@ -45,7 +45,7 @@ class Base:
     return SpecifierSet(self.python).contains(python)
 
   def within(self, specifier: str) -> bool:
-    """Whether the base is one that `specifier` (a patch's `bases`) means.
+    """True if `specifier` (a patch's `bases`) names the base.
 
     Args:
       specifier: version specifiers, lines ("C", "C-D"), or both, with commas:

@@ -31,7 +31,7 @@ Recorded = dict[str, str]  # edit -> fingerprints, with spaces between
 
 @dataclasses.dataclass(frozen=True)
 class State:
-  """How one edit stands on one base."""
+  """The state of one edit on one base."""
   edit: Edit
   base: str
   state: str
@@ -53,7 +53,7 @@ def fingerprint(context: str) -> str:
 
 
 def recorded(patch: str, root: pathlib.Path = bases.ROOT) -> Recorded:
-  """What was read: edit -> the fingerprints of its definitions."""
+  """The record of what was read: edit -> fingerprints of its definitions."""
   path = root / "patches" / "fingerprints" / f"{patch}.json"
   return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 

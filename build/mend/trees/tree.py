@@ -29,7 +29,7 @@ _COMPILE = ("import sys\n"
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """What the series makes of a base: file name -> whole new text.
+  """A mended base: file name -> whole new text.
 
   Attributes:
     base: the release.
@@ -116,7 +116,7 @@ def _by_file(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
 
 
 def _part_of(*texts: dict[str, str]) -> str:
-  """What a wheel of some patches has in its version beyond the whole one's."""
+  """The suffix of the version of a wheel that has some patches only."""
   text = json.dumps(texts, sort_keys=True)
   return f".p{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
