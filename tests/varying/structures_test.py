@@ -153,6 +153,13 @@ def _(s, primals, tangents):
   return transposed(s, *primals), tangents[0]
 
 
+def _equalities(a, b) -> list[bool]:
+  """Whether the two are equal, in each way to ask; their hashes come last."""
+  trees = [jax.tree.structure(Typed(0, s)) for s in (a, b)]
+  return [a == b, b == a, not a != b, [a, 1] == [b, 1], Like(a) == Like(b),
+          Helped(a) == Helped(b), trees[0] == trees[1], hash(a) == hash(b)]
+
+
 CACHES = {
     'jit_static': jax.jit(transposed, static_argnums=0),
     'jit_static_name': lambda s, x, f=jax.jit(
@@ -212,6 +219,20 @@ def _in_set(s, x, made):
   return transposed(same, x)
 
 
+def _in_list(s, x, made):
+  for known, f in made:
+    if known == s:
+      return f(x)
+  made.append((s, lambda x: transposed(s, x)))
+  return made[-1][1](x)
+
+
+def _by_index(s, x, made):
+  if s not in made:
+    made.append(s)
+  return transposed(made[made.index(s)], x)
+
+
 def _with_lru_cache(key):
   made = functools.lru_cache(lambda k: lambda x: transposed(_inside(k), x))
   return lambda s, x: made(key(s))(x)
@@ -233,6 +254,8 @@ OWN_CACHES = {
     'get': lambda: functools.partial(_with_get, made={}),
     'setdefault': lambda: functools.partial(_with_setdefault, made={}),
     'frozenset': lambda: functools.partial(_in_set, made={}),
+    'list': lambda: functools.partial(_in_list, made=[]),
+    'list_index': lambda: functools.partial(_by_index, made=[]),
     'lru_cache': lambda: _with_lru_cache(lambda s: s),
     'lru_cache_tuple': lambda: _with_lru_cache(lambda s: (1, s)),
     'lru_cache_dataclass': lambda: _with_lru_cache(Like),
@@ -247,53 +270,117 @@ class StructuresTest(jtu.JaxTestCase):
     seen = []
     def f(x, w):
       plain = jax.ShapeDtypeStruct(x.shape, x.dtype)
-      for y in (x, w, x + w):
-        seen.append(structure(y) == plain and plain == structure(y))
-        seen.append(not structure(y) != plain)
-        seen.append(hash(structure(y)) == hash(plain))
-        seen.append([structure(y), 1] == [plain, 1])
-        seen.append(Like(structure(y)) == Like(plain) and
-                    Helped(structure(y)) == Helped(plain))
+      for y in (w, w * 2) if check else (x, x + w):
+        seen.extend(_equalities(structure(y), plain))
       return x
     collect(f, where, check)
-    self.assertEqual(seen, [True] * 15)
+    self.assertEqual(seen, [True] * 16)
 
   @parameterized.product(where=WHERE)
-  def test_equal_whatever_varies(self, where):
+  def test_equal_without_the_axes(self, where):
+    # As lineax and equinox do: they keep the sharding, and drop the rest.
     seen = []
     def f(x, w):
-      a, b = structure(x), structure(w)
-      self.assertNotEqual(a.manual_axis_type, b.manual_axis_type)
-      seen.extend([a == b, hash(a) == hash(b)])
-      trees = [jax.tree.structure(Typed(x, s)) for s in (a, b)]
-      seen.append(trees[0] == trees[1])
-      both = jax.tree.map(lambda x, y: x + y, Typed(x, a), Typed(x, b))
+      plain = jax.ShapeDtypeStruct(x.shape, x.dtype)
+      for y in (x, w):
+        s = structure(y)
+        s = jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=s.sharding)
+        seen.extend(_equalities(s, plain))
+      both = jax.tree.map(lambda x, y: x + y, Typed(x, s), Typed(x, plain))
       return both.value / 2
     np.testing.assert_allclose(collect(f, where), X)
-    self.assertEqual(seen, [True] * 3)
+    self.assertEqual(seen, [True] * 16)
+
+  @parameterized.product(where=WHERE)
+  def test_told_apart_by_what_varies(self, where):
+    def f(x, w):
+      a, b = structure(x), structure(w)
+      plain = jax.ShapeDtypeStruct(x.shape, x.dtype)
+      for other in (b, plain):
+        for p, q in ((a, other), (other, a)):
+          self.assertFalse(any(_equalities(p, q)[:-1]))
+          self.assertNotIn(p, [q])
+          self.assertNotIn(p, {q: None})
+          self.assertEqual([p, q].index(q), 1)
+          self.assertLen({p, q}, 2)
+        with self.assertRaisesRegex(ValueError, 'pytree'):
+          jax.tree.map(lambda x, y: x + y, Typed(x, a), Typed(x, other))
+      return x
+    collect(f, where)
+
+  @parameterized.product(where=WHERE, check=[True, False])
+  def test_is_an_equivalence_and_goes_with_the_hash(self, where, check):
+    def f(x, w):
+      mesh = jax.sharding.get_abstract_mesh()
+      placed = lambda kind: jax.sharding.NamedSharding(mesh, P(),
+                                                       memory_kind=kind)
+      pool = [structure(y) for y in (x, w, x + w, w * 2)]
+      pool += [jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=s.sharding)
+               for s in pool]
+      pool += [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s,
+                                    manual_axis_type=m)
+               for s in (None, placed(None), placed('pinned_host'))
+               for m in (None, jax.typeof(x).mat, jax.typeof(w).mat)]
+      equal = [[a == b for b in pool] for a in pool]
+      self.assertEqual(equal, [list(column) for column in zip(*equal)])
+      for a, row in zip(pool, equal):
+        for b, others in zip(pool, equal):
+          self.assertEqual(a == b, row == others)
+          self.assertEqual(a == b, not a != b)
+          self.assertTrue(a != b or hash(a) == hash(b))
+          if a == b:
+            self.assertEqual(jax.typeof(a).mat, jax.typeof(b).mat)
+            self.assertEqual(jax.typeof(a).memory_space,
+                             jax.typeof(b).memory_space)
+      return x
+    collect(f, where, check)
 
   @parameterized.product(where=[('1d', True), ('1d', False)])
   def test_a_carry_whose_structure_comes_to_vary(self, where):
+    # Its body was traced for a structure that doesn't, so stock JAX refuses it.
     def f(x, w):
       step = lambda t, _: (Typed(t.value + x, structure(t.value + x)), None)
       return lax.scan(step, Typed(w, structure(w)), None, length=2)[0].value
-    np.testing.assert_allclose(collect(f, where), 2 + 2 * X)
+    with self.assertRaisesRegex(TypeError, 'must have the same pytree'):
+      collect(f, where)
 
-  @parameterized.product(cache=list(CACHES), first=['same', 'varying'],
+  def test_one_dictionary_in_many_places(self):
+    # What was made for a type in one mesh isn't for another one, nor outside.
+    known = {}
+    def transpose_of(s):
+      return jax.linear_transpose(lambda v: 3. * v, known.setdefault(s, s))
+    def f(x, w):
+      for y in (x, w):
+        ct, = transpose_of(structure(y))(y)
+        x = x + cast(ct, jax.typeof(x).mat.varying - jax.typeof(ct).mat.varying)
+      return x
+    plain = jax.ShapeDtypeStruct((1,), np.float32)
+    ct = np.float32([2.])
+    for where in (*WHERE, ('1d', True)):
+      np.testing.assert_allclose(collect(f, where), 4 * X + 6., rtol=1e-6)
+      np.testing.assert_allclose(transpose_of(plain)(ct)[0], 3. * ct)
+    self.assertLen([s for s in known if s == plain], 1)
+
+  @parameterized.product(cache=list(CACHES),
+                         first=['same', 'varying', 'written'],
                          where=[('1d', True), ('1d', False)])
   def test_caches_tell_types_apart(self, cache, first, where):
     f = CACHES[cache]
     def g(x, w):
       varying, same = structure(x), structure(w)
-      for s in (same, varying) if first == 'same' else (varying, same):
+      plain = jax.ShapeDtypeStruct(w.shape, w.dtype)
+      orders = dict(same=(same, varying, plain), varying=(varying, same, plain),
+                    written=(plain, varying, same))
+      for s in orders[first]:
         f(s, x)
-      return jnp.stack([f(varying, x), f(same, x)])
+      return jnp.stack([f(varying, x), f(same, x), f(plain, x)])
     kind, jit = where
     mesh = make_mesh(*MESHES[kind])
     h = shard_map(g, mesh=mesh, in_specs=(P('x'), P()), out_specs=P(None, 'x'))
-    own, summed = maybe_jit(jit)(h)(X, np.float32([2.]))
+    own, *summed = maybe_jit(jit)(h)(X, np.float32([2.]))
     np.testing.assert_allclose(own, X * X, rtol=1e-6)
-    np.testing.assert_allclose(summed, np.full(4, (X * X).sum()), rtol=1e-6)
+    np.testing.assert_allclose(summed, np.full((2, 4), (X * X).sum()),
+                               rtol=1e-6)
 
   @parameterized.product(cache=list(OWN_CACHES), written=[False, True],
                          first=['same', 'varying'])

@@ -15,26 +15,30 @@
 
 Libraries compare structures: is what this function returns like what it was
 given (lineax#185, diffrax#765)? Inside of shard_map the structures that
-``jax.eval_shape`` makes also hold the mesh whose axes are Manual there, and the
-axes that a value varies over, so none equals one that was written down, and two
-of the same shape and dtype may differ. Here both are left out of equality and
-hash. What stays: a sharding over axes that are Explicit, and axes over which a
-value awaits a reduction (unreduced, reduced).
+``jax.eval_shape`` makes name the mesh whose axes are Manual there, so none
+equalled one that was written down without a mesh.
 
-Caches are keyed by structures too: JAX's own, by static arguments or in the
-auxiliary data of pytrees, and those of programs and libraries, a dictionary or
-``functools.lru_cache``. What was made for a structure that varies isn't right
-for one that doesn't: a transpose sums over devices for the second. So where two
-structures differ in no more than what is left out, the call stack tells who
-asks. Where anybody writes `==`, JAX's checks of pytrees included, it is left
-out; what looks a key up compares while it executes a call, a subscript or
-`in`, and then nothing is left out. Equal structures, and those that differ in
-something else, which is to say nearly all, cost no look at the stack.
+Two structures are equal where arrays of theirs have the same type: a structure
+without a sharding is in the mesh of where it is used, as its type is (below),
+and one that states no varying axes is the same on all devices. What counts is
+shape, dtype, weak type, layout and kind, a sharding that says more than that
+the mesh is Manual, and the axes that a value varies over or awaits a reduction
+over. Everybody gets this one relation, JAX's caches, dictionaries, lists and
+programs that write `==`. At any one place it is an equivalence, and the hash,
+which leaves the mesh out, goes with it. So what a cache holds for a structure
+serves for all that are equal to it. Outside of shard_map it is JAX's own.
 
-Limits: a program that searches a list by `==` takes the two for one; and one
-that compares by a function in C (`operator.eq`) for two.
+Why axes count, though libraries could do without: what was made for a structure
+that varies isn't right for one that doesn't (a transpose sums over devices for
+the second, silently). If one that states no axes were equal to any, equality
+weren't transitive, and a dictionary would answer for the one or the other by
+which was entered first.
 
-Hashes leave the same out, so that equal structures have equal hashes for all.
+Limits: a structure that was written down isn't equal to one that varies, and
+one that doesn't vary not to one that does, as on stock JAX: a loop whose carry
+holds a structure that comes to vary is refused, and so are comparisons that
+some libraries make (docs/libraries.md). Who means shape and dtype compares
+these. A structure of one mesh isn't equal to one without a mesh elsewhere.
 
 A type that was noted inside of shard_map can be met outside: a callback that
 was made there runs on the host, on one device's values (equinox's noinline
@@ -47,9 +51,6 @@ structure is used. Without one, `jnp.searchsorted`, `interp`, `digitize` and
 """
 from __future__ import annotations
 
-import dis
-import sys
-
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
@@ -57,10 +58,8 @@ from jax._src.partition_spec import PartitionSpec as P
 
 
 def equal(a, b) -> bool:
-  """Whether two structures are the same, but for what shard_map adds."""
-  if key(a) != key(b):
-    return False
-  return _added(a) == _added(b) or not _looked_up()
+  """Whether arrays of two structures have the same type, at this place."""
+  return key(a) == key(b) and _mesh(a) == _mesh(b)
 
 
 def here(aval: core.AbstractValue) -> core.AbstractValue:
@@ -103,48 +102,27 @@ def typed(aval: core.ShapedArray, sharding, mat=None) -> core.AbstractValue:
 
 
 def key(structure) -> tuple:
-  """What equality and hash of a ``jax.ShapeDtypeStruct`` count."""
-  s = structure
-  return (s.shape, s.dtype, _outer(s.sharding), s._dll, s.weak_type, s.is_ref,
-          _reductions(s.manual_axis_type))
+  """What a ``jax.ShapeDtypeStruct`` says, but for a mesh that is Manual."""
+  s, axes = structure, structure.manual_axis_type
+  return (s.shape, s.dtype, None if _is_mesh(s.sharding) else s.sharding,
+          s._dll, s.weak_type, s.is_ref,
+          None if axes is None or axes.empty else axes)
 
 
-def _added(structure) -> tuple:
-  return structure.sharding, structure.manual_axis_type
+def _is_mesh(sharding) -> bool:
+  """Whether a sharding says no more than which mesh is Manual."""
+  return (isinstance(sharding, NamedSharding)
+          and sharding.mesh._any_axis_manual
+          and not sharding.mesh.explicit_axes
+          and sharding.memory_kind in (None, 'device')
+          and sharding.spec == P(*[None] * len(sharding.spec)))
 
 
-def _outer(sharding):
-  """A sharding, as far as the Explicit axes of a mesh go."""
-  if not isinstance(sharding, NamedSharding):
-    return sharding
-  mesh = sharding.mesh
-  if not mesh._any_axis_manual:
-    return sharding
-  if not mesh.explicit_axes:
-    return None
-  sizes = tuple((a, mesh.shape[a]) for a in mesh.explicit_axes)
-  return sizes, sharding.spec, sharding.memory_kind
-
-
-def _reductions(axes):
-  if axes is None or not (axes.unreduced or axes.reduced):
-    return None
-  return (axes.unreduced, axes.reduced, getattr(axes, 'unreduced_kind', None))
-
-
-def _looked_up() -> bool:
-  """Whether a look-up in some cache compares its keys.
-
-  What calls a comparison executes an `==` or `!=`, or it looks a key up. A key
-  may compare what it holds by functions of its own, so all comparisons that are
-  under way count. JAX's functions on pytrees compare auxiliary data in calls,
-  and have no cache.
-  """
-  frame, below = sys._getframe(2), ''
-  while frame is not None:
-    if (below == '__eq__' and
-        frame.f_globals.get('__name__') != 'jax._src.tree_util' and
-        dis.opname[frame.f_code.co_code[frame.f_lasti]] != 'COMPARE_OP'):
-      return True
-    frame, below = frame.f_back, frame.f_code.co_name
-  return False
+def _mesh(structure):
+  """The mesh that a structure is in; None of shardings that have none."""
+  sharding = structure.sharding
+  if sharding is None:
+    return mesh_lib.get_abstract_mesh()
+  if isinstance(sharding, NamedSharding):
+    return sharding.mesh.abstract_mesh
+  return None
