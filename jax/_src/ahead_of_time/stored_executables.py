@@ -40,6 +40,7 @@ from typing import Any
 import numpy as np
 
 from jax._src import compiler
+from jax._src import debugging
 from jax._src.ahead_of_time import kernels
 from jax._src.ahead_of_time import machine_code
 from jax._src.lib import xla_client
@@ -216,7 +217,7 @@ def _name_of(callback: Any) -> str | None:
     name = getattr(f, "__qualname__", getattr(f, "__name__", None))
     if name is not None and not module.startswith("jax._src."):
       return name if module == "None" else f"{module}.{name}"
-    if getattr(f, "__name__", "") == "_format_print_callback":
+    if f is debugging._format_print_callback:
       return "jax.debug.print"
     todo.extend(_within(f))
   return None

@@ -36,6 +36,7 @@ comparison of two integers; the copies that are asked for.
 from __future__ import annotations
 
 import ctypes
+import datetime
 from typing import Any
 
 from jax._src import array
@@ -202,6 +203,7 @@ class _DLTensor(ctypes.Structure):
 # pointers and flags.
 _OFFSETS = {b"dltensor": 0, b"dltensor_versioned": 32}
 
+_CAPSULE = type(datetime.datetime_CAPI)  # which ``types`` has from 3.13 on
 _GET = ctypes.pythonapi.PyCapsule_GetPointer
 _GET.restype, _GET.argtypes = ctypes.c_void_p, [ctypes.py_object,
                                                 ctypes.c_char_p]
@@ -210,7 +212,7 @@ _NAME.restype, _NAME.argtypes = ctypes.c_char_p, [ctypes.py_object]
 
 
 def _tensor(capsule: Any) -> _DLTensor | None:
-  if type(capsule).__name__ != "PyCapsule":
+  if type(capsule) is not _CAPSULE:
     return None  # no C interface: this is for the runtime to refuse
   name = _NAME(capsule)
   if name not in _OFFSETS:

@@ -175,13 +175,21 @@ def _gathered(x, aval, sharding):
     return _reshard(x, sharding)
 
 
+def _shard_map_trace() -> type[core.Trace]:
+  if _EARLY:
+    from jax.experimental import shard_map
+  else:
+    from jax._src import shard_map  # it imports core, which imports this
+  return shard_map.ShardMapTrace
+
+
 def _is_inside(trace) -> bool:
   """Whether a trace is of what a shard_map maps."""
   while trace is not None:
     frame = getattr(trace, 'frame', None)
     debug = getattr(frame, 'debug_info', None)
     mesh = getattr(frame, 'mesh', None)
-    if (type(trace).__name__ == 'ShardMapTrace' or
+    if (isinstance(trace, _shard_map_trace()) or
         getattr(debug, 'traced_for', None) == 'shard_map' or
         mesh is not None and mesh._any_axis_manual):  # up to 0.6.0
       return True

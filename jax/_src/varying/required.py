@@ -291,13 +291,14 @@ def _operation(eqn, ins) -> Needs:
   """What a traced function makes; whoever else defines a type, is believed."""
   if inner := jaxprs_of(eqn):
     return _call(eqn, ins, inner)
-  if type(eqn.params['_prim']).__name__ in _OPERATIONS:
+  if type(eqn.params['_prim']) in computing:
     return [_union(ins)] * len(eqn.outvars), {}
   return _believe(eqn, ins)
 
 
-# JAX's own operations that only compute.
-_OPERATIONS = frozenset(['SearchSorted', 'Nonzero', 'Ldexp', 'Frexp'])
+# The classes of JAX's own operations that only compute: what they hold is their
+# types, sizes, names and flags. The modules that define them enter them.
+computing: set[type] = set()
 # The jaxprs of a reducer or a kernel have no varying axes in their types.
 WITHOUT_TYPES = ('reduce', 'scatter', 'select_and_scatter', 'pallas_call')
 _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes]], Needs]] = {

@@ -128,14 +128,13 @@ AXES_OF_ARRAY = 'manual_axis_type.varying' if LATER else 'vma'
 axes_of_array = operator.attrgetter(AXES_OF_ARRAY)
 
 
-_REF_EFFECTS = frozenset(['InternalMutableArrayEffect', 'ReadEffect',
-                          'WriteEffect', 'AccumEffect'])
-
-
 def has_refs(jaxpr: core.Jaxpr) -> bool:
   """Whether the jaxpr makes or uses refs."""
-  return bool(jaxpr.effects) and any(
-      type(e).__name__ in _REF_EFFECTS for e in jaxpr.effects)
+  if not jaxpr.effects:
+    return False
+  from jax._src.state import types as state  # imports core, which imports this
+  made_or_used = (core.InternalMutableArrayEffect, state.RefEffect)
+  return any(isinstance(e, made_or_used) for e in jaxpr.effects)
 
 
 def uses_refs(eqn: core.JaxprEqn) -> bool:
@@ -156,8 +155,11 @@ def copy_ref_steps(aval) -> list[tuple[core.Primitive, dict[str, Any]]]:
 
 def written(x) -> set[int]:
   """The positions of the refs that an equation, or a jaxpr, writes to."""
+  if not x.effects:
+    return set()
+  from jax._src.state import types as state  # imports core, which imports this
   refs = [e.input if hasattr(e, 'input') else e.input_index for e in x.effects
-          if type(e).__name__ in ('WriteEffect', 'AccumEffect')]
+          if isinstance(e, (state.WriteEffect, state.AccumEffect))]
   return {n if isinstance(n, int) else x.invars.index(n) for n in refs
           if isinstance(n, int) or n in x.invars} if refs else set()
 

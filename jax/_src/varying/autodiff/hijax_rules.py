@@ -34,6 +34,7 @@ import weakref
 
 from jax._src import tree_util
 from jax._src.varying import flow
+from jax._src.varying import required
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.rules import hijax
@@ -41,44 +42,51 @@ from jax._src.varying.types import Axes
 
 # For each rule, how to make it for another operation.
 _makers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-_RULES = ('fwd', 'bwd', 'jvp_rule')
-_KINDS = ('CustomVJPTraced', 'CustomJVPTraced')
 
 
-def remember(make: Callable) -> Callable:
+def remember(make: Callable, types: int | None = None) -> Callable:
   """Lets a rule that is made for an operation be made for another one.
 
   Args:
-    make: of the operation's traced function, the user's rule and more, among
-      them, perhaps, the operation's types.
+    make: of the operation's traced function, the user's rule and more, by
+      position.
+    types: which argument is the operation's types, if one is.
 
   Returns:
     A function of the same arguments and result.
   """
-  names = make.__code__.co_varnames[:make.__code__.co_argcount]
-
-  def made(*args, **kwargs):
-    rule = make(*args, **kwargs)
-    given = {**dict(zip(names, args)), **kwargs}
-    if given.get('bwd_accums') is None:
-      def again(operation):
-        types = dict(traced=operation.traced, in_avals=operation.in_avals)
-        return make(**{**given, **{
-            n: v for n, v in types.items() if n in given}})
-      _makers[rule] = again
+  def made(*args):
+    rule = make(*args)
+    def again(operation):
+      new = [operation.traced, *args[1:]]
+      if types is not None:
+        new[types] = operation.in_avals
+      return make(*new)
+    _makers[rule] = again
     return rule
   return made
 
 
+def _is_custom_vjp(operation) -> bool:
+  from jax._src import hijax as jax_hijax  # it imports this module
+  return type(operation) is jax_hijax.CustomVJPTraced
+
+
+def _has_rules(operation) -> bool:
+  from jax._src import hijax as jax_hijax  # it imports this module
+  return type(operation) in (jax_hijax.CustomVJPTraced,
+                             jax_hijax.CustomJVPTraced)
+
+
 def _rules_of(operation) -> dict[str, Any] | None:
   """The rules that must be made again; None if one can't be."""
-  if type(operation).__name__ == 'CustomVJPTraced' and tree_util.tree_leaves(
-      operation.in_avals[1]):
+  if not _is_custom_vjp(operation):
+    held = {'jvp_rule': operation.jvp_rule}
+  elif (tree_util.tree_leaves(operation.in_avals[1]) or operation.remat_rules
+        or operation.bwd_accums):
     return None
-  held = {n: getattr(operation, n) for n in _RULES if hasattr(operation, n)}
-  if getattr(operation, 'remat_rules', None) or getattr(
-      operation, 'bwd_accums', None):
-    return None
+  else:
+    held = {'fwd': operation.fwd, 'bwd': operation.bwd}
   return held if all(r in _makers for r in held.values()) else None
 
 
@@ -86,17 +94,17 @@ def _taken(operation) -> list[int]:
   """Which of the operands are those of the traced function."""
   sizes = [len(tree_util.tree_leaves(a)) for a in operation.in_avals]
   everything = list(range(sum(sizes)))
-  if type(operation).__name__ == 'CustomVJPTraced':
+  if _is_custom_vjp(operation):
     return everything[:sizes[0]] + everything[sizes[0] + sizes[1]:]
   return everything
 
 
 def _rule(site: flow.Site, ins: list[Axes]) -> None:
   operation = site.eqn.params['_prim']
-  if (type(operation).__name__ not in _KINDS or operation.effects
+  if (not _has_rules(operation) or operation.effects
       or operation.traced._consts or _rules_of(operation) is None):
     flow.unknown(site, ins)
-    site.opaque = type(operation).__name__ not in hijax.SIMPLE
+    site.opaque = type(operation) not in required.computing
     return
   region, = site.regions(operation.traced.jaxpr)
   site.operands = ins

@@ -36,12 +36,10 @@ import copy
 
 from jax._src import core
 from jax._src.varying import flow
+from jax._src.varying import required
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
-
-# Everything else that these hold is sizes, names and flags.
-SIMPLE = frozenset(['SearchSorted', 'Nonzero', 'Ldexp', 'Frexp'])
 
 
 def at_axes(operation, ins: Sequence[Axes], outs: Sequence[Axes]):
@@ -76,7 +74,7 @@ def correct(prim: core.Primitive) -> None:
   bind = prim.bind
 
   def corrected(*args, _prim):
-    if vt.checking() and type(_prim).__name__ in SIMPLE:
+    if vt.checking() and type(_prim) in required.computing:
       ins = [vt.varying(a) for a in _prim.in_avals_flat]
       least = flow.union(ins)
       outs = [vt.varying(a) | least for a in _prim.out_avals_flat]
