@@ -121,6 +121,65 @@ def hits(ours, theirs, tmp_path):
   return max([h.run for h in found], default=0)
 
 
+# What tells who calls, how functions are written or what their variables are
+# called. Nothing is computed from it.
+OF_CALLERS = {"_getframe", "currentframe", "inspect.stack", "dis"} | {
+    f"f_{n}" for n in ("back", "code", "globals", "lasti", "locals")} | {
+    f"co_{n}" for n in ("code", "consts", "freevars", "names", "varnames")}
+# The one in a warning: at which line of the program.
+LINES_IN_MESSAGES = {"meshes/explicit_reshard.py": {
+    "_getframe", "f_back", "f_code"}}
+# Which release it is, by a parameter.
+ASK_FOR_RELEASES = {"varying/bind.py": {"co_varnames"},
+                    "varying/types.py": {"co_varnames"}}
+
+
+def asks_for(tree):
+  """The names by which a module asks about callers, code and classes' names."""
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Attribute):
+      yield from (node.attr, ast.unparse(node))
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+      module = getattr(node, "module", None)
+      yield from (n for a in node.names for n in (a.name, f"{module}.{a.name}"))
+      yield module
+    elif isinstance(node, ast.Compare) and any(
+        map(is_name_of_class, [node.left, *node.comparators])):
+      yield "the name of a class"
+
+
+def is_name_of_class(node):
+  text = ast.unparse(node)
+  return text.endswith((".__name__", ".__qualname__")) and (
+      "type(" in text or ".__class__." in text) or (
+          text.startswith("getattr(") and "'__name__'" in text)
+
+
+def test_no_module_asks_who_calls_it_or_what_a_class_is_called():
+  looked_at, folder = 0, ROOT / "jax" / "_src"
+  for path in sorted(folder.rglob("*.py")):
+    where = str(path.relative_to(folder))
+    names = set(asks_for(ast.parse(path.read_text(encoding="utf-8"))))
+    asked = names & {*OF_CALLERS, "the name of a class"}
+    allowed = LINES_IN_MESSAGES.get(where, set()) | ASK_FOR_RELEASES.get(
+        where, set())
+    assert asked <= allowed, f"{where} asks for {sorted(asked - allowed)}"
+    assert LINES_IN_MESSAGES.get(where, set()) <= asked, f"{where}: no longer"
+    looked_at += 1
+  assert looked_at > 100, f"looked at {looked_at} modules only"
+
+
+@pytest.mark.parametrize("code", [
+    "import sys\nsys._getframe(1)", "import dis", "from dis import opname",
+    "import inspect\ninspect.currentframe()", "from inspect import stack",
+    "f.__code__.co_varnames", "frame.f_back.f_locals['x']",
+    "type(e).__name__ == 'WriteEffect'", "type(e).__name__ in _EFFECTS",
+    "e.__class__.__name__ != 'ShardMapTrace'",
+    "getattr(f, '__name__', '') == '_callback'"])
+def test_asking_is_found(code):
+  assert {*asks_for(ast.parse(code))} & {*OF_CALLERS, "the name of a class"}
+
+
 def test_three_shared_lines_in_a_row_are_a_copy(tmp_path):
   text = "\n".join(LONG) + "\n"
   assert hits(text, text, tmp_path) == 3
