@@ -8,7 +8,7 @@ REPORT = "lineax#185"
 
 
 def structures():
-  """a structure that keeps eval_shape's sharding equals one without, in it"""
+  """in shard_map, a structure of eval_shape's sharding equals one without"""
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
   seen = []
 
