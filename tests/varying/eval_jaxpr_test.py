@@ -50,6 +50,11 @@ def branch(x, w):
   return lax.cond(jnp.sum(x) > 3.5, lambda: x * w, lambda: w - x)
 
 
+def put(x, w):
+  x, w = jax.device_put((x, w))
+  return x * w
+
+
 # The internal checks refuse values of other types than the jaxpr's.
 @jtu.with_config(jax_enable_checks=False)
 class EvalJaxprTest(jtu.JaxTestCase):
@@ -91,6 +96,38 @@ class EvalJaxprTest(jtu.JaxTestCase):
       return jaxpr_as_fun(jax.make_jaxpr(product)(x, x))(w, x)[0]
     got = run_rows(body, where, X, shared=W)
     np.testing.assert_allclose(got, X * W, rtol=1e-6)
+
+  @parameterized.product(where=WHERE, wider=[False, True])
+  def test_each_result_by_its_operand(self, where, wider):
+    def body(x, w):
+      traced = (w, w) if wider else (x, x)
+      return jaxpr_as_fun(jax.make_jaxpr(put)(*traced))(x, w)[0]
+
+    def loss(x, w):
+      return jnp.sum(jnp.sin(run_rows(body, where, x, shared=w)))
+
+    got = run_rows(body, where, X, shared=W)
+    np.testing.assert_allclose(got, X * W, rtol=1e-6)
+    by_x, by_w = jax.grad(loss, (0, 1))(X, W)
+    np.testing.assert_allclose(by_x, np.cos(X * W) * W, rtol=1e-4)
+    np.testing.assert_allclose(by_w, np.sum(np.cos(X * W) * X, 0), rtol=1e-4)
+    _, change = jax.jvp(loss, (X, W), (X, W))
+    np.testing.assert_allclose(change, np.sum(np.cos(X * W) * 2 * X * W),
+                               rtol=1e-4)
+
+  @parameterized.product(where=WHERE)
+  def test_sum_of_what_varies_less(self, where):
+    def both(x, w):
+      x, w = lax.psum((x, w), 'x')
+      return x * w
+
+    def body(x, w):
+      return jaxpr_as_fun(jax.make_jaxpr(both)(x, x))(x, w)[0]
+
+    n = {'1d': 4, '2d': 2}[where[0]]
+    got = run_rows(body, where, X, shared=W)
+    each = [X.reshape(n, -1, 3).sum(0)[i % (4 // n)] * W * n for i in range(4)]
+    np.testing.assert_allclose(got, each, rtol=1e-5)
 
   def test_nothing_is_cast_that_can_be_evaluated(self):
     seen = []

@@ -18,6 +18,7 @@ import jax
 from jax import lax
 from jax._src import core
 from jax._src import test_util as jtu
+from jax.extend.core import jaxpr_as_fun
 from jax.extend.random import threefry_2x32
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -258,6 +259,38 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     f = shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
     i = np.arange(mesh.shape['x'], dtype=np.int32)
     self.assertAllClose(maybe_jit(jit)(f)(i), 10. + 2. * i.astype(F32))
+
+  def barrier(self, traced, jit, mesh):
+    """A shard_map that evaluates a barrier, traced with other types."""
+    mesh = make_mesh(*MESHES[mesh])
+
+    def body(x, w):
+      both = jax.make_jaxpr(lambda a, b: lax.optimization_barrier((a, b)))
+      u, v = jaxpr_as_fun(both(*([w, w] if traced == 'w' else [x[0]] * 2)))(
+          x[0], w)
+      return (u * v)[None], v
+
+    f = shard_map(body, mesh=mesh, in_specs=(P('x'), P()),
+                  out_specs=(P('x'), P('x') if traced == 'x' else P()))
+    n = mesh.shape['x']
+    x = np.linspace(.5, 2., 3 * n, dtype=F32).reshape(n, 3)
+    return maybe_jit(jit)(f), x, np.array([.3, .5, .7], F32)
+
+  @parameterized.product(where=WHERE, traced=['w', 'x'])
+  def test_barrier_by_operand(self, traced, where):
+    # The internal checks refuse values of other types than the jaxpr's.
+    with jax.enable_checks(False):
+      f, x, w = self.barrier(traced, **where)
+      out, same = f(x, w)
+      self.assertAllClose(out, x * w)
+      self.assertAllClose(same, np.tile(w, len(x)) if traced == 'x' else w)
+      loss = lambda x, w: jnp.sum(jnp.sin(f(x, w)[0]))
+      by_x, by_w = jax.grad(loss, (0, 1))(x, w)
+      self.assertAllClose(by_x, np.cos(x * w) * w)
+      self.assertAllClose(by_w, np.sum(np.cos(x * w) * x, 0), rtol=1e-5)
+      _, change = jax.jvp(lambda w: f(x, w), (w,), (w * 2,))
+      self.assertAllClose(change[0], x * w * 2)
+      self.assertAllClose(change[1] * 1., same * 2)
 
 
 if __name__ == '__main__':

@@ -15,6 +15,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
+import jax.extend
 from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
@@ -63,6 +64,17 @@ def spread_solve(a, b):
       lambda x: lax.psum(a @ x, 'x'), b,
       lambda _, b: invert(lax.psum(a, 'x'), b),
       lambda _, b: invert(lax.psum(a, 'x').T, b))
+
+
+def of_sums(d):
+  return lax.custom_linear_solve(
+      lambda u: u * lax.psum(1. + d ** 2, 'x'), lax.psum(d, 'x'),
+      lambda f, u: u / f(jnp.ones(3)), symmetric=True)
+
+
+def meeting(v):
+  """``v``, mapped, so that vmap adds up what the devices have."""
+  return v + 0. * lax.axis_index('x').astype(F32)
 
 
 def cube_root(a):
@@ -168,6 +180,61 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(
         da, np.stack([-np.outer(left, exact(whole, B))] * 4), rtol=1e-3,
         atol=1e-4)
+
+  @parameterized.product(mesh=list(MESHES), jit=[False, True])
+  def test_typed_again_in_a_loop(self, mesh, jit):
+    # What is summed inside stays the same everywhere when its operands grow.
+    def fun(v):
+      step = lambda c, _: ((c[0] * .5 + v, of_sums(c[0])), None)
+      return lax.scan(step, (jnp.ones(3), jnp.zeros(3)), None, length=2)[0][1]
+
+    self.check_sums(fun, mesh, jit)
+
+  @parameterized.product(mesh=list(MESHES))
+  def test_typed_again_when_converted(self, mesh):
+    def fun(v):
+      jaxpr = jax.make_jaxpr(of_sums)(jnp.ones(3))
+      return jax.extend.core.jaxpr_as_fun(jaxpr)(v)[0]
+
+    self.check_sums(fun, mesh, True)
+
+  def check_sums(self, fun, mesh, jit):
+    v = np.linspace(.5, 2., 12, dtype=F32).reshape(4, 3)
+    f = shard_map(lambda v: fun(v[0]), mesh=make_mesh(*MESHES[mesh]),
+                  in_specs=P('x'), out_specs=P())
+    alone = lambda v: jax.vmap(lambda v: fun(meeting(v)),
+                               axis_name='x')(v)[0]
+    loss = lambda f: jax.value_and_grad(lambda v: jnp.sum(jnp.sin(f(v))))
+    self.assertAllClose(maybe_jit(jit)(f)(v), jax.jit(alone)(v), rtol=1e-4)
+    self.assertAllClose(maybe_jit(jit)(loss(f))(v), jax.jit(loss(alone))(v),
+                        rtol=1e-3, atol=1e-4)
+
+  @parameterized.product(jit=[False, True])
+  def test_typed_again_in_a_branch(self, jit):
+    # Where devices part along 'y', with a sum over 'x'.
+    def fun(v, u):
+      key = jax.random.key(3)
+      return lax.cond(
+          jnp.sum(u) > 2., lambda: (of_sums(v), key),
+          lambda: (u, jax.random.fold_in(key, jnp.argmax(of_sums(v * u)))))
+
+    def body(v, u):
+      out, key = fun(v[0], u[0])
+      return out[None], jax.random.uniform(key, (3,))[None]
+
+    v = np.linspace(.5, 2., 12, dtype=F32).reshape(4, 3)
+    u = np.array([[.1, .2, .3], [1., 2., 3.]], F32)
+    f = shard_map(body, mesh=make_mesh(4, 2), in_specs=(P('x'), P('y')),
+                  out_specs=P('y'))
+    drawn = lambda v, u: (lambda out, key: (
+        out, jax.random.uniform(key, (3,))))(*fun(meeting(v), u))
+    alone = lambda v, u: jax.tree.map(lambda x: x[0], jax.vmap(
+        jax.vmap(drawn, (None, 0)), (0, None), axis_name='x')(v, u))
+    self.assertAllClose(maybe_jit(jit)(f)(v, u), jax.jit(alone)(v, u),
+                        rtol=1e-4)
+    loss = lambda f: jax.grad(lambda *a: jnp.sum(jnp.sin(f(*a)[0])), (0, 1))
+    self.assertAllClose(maybe_jit(jit)(loss(f))(v, u),
+                        jax.jit(loss(alone))(v, u), rtol=1e-3, atol=1e-4)
 
   def test_claim_of_replication_is_refused(self):
     f = shard_map(lambda a, b: solve(a[0], b, True), mesh=make_mesh(4),

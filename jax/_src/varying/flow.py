@@ -206,6 +206,13 @@ def ordinary(site: Site, ins: list[Axes]) -> None:
   site.outs = [vt.varying(v.aval) | new for v in site.eqn.outvars]
 
 
+def each(site: Site, ins: list[Axes]) -> None:
+  """Output k depends on operand k only: casts, reductions over devices."""
+  site.operands = ins
+  site.outs = [vt.varying(o.aval) | (i - vt.varying(v.aval))
+               for o, v, i in zip(site.eqn.outvars, site.eqn.invars, ins)]
+
+
 # Their jaxprs combine two elements, and have no varying axes in their types.
 _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 

@@ -266,7 +266,10 @@ def at_types(jaxpr: core.Jaxpr, consts, args):
 
 
 def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
-  """Whether an equation whose operands varied alike has such that don't.
+  """Whether an equation refuses operands that vary over fewer axes.
+
+  It does if they varied alike and don't, or if it is a reduction over an axis
+  that one doesn't vary over.
 
   Args:
     jaxpr: what is evaluated.
@@ -275,12 +278,22 @@ def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
   """
   for eqn in jaxpr.eqns:
     atoms = [v for v in eqn.invars if type(v) is core.Var]
-    if (narrow.keys().isdisjoint(atoms)
-        or vt.name_of(eqn.primitive) in flow.rules):
+    if narrow.keys().isdisjoint(atoms):
       continue
     traced = [vt.varying(v.aval) for v in eqn.invars]
     axes = [narrow.get(v, a) if type(v) is core.Var else a
             for v, a in zip(eqn.invars, traced)]
+    rule = flow.rules.get(vt.name_of(eqn.primitive))
+    if rule is flow.each:
+      for out, a, t in zip(eqn.outvars, axes, traced):
+        held = vt.varying(out.aval)
+        if t - held - a:
+          return True
+        if t - a:
+          narrow[out] = held - (t - a)
+      continue
+    if rule is not None:
+      continue
     if len(set(traced)) == 1 and len(set(axes)) > 1:
       return True
     less = flow.union(traced) - flow.union(axes)

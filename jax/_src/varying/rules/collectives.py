@@ -22,15 +22,6 @@ from jax._src.varying import flow
 from jax._src.varying import reduced
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.types import Axes
-
-
-def each(site: flow.Site, ins: list[Axes]) -> None:
-  """Output k depends on operand k only: casts, reductions over devices."""
-  eqn = site.eqn
-  site.operands = ins
-  site.outs = [vt.varying(o.aval) | (i - vt.varying(v.aval))
-               for o, v, i in zip(eqn.outvars, eqn.invars, ins)]
 
 
 def _cast(b, site: flow.Site) -> None:
@@ -52,6 +43,6 @@ def _preduced(b, site: flow.Site) -> None:
 
 FLOW_RULES = dict.fromkeys((
     'pvary', 'psum_invariant', 'pmax', 'pmin', 'optimization_barrier',
-    'device_put', *reduced.CASTS), each)
+    'device_put', *reduced.CASTS), flow.each)
 BUILDERS = {'pvary': _cast, 'reduced_vary_cast': _cast,
             'reduced_vary_cast_p': _cast, 'preduced': _preduced}

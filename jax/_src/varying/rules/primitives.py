@@ -46,6 +46,7 @@ from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
+from jax._src.interpreters import ad
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 from jax._src.varying import types as vt
@@ -160,6 +161,28 @@ def _after_cast(bind):
   def cast_and_bind(*args, **params):
     return bind(*(promote(args) if vt.checking() else args), **params)
   return cast_and_bind
+
+
+def keep_apart(prim: core.Primitive) -> None:
+  """Types each result of ``prim`` by its own operand; its derivatives as well.
+
+  Args:
+    prim: returns its operands as they are. Whoever evaluates an equation of it
+      binds it with operands that may vary differently, and what reads a result
+      was typed by that result alone.
+  """
+  def jvp(primals, tangents):
+    tangents = [vt.cast(ad.instantiate_zeros(t), vt.varying(vt.typeof(x)))
+                for x, t in zip(primals, tangents)]
+    return prim.bind(*primals), prim.bind(*tangents)
+
+  def transpose(cts, *operands):
+    del operands
+    return prim.bind(*map(ad.instantiate_zeros, cts))
+
+  prim.def_abstract_eval(lambda *avals: avals)
+  ad.primitive_jvps[prim] = jvp
+  ad.primitive_transposes[prim] = transpose
 
 
 def keep_casts(cast_p: core.Primitive) -> None:

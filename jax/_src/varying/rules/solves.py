@@ -22,7 +22,9 @@ what they were found to return; where nothing was found wider, nothing happens.
 
 The primitive of a linear solve is then typed by the solver it holds, not by
 all that the functions read: a replicated ``b`` with a matrix spread over the
-devices and a ``psum`` in ``matvec`` has a replicated solution.
+devices and a ``psum`` in ``matvec`` has a replicated solution. Where a solve is
+typed again, ``b`` varies along the least axes that all four functions agree
+with, and the solution along what the solver makes of that.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from typing import Any
 
 from jax._src import core
 from jax._src import tree_util
+from jax._src.varying import flow
+from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.rules import primitives as vp
 
@@ -115,3 +119,34 @@ def type_by_solver(solve_p: core.Primitive) -> None:
             for a, t in zip(outs, solved)], jaxprs.solve.effects
 
   solve_p.abstract_eval = abstract_eval
+
+
+def _solve(site: flow.Site, ins: list[vt.Axes]) -> None:
+  jaxprs, lengths = site.eqn.params['jaxprs'], site.eqn.params['const_lengths']
+  site.regions(*(j for j in jaxprs if j is not None))
+  first = sum(lengths)
+  x, solved = ins[first:], []
+  while True:
+    kids, wider, at = iter(site.kids), x, 0
+    for name, jaxpr, count in zip(jaxprs._fields, jaxprs, lengths):
+      if jaxpr is not None:
+        outs = next(kids).run([*ins[at:at + count], *x])
+        if name == 'solve':
+          solved = outs
+        wider = [a | o for a, o in zip(wider, outs)]  # less what is beside
+      at += count
+    if wider == x:
+      break
+    x = wider
+  site.operands = [*ins[:first], *x]
+  site.outs = solved
+
+
+def _solve_again(b, site: flow.Site) -> None:
+  jaxprs, kids = site.eqn.params['jaxprs'], iter(site.kids)
+  retype.copy(b, site, jaxprs=type(jaxprs)(*(
+      j and vt.reclose(j, retype.rebuild(next(kids))) for j in jaxprs)))
+
+
+FLOW_RULES = {'custom_linear_solve': _solve}
+BUILDERS = {'custom_linear_solve': _solve_again}
