@@ -505,6 +505,39 @@ def nest(kinds, x, calls):
   return make(0)(0.)[None]
 
 
+class AxisOfOneDeviceTest(jtu.JaxTestCase):
+  """An index that varies along such an axis, in a batch: a choice by value."""
+
+  # Without jit each operation compiles by itself.
+  @parameterized.parameters((False, True, (1, 4)), (True, True, (1, 4)),
+                            (True, True, (1, 1)), (False, False, (1, 1)))
+  def test_batched(self, nested, jit, sizes):
+    count = np.prod(sizes)
+    if len(jax.devices()) < count:
+      self.skipTest('needs as many devices')
+    mesh = Mesh(np.array(jax.devices()[:count]).reshape(sizes), ('x', 'y'))
+
+    def chosen(t, w):
+      index = jnp.int32(jnp.sum(t) > 1.)
+      return lax.switch(index, [lambda: w, lambda: w * .5, lambda: w])
+
+    def nest(t, w):
+      return lax.cond(jnp.sum(t) < 2., lambda: chosen(t, w) * .5, lambda: w)
+
+    fun = nest if nested else chosen
+    batch = lambda t, w: jax.vmap(lambda s: fun(t * s, w))(
+        jnp.arange(1., 4.))
+    f = shard_map(lambda t, w: batch(t[0], w)[None], mesh=mesh,
+                  in_specs=(P(('x', 'y')), P()), out_specs=P('y'))
+    t = np.linspace(.05, .9, 3 * count, dtype=np.float32).reshape(count, 3)
+    w = np.array([.3, .5, .7], np.float32)
+    maybe = jax.jit if jit else lambda f: f
+    alone = jax.vmap(batch, (0, None))
+    self.assertAllClose(maybe(f)(t, w), alone(t, w), rtol=1e-6)
+    grad = lambda f: jax.grad(lambda w: jnp.sum(jnp.sin(f(t, w))))
+    self.assertAllClose(maybe(grad(f))(w), grad(alone)(w), rtol=1e-5)
+
+
 class ShardMapNestsTest(jtu.JaxTestCase):
 
   @parameterized.parameters('w', 's', 'ww', 'ss', 'wsws', 'wwwwwwww',

@@ -182,6 +182,29 @@ def by_value(index, forwarded, inputs):
   return [[n if n is None else place[n] for n in outs] for outs in forwarded]
 
 
+def choosing(index, branches):
+  """The index of a batched conditional, by which outputs are to be chosen.
+
+  What is chosen varies as the index does, also along an axis of one device,
+  which doesn't count in the types that the outputs have (and are read with). A
+  sum over one device is what it was.
+
+  Args:
+    index: what chooses, of the whole batch.
+    branches: as they were before.
+
+  Returns:
+    ``index``, not varying along such axes if an output doesn't.
+  """
+  axes = vt.varying(vt.typeof(index))
+  alone = axes - vt.parting(axes)
+  outs = [v.aval for b in branches for v in vt.open_jaxpr(b).outvars]
+  if not alone or all(alone <= vt.varying(a) for a in outs):
+    return index
+  from jax._src.lax import parallel  # imports this module's users itself
+  return parallel.psum(index, vt.ordered(alone))
+
+
 def keep_numbers(index, branches, chosen, outs):
   """Outputs of a batched conditional, once its index chose among branches.
 
