@@ -222,7 +222,11 @@ class Loop:
 
 @dataclasses.dataclass
 class RefLoop(Loop):
-  """A loop whose first carry is the content of a ref from before the loop."""
+  """A loop whose first carry is the content of a ref from before the loop.
+
+  Its ``predicate``, once solved, is what the choice of another trip varies
+  along, axes of one device included.
+  """
 
   def lines(self):
     ref, name = f'{self.outs[0]}_ref', f'{self.outs[0]}_body'
@@ -259,6 +263,7 @@ class RefLoop(Loop):
       if new == (content, carry):
         break
       content, carry = new
+    self.predicate = carry if self.kind == 'ref_while' else NONE
     env.update(zip(self.outs, new))
 
 
