@@ -179,6 +179,9 @@ def collectives(axis, size):
   ]
 
 
+# Of what is left unreduced over an axis: parts of one sum, added up.
+UNREDUCED = ('lax.psum(unreduced(meet({{0}}), {0!r}) + unreduced(meet({{0}} * '
+             '.5), {0!r}), {0!r}) * .3')
 # Without a derivative of their own.
 EXTREMES = [
     'linear(lambda r, u: lax.psum(meet(r * u), {0!r}) * .3, lambda r, t: r * t '
@@ -234,7 +237,7 @@ class Generator:
   def __init__(self, seed, control_flow=True, differentiable=False,
                wide=True, statements=6, sizes=(2, 2), forward=False,
                refs=False, depth=3, most=40, callbacks=True,
-               reduces=False):
+               reduces=False, unreduces=False):
     self.rng = random.Random(seed)
     self.callbacks = callbacks
     self.refs = refs  # outside of what is differentiated
@@ -252,6 +255,7 @@ class Generator:
     self.plain = False  # without gradients
     self.reduces = reduces  # reads a value that is reduced over both axes
     self.reduced = []  # its name
+    self.unreduces = unreduces  # leaves values unreduced over an axis
     self.other = set()  # names that aren't vectors
 
   def name(self):
@@ -321,6 +325,8 @@ class Generator:
                if not divergent or not c[3]]
     if not self.differentiable:
       choices += [(t.format(axis), NONE, frozenset([axis])) for t in EXTREMES]
+    if self.unreduces:
+      choices += 2 * [(UNREDUCED.format(axis), NONE, frozenset([axis]))]
     if not divergent:
       both = TOGETHER + ([] if self.differentiable else TOGETHER_EXTREMES)
       choices += [(t, NONE, ALL) for t in both]

@@ -228,6 +228,8 @@ linear = lambda f, transpose, *args: jax.custom_derivatives.linear_call(
     f, transpose, *args)
 along = {along}
 reduced = lambda x: lax.pcast(x, ('x', 'y'), to='reduced')
+unreduced = lambda x, axis: lax.pcast(
+    x if axis in x.aval.mat.varying else by_hand(x, axis), axis, to='unreduced')
 total = lambda g, *_: g
 new_ref = getattr(jax, 'new_ref', None)
 mesh = {mesh}
@@ -245,6 +247,7 @@ def emulate(args, vary=lambda x: x, new_ref=new_ref):
       new_ref=lambda x: new_ref(x + 0. * index()),
       custom=lambda kind, f, *rules: f, opaque=lambda kind, f: f,
       linear=lambda f, transpose, r, x: f(r, x), reduced=lambda x: x,
+      unreduced=lambda x, axis: x,
       by_hand=lambda x, axis: x, along=lambda x: x,
       total=lambda g, sums, shared: (lax.psum(g, sums) if sums else g) / (
           lax.psum(1, shared) if shared else 1))
