@@ -302,6 +302,36 @@ class RefsTest(jtu.JaxTestCase):
         r'jax\.new_ref\(jax\.lax\.pcast\('):
       run(lambda x, w, axes: f(x, w, lambda w: w), X, W)
 
+  @parameterized.product(how=['plain', 'branch', 'loop'], kind=[*MESHES])
+  def test_lowered_as_it_was_traced(self, how, kind):
+    # What holds an operation of its own (custom_root, 0.12) is evaluated once
+    # more to be lowered, when the ref has come to vary.
+    def f(x, w, axes):
+      r = jax.new_ref(w)
+
+      @jax.jit
+      def step(c):
+        content = r[...]
+        root = lax.custom_root(
+            lambda u: u ** 3 - content ** 3, content * 0.,
+            lambda f, u: content + 0. * f(u), lambda g, y: y / g(jnp.ones(3)))
+        slope = jax.grad(lambda t: jnp.sum(jnp.sin(t * c)))(content)
+        r[...] = content * .5 + x
+        return root + slope
+
+      return step(w) + r[...]
+
+    def body(x, w, axes):
+      if how == 'branch':
+        return lax.cond(jnp.sum(w) > -9., lambda: f(x, w, axes), lambda: x)
+      if how == 'loop':
+        step = lambda c, _: (c, f(x, w, axes))
+        return lax.scan(step, 0, None, length=2)[1][1]
+      return f(x, w, axes)
+
+    wanted = W + np.cos(W * W) * W + W * .5 + X
+    np.testing.assert_allclose(run(body, X, W, kind), wanted, rtol=1e-5)
+
   def test_a_ref_of_another_step_does_not_count(self):
     # It varied from the start; the other one's first call is as ever.
     def f(x, w, axes):
