@@ -434,7 +434,7 @@ class Generator:
       use = [self.used(extra, params[-1])]
     elif self.wide and not divergent and not self.forward and (
         not self.plain and self.rng.random() < .3):
-      use = self.descent(env, params[0], inits[0])
+      use = self.descent(env, params[0], inits[0], over)
     scanned = kind.startswith('scan')
     block = self.block(env, params, bounds, 2, depth, divergent, use)
     outs = [self.name(), self.name()]
@@ -464,7 +464,7 @@ class Generator:
       divergent = ALL - self.ones
     params, use = [self.name(), self.name()], []
     if not divergent and not self.plain and self.rng.random() < .4:
-      use = self.descent(env, params[0], inits[0])
+      use = self.descent(env, params[0], inits[0], over)
     block = self.block(env, params, [ALL, ALL], 2, depth, divergent, use)
     if use:
       block.results[0] = use[-1].out
@@ -482,13 +482,13 @@ class Generator:
     s.solve(env)
     return s
 
-  def descent(self, env, param, init):
+  def descent(self, env, param, init, over):
     """A step along the gradient by what is carried, and what may vary.
 
     The function that is differentiated may cast it by hand, along an axis that
-    what the loop begins with doesn't vary along.
+    what the loop begins with, or is over, doesn't vary along.
     """
-    left = sorted(ALL - env[init])
+    left = sorted(ALL - env[init] - env[over])
     first, second, loss = self.name(), self.name(), self.name()
     cast = Op(self.name(), '{0} * 1.', [first])
     if left and self.rng.random() < .5:
