@@ -382,8 +382,8 @@ def difference(case, expected):
   try:
     (_, outs), grads = case.transform(loss)(*args)
   except Exception as e:  # pylint: disable=broad-except
-    # Upstream has no vmap of it at all, or no gradient of a vmap of a custom_jvp
-    # of a switch, in shard_map or not.
+    # Upstream has no vmap of it at all, or no gradient of a vmap of a
+    # custom_jvp of a switch, in shard_map or not.
     if 'Batching rule for' in str(e) or "'stop_gradient' not impl" in str(e):
       return Fault('oracle', f'{type(e).__name__}: {e}')
     return Fault('refused', f'{type(e).__name__}: {e}')
