@@ -273,9 +273,12 @@ class Case:
     self.args = inputs(seed, self.sizes)
     self.outer = 'plain'
     if wide and self.mode != 'eager' and rng.random() < OUTER_SHARE:
-      # Upstream has no vmap of what makes a value reduced.
-      self.outer = rng.choice([o for o in OUTER if not (
-          'reduced(' in source_of(self.program) and 'vmap' in o)])
+      # vmap chooses among branches by their index. What is reduced over two
+      # axes has no cast upstream by an index that varies along one.
+      text = source_of(self.program)
+      apart = '= reduced(' in text and ('.cond(' in text or '.switch(' in text)
+      self.outer = rng.choice([
+          o for o in OUTER if not (apart and 'vmap' in o)])
     self.solve()
 
   def solve(self):
