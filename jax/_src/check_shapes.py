@@ -39,11 +39,12 @@ from typing import Any, TypeVar
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import manual_axes
+from jax._src.mend import traces
 from jax._src import tree_util
 import numpy as np
 
 T = TypeVar('T')
-_typeof = getattr(core, 'typeof', None) or core.get_aval  # by age
 _SPEC = re.compile(r'([\w<>]+)\[([^\]]*)\](?:\{([^}]*)\})?')
 _LEAF = tree_util.tree_structure(0)
 
@@ -260,19 +261,15 @@ def _parse_dims(text: str) -> tuple | None:
 def _declared_axes(x: Any) -> frozenset | None:
   """The axes that a ShapeDtypeStruct or a type declares, None if it doesn't."""
   if isinstance(x, core.AbstractValue):
-    if hasattr(x, 'vma'):
-      return frozenset(x.vma)
-    return frozenset(x.mat.varying) if hasattr(x, 'mat') else None
-  manual = getattr(x, 'manual_axis_type', None)
-  if manual is not None:
-    return frozenset(manual.varying)
-  return getattr(x, 'vma', None)
+    has_axes = manual_axes.AXES_OF_ARRAY is not None
+    return manual_axes.varying(x) if has_axes else None
+  return manual_axes.declared(x)
 
 
 def leaf_type(x: Any) -> Type | None:
   """The type of an array, a number or a ShapeDtypeStruct; None for others."""
   try:
-    aval = _typeof(x)
+    aval = traces.typeof(x)
   except TypeError:
     if not (hasattr(x, 'shape') and hasattr(x, 'dtype')):
       return None

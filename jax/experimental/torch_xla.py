@@ -36,6 +36,7 @@ import sys
 from typing import Any, NamedTuple
 
 import jax
+from jax._src.mend import releases
 from jax import numpy as jnp
 from jax import tree_util
 from jax._src import config
@@ -183,9 +184,10 @@ def _lowering_config():
   with contextlib.ExitStack() as stack:
     # It reads shardings as annotations of HLO, not of Shardy.
     stack.enter_context(config.use_shardy_partitioner(False))
-    if hasattr(config, "use_simplified_jaxpr_constants"):
+    as_arguments = releases.constants_as_arguments()
+    if as_arguments is not None:
       # Constants belong in the module: there are no tensors to pass for them.
-      stack.enter_context(config.use_simplified_jaxpr_constants(False))
+      stack.enter_context(as_arguments(False))
     yield
 
 

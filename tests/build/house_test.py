@@ -129,9 +129,8 @@ OF_CALLERS = {"_getframe", "currentframe", "inspect.stack", "dis"} | {
 # The one in a warning: at which line of the program.
 LINES_IN_MESSAGES = {"meshes/explicit_reshard.py": {
     "_getframe", "f_back", "f_code"}}
-# Which release it is, by a parameter.
-ASK_FOR_RELEASES = {"varying/bind.py": {"co_varnames"},
-                    "varying/types.py": {"co_varnames"}}
+# Whether a module of JAX that is being imported has a name later.
+ASK_FOR_RELEASES = {"mend/releases.py": {"co_names"}}
 
 
 def asks_for(tree):

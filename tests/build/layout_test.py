@@ -1,6 +1,7 @@
 """One room a family: the layout of the patches and of what they name."""
 
 import ast
+import re
 
 from conftest import ROOT
 from mend.editing import families, patches
@@ -29,12 +30,16 @@ def files(pattern, but=()):
   return {f for f in found if not f.startswith(tuple(but))}
 
 
+def is_of_ground_floor(file):
+  return file.startswith(f"{families.GROUND_FLOOR}/")
+
+
 def test_a_patch_ships_files_of_its_own_family_only():
   looked_at = 0
   for patch in patches.load():
     family = FAMILIES[families.of(patch.id)]
     for module in patch.modules:
-      assert module in family.outside or (
+      assert module in family.outside or is_of_ground_floor(module) or (
           family.package and module.startswith(family.package + "/")), (
               f"{patch.id} ships {module}, outside of {family.package}")
       looked_at += 1
@@ -66,7 +71,8 @@ def test_nothing_lies_outside_of_the_rooms():
       *rooms, "build", "libraries"}
   assert {f.split("/")[1] for f in files("reproductions/**/*.py")} == rooms
   assert {f.rpartition("/")[0] for f in files("jax/**/*.py")} == {
-      folder for name in rooms for folder in _folders(name)}
+      families.GROUND_FLOOR,
+      *(folder for name in rooms for folder in _folders(name))}
 
 
 def _folders(name):
@@ -140,6 +146,90 @@ def test_families_stand_by_themselves():
         for other in packages:
           assert other == package or not imported.startswith(other + "."), (
               f"{path} of {name} imports {imported}")
+
+
+def test_the_ground_floor_imports_no_family():
+  packages = [f.package.replace("/", ".") for f in FAMILIES.values()
+              if f.package]
+  floor = sorted(files(f"{families.GROUND_FLOOR}/*.py"))
+  for file in floor:
+    for imported in imports(ROOT / file):
+      assert not imported.startswith(tuple(packages)), (
+          f"{file} imports {imported}, which stands on it")
+  assert len(floor) > 5
+
+
+def test_each_patch_ships_what_its_modules_import_of_the_ground_floor():
+  package, looked_at = families.GROUND_FLOOR.replace("/", "."), 0
+  for patch in patches.load():
+    for module in patch.modules:
+      for name in imports(ROOT / module):
+        if name.startswith(package + "."):
+          file = name.removeprefix(package + ".").partition(".")[0]
+          assert f"{families.GROUND_FLOOR}/{file}.py" in patch.modules, (
+              f"{patch.id}: {module} imports {name}")
+          looked_at += 1
+  assert looked_at > 100
+
+
+def release_questions(text):
+  """The places in a module that ask what a release of JAX has: (line, code).
+
+  By ``hasattr`` or ``getattr`` with a default of a module of JAX or of what it
+  imports from one, by the parameters of a function, by a version, or by an
+  import that may fail. What a value has that a user or a trace handed over is
+  another question.
+  """
+  tree = ast.parse(text)
+  upstream = {
+      (alias.asname or alias.name).partition(".")[0]
+      for node in ast.walk(tree)
+      if isinstance(node, ast.ImportFrom | ast.Import)
+      for alias in node.names
+      if f"{getattr(node, 'module', None) or alias.name}.".startswith(
+          ("jax.", "jaxlib."))}
+  for node in ast.walk(tree):
+    if (isinstance(node, ast.Call) and len(node.args) > 1 and
+        (ast.unparse(node.func), len(node.args)) in (
+            ("hasattr", 2), ("getattr", 3)) and
+        re.fullmatch(r"[\w.]+", asked := ast.unparse(node.args[0])) and
+        asked.partition(".")[0] in upstream):
+      yield node.lineno, ast.unparse(node)
+    elif isinstance(node, ast.Attribute) and (
+        node.attr == "co_varnames" or node.attr.startswith("__version") and
+        ast.unparse(node).startswith("jax")):
+      yield node.lineno, ast.unparse(node)
+    elif isinstance(node, ast.Try) and any(
+        isinstance(name, ast.Name) and
+        name.id in ("ImportError", "ModuleNotFoundError")
+        for handler in node.handlers if handler.type
+        for name in ast.walk(handler.type)):
+      yield node.lineno, ast.unparse(node.body[0])
+
+
+@pytest.mark.parametrize("line", [
+    "hasattr(core, 'typeof')", "getattr(core.Var, 'suffix', None)",
+    "hasattr(State, 'value')", "f.__code__.co_varnames", "jax.__version_info__",
+    "try:\n  import jaxlib.cpu_sparse\nexcept ImportError:\n  pass"])
+def test_questions_are_recognized(line):
+  head = "import jax\nfrom jax._src import core\nfrom jax.x import State\n"
+  assert len(list(release_questions(head + line))) == 1
+  for other in ("hasattr(x, 'aval')", "getattr(core, name)", "np.__version__"):
+    assert not list(release_questions(head + other))
+
+
+def test_the_ground_floor_alone_asks_what_a_release_has():
+  # It asks for PyTorch, which the user has or hasn't installed.
+  others = {"jax/experimental/torch_xla.py": 1}
+  looked_at = 0
+  for file in sorted(files("jax/**/*.py")):
+    looked_at += 1
+    if not is_of_ground_floor(file):
+      found = list(release_questions((ROOT / file).read_text("utf-8")))
+      assert len(found) <= others.get(file, 0), (
+          f"{file} asks what a release has: {found}. Ask "
+          f"{families.GROUND_FLOOR}/releases.py.")
+  assert looked_at > 100
 
 
 def shared_modules(path):

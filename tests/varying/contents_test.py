@@ -25,6 +25,7 @@ import jax
 from jax import lax
 from jax._src import core
 from jax._src import test_util as jtu
+from jax._src.mend import jaxprs
 from jax._src.varying import contents
 from jax._src.varying import types as vt
 from jax.experimental import custom_partitioning as cp
@@ -47,7 +48,7 @@ def reached(value, seen):
   if id(value) in seen or isinstance(value, _OPAQUE):
     return
   seen[id(value)] = value
-  if type(value) in contents.JAXPRS:
+  if type(value) in jaxprs.CLASSES:
     yield vt.open_jaxpr(value)
     return
   for x in gc.get_referents(value):
@@ -166,7 +167,7 @@ class ContentsTest(jtu.JaxTestCase):
         replaced.append(id(jaxpr))
         return jaxpr
       for value in eqn.params.values():
-        self.assertIs(contents.map_jaxprs(note, value), value)
+        self.assertIs(jaxprs.map_jaxprs(note, value), value)
       if eqn.primitive.name != 'call_hi_primitive':
         self.assertEqual(set(replaced), ids, eqn.primitive.name)
     return names
@@ -204,7 +205,7 @@ class ContentsTest(jtu.JaxTestCase):
     inside = eqn.params['jaxprs']
     other = jax.make_jaxpr(jnp.cos)(1.)
     value = {'a': [inside, 1], 'b': (jaxpr, 'c')}
-    new = contents.map_jaxprs(lambda _: vt.open_jaxpr(other), value)
+    new = jaxprs.map_jaxprs(lambda _: vt.open_jaxpr(other), value)
     self.assertIs(type(new['a'][0]), type(inside))
     self.assertIs(vt.open_jaxpr(new['a'][0].solve), vt.open_jaxpr(other))
     self.assertIs(vt.open_jaxpr(new['b'][0]), vt.open_jaxpr(other))

@@ -18,6 +18,9 @@ from mend.ground.errors import MendError
 from mend.releases import bases
 
 FILE = "patches/families.toml"
+# What families share: no patch names it, and each has what it imports of it.
+GROUND_FLOOR = "jax/_src/mend"
+HEAD = "tests/testing"
 _HELPERS = "testing"  # the folder of a family's shared test modules
 
 
@@ -107,6 +110,30 @@ def implied_imports(families: dict[str, Family], code: str,
         if package:
           found.append(f"from {package} import {module} as {name}")
   return tuple(dict.fromkeys(found))
+
+
+def shared(root: pathlib.Path, folder: str,
+           files: Sequence[str]) -> list[str]:
+  """The modules of a shared folder that files import, and that these import.
+
+  Args:
+    root: the folder of the repository.
+    folder: GROUND_FLOOR or HEAD; others import from it one module a line.
+    files: Python files.
+  """
+  package = folder.removeprefix("tests/").replace("/", ".")
+  imported = re.compile(
+      rf"^ *from {re.escape(package)}(?: import |\.)(\w+)", re.MULTILINE)
+  found: dict[str, None] = {}
+  todo = list(files)
+  while todo:
+    text = (root / todo.pop()).read_text("utf-8")
+    for name in imported.findall(text):
+      file = f"{folder}/{name}.py"
+      if file not in found and (root / file).is_file():
+        found[file] = None
+        todo.append(file)
+  return sorted(found)
 
 
 def packages(root: pathlib.Path, modules: Sequence[str]) -> list[str]:

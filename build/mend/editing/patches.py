@@ -105,7 +105,9 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   _check_files(root, data, refuse)
   data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
   named = data["modules"]
-  data["modules"] = [*families.packages(root, named), *named]
+  own = [*families.packages(root, named), *named]
+  floor = families.shared(root, families.GROUND_FLOOR, own)
+  data["modules"] = [*families.packages(root, floor), *floor, *own]
   red = tuple(r for i, d in enumerate(data.get("red", []))
               for r in _red(i + 1, d, refuse))
   known = families.load(root)

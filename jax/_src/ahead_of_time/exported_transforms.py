@@ -50,11 +50,10 @@ from jax._src import dtypes
 from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
+from jax._src.mend import traces
 
 derivative_p = core.Primitive("call_exported_derivative")
 derivative_p.multiple_results = True
-
-_aval_of = getattr(core, "typeof", None) or core.get_aval  # before JAX 0.7
 
 # Set by `register`.
 _call_p: Any = None
@@ -122,7 +121,7 @@ def _jvp(primals, tangents, *, exported):
   rates = iter(derivative_p.bind(
       *primals, *[t for t in tangents if type(t) is not ad.Zero],
       exported=exported, which=which) if any(which) else ())
-  avals = [*map(_aval_of, outs)]
+  avals = [*map(traces.typeof, outs)]
   return outs, [
       next(rates) if any(which) and _is_differentiable(aval)
       else ad.Zero(aval.to_tangent_aval()) for aval in avals]
@@ -146,9 +145,9 @@ def _derivative(*args, exported, which):
   """The derivative, by the vjp of the vjp."""
   primals, tangents = _split(args, which)
   second = _vjp(_vjp(exported, 2), 1)
-  out_avals = _call_avals([*map(_aval_of, primals)], exported)
+  out_avals = _call_avals([*map(traces.typeof, primals)], exported)
   rest = iter(tangents)
-  along = [next(rest) if w else _zero(_aval_of(x))
+  along = [next(rest) if w else _zero(traces.typeof(x))
            for x, w in zip(primals, which)]
   found = _call_p.bind(*primals, *map(_zero, out_avals), *along,
                        exported=second)
@@ -166,7 +165,7 @@ def _zero(aval: Any) -> Any:
 
 
 def _derivative_jvp(args, tangents, *, exported, which):
-  zeros = [_zero(_aval_of(x)) if type(t) is ad.Zero else t
+  zeros = [_zero(traces.typeof(x)) if type(t) is ad.Zero else t
            for x, t in zip(args, tangents)]
   along = functools.partial(_derivative, exported=exported, which=which)
   return api.jvp(along, tuple(args), tuple(zeros))
@@ -174,7 +173,7 @@ def _derivative_jvp(args, tangents, *, exported, which):
 
 def _transpose(cts, *args, exported, which):
   primals, tangents = _split(args, which)
-  out_avals = _call_avals([*map(_aval_of, primals)], exported)
+  out_avals = _call_avals([*map(traces.typeof, primals)], exported)
   rest = iter(cts)
   full = [ad.instantiate_zeros(next(rest)) if _is_differentiable(aval)
           else _zero(aval) for aval in out_avals]

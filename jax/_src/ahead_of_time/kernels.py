@@ -28,6 +28,7 @@ from collections.abc import Callable
 import importlib
 
 from jax._src.lib import lapack
+from jax._src.mend import releases
 
 
 def _lapack_names() -> list[str]:
@@ -35,9 +36,8 @@ def _lapack_names() -> list[str]:
 
 
 def _sparse_names() -> list[str]:
-  try:
-    sparse = importlib.import_module("jaxlib.cpu_sparse")
-  except ImportError:  # before JAX 0.7
+  sparse = releases.sparse_kernels()
+  if sparse is None:
     return []
   return [name for name, *_ in sparse.registrations()["cpu"]]
 

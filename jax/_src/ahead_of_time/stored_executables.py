@@ -44,6 +44,7 @@ from jax._src import debugging
 from jax._src.ahead_of_time import kernels
 from jax._src.ahead_of_time import machine_code
 from jax._src.lib import xla_client
+from jax._src.mend import releases
 
 _API = "jax.experimental.serialize_executable"
 
@@ -167,7 +168,7 @@ def _devices(numbers: Sequence[int], backend: Any,
   missing = [n for n in numbers if n not in there]
   if missing:
     choose = ("pass execution_devices to run it on others, "
-              if _is_told_devices(backend) else "")
+              if releases.loads_for_devices() else "")
     raise ValueError(
         f"{_API}.deserialize_and_load: expected the {len(numbers)} device(s) "
         f"that the executable was compiled for, with the ids {list(numbers)}, "
@@ -176,16 +177,11 @@ def _devices(numbers: Sequence[int], backend: Any,
   return {n: there[n] for n in numbers}
 
 
-def _is_told_devices(backend: Any) -> bool:
-  """Whether the devices are given to what loads, from JAX 0.10 on."""
-  return hasattr(backend, "compile_and_load")
-
-
 def _load_code(backend: Any, data: bytes, devices: dict[int, Any],
                stored_with: Sequence[int]) -> Any:
   """Loads machine code that is stored with these numbers, for the devices."""
   options: dict[str, Any] = {}
-  if _is_told_devices(backend):
+  if releases.loads_for_devices():
     options["executable_devices"] = xla_client.DeviceList(
         tuple(devices.values()))
     numbers = [d.id for d in devices.values()]

@@ -35,6 +35,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src import layout
+from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src import sharding_impls
 from jax._src import tree_util
@@ -46,11 +47,10 @@ from jax._src.sharding import Sharding
 # What jax.device_put takes and no creation function promises to; the names are
 # those of one release or another.
 _OF_DEVICE_PUT = tuple(
-    getattr(module, name) for module, name in (
-        (sharding_impls, "PartitionSpec"), (sharding_impls, "P"),
-        (layout, "Format"), (layout, "Layout"), (core, "MemorySpace"),
-        (sharding_impls, "TransferToMemoryKind"))
-    if hasattr(module, name))
+    kind for module, names in (
+        (sharding_impls, ("PartitionSpec", "P", "TransferToMemoryKind")),
+        (layout, ("Format", "Layout")), (core, ("MemorySpace",)))
+    for kind in releases.existing(module, names))
 
 # Functions that end in jax.device_put, on one release or another.
 _TAKING_SPECS = frozenset({
@@ -184,6 +184,4 @@ def _to_put(device: Any) -> Any:
   if place is None or place is device or core.trace_state_clean():
     return place
   # On the device that is known the program may not be.
-  if hasattr(core, "mem_kind_to_space"):  # since 0.7
-    return core.mem_kind_to_space(device.memory_kind)
-  return sharding_impls.TransferToMemoryKind(device.memory_kind)
+  return releases.memory_of_kind()(device.memory_kind)

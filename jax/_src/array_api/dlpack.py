@@ -41,15 +41,11 @@ from typing import Any
 
 from jax._src import array
 from jax._src import dtypes
+from jax._src.mend import releases
 from jax._src import xla_bridge
 from jax._src.lib import xla_client as xc
 
 import numpy as np
-
-try:
-  from jax._src.lib import _jax
-except ImportError:  # before 0.6.1
-  _jax = xc._xla
 
 _NEXT = "Leave copy out, or pass copy=None or copy=True."
 
@@ -72,7 +68,8 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
   """
   source = _address(capsule)
   try:
-    out = _jax.dlpack_managed_tensor_to_buffer(capsule, device, *args)
+    out = releases.runtime().dlpack_managed_tensor_to_buffer(
+        capsule, device, *args)
   except xc.XlaRuntimeError as e:
     empty = _is_empty(capsule)  # then there is nothing to share, or to align
     if device.platform != "cpu" or not (empty or "striding" in str(e)):

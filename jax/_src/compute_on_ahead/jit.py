@@ -36,6 +36,7 @@ import functools
 from typing import Any
 import weakref
 
+from jax._src.mend import releases
 from jax._src import traceback_util
 from jax._src.lib import xla_client
 
@@ -70,7 +71,7 @@ def jitted_in_context(jitted: Any, enter: Callable[[], Any]) -> Any:
   Returns:
     A function as made by `jax.jit`.
   """
-  from jax._src import core, pjit  # pylint: disable=g-import-not-at-top
+  from jax._src import core  # pylint: disable=g-import-not-at-top
   inside = in_context(jitted._fun, enter)
 
   def around(cache_miss):
@@ -83,8 +84,8 @@ def jitted_in_context(jitted: Any, enter: Callable[[], Any]) -> Any:
     return miss
 
   inside._compute_on_entry = _Entry(inside, around)
-  make = getattr(pjit, '_make_jit_wrapper', None) or pjit._cpp_pjit
-  return _presented_as(jitted, make(inside, jitted._jit_info))
+  return _presented_as(
+      jitted, releases.make_jitted()(inside, jitted._jit_info))
 
 
 def jitted_around(jitted: Any, call: Any) -> Any:
@@ -132,12 +133,10 @@ def without_compiler_options(jitted: Any) -> Any:
     `jitted` if it has no compiler options, else a function as made by
     `jax.jit`, with its other options: shardings apply within another call too.
   """
-  from jax._src import pjit  # pylint: disable=g-import-not-at-top
   info = jitted._jit_info
   if not info.compiler_options_kvs:
     return jitted
-  make = getattr(pjit, '_make_jit_wrapper', None) or pjit._cpp_pjit
-  return _presented_as(jitted, make(
+  return _presented_as(jitted, releases.make_jitted()(
       jitted._fun, info._replace(compiler_options_kvs=())))
 
 

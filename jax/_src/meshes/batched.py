@@ -38,7 +38,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.interpreters import batching
-from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import traces
 from jax._src.partition_spec import PartitionSpec as P
 
 
@@ -120,7 +120,7 @@ def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:
     if trace.axis_data.spmd_name is None:
       return process(trace, prim, fun, args, *rest, **params)
     found: list = []
-    if _is_staged(trace):
+    if traces.is_staged(trace):
       captures = Captures(trace.axis_data)
       retrace = _Retrace()
       try:
@@ -130,9 +130,7 @@ def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:
         if e is not retrace:
           raise
       found = list(captures.found.values())
-      for store in getattr(fun, 'stores', ()):
-        if store is not None:
-          store.reset()
+      traces.retraceable(fun)
     specs = 'in_specs' if 'in_specs' in params else 'in_names'
     params[specs] = (*(P() if specs == 'in_specs' else {} for _ in found),
                      *params[specs])
@@ -141,13 +139,6 @@ def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:
     fun = _with_captures(fun, Captures(trace.axis_data), found, None)
     return process(trace, prim, fun, [*found, *args], *rest, **params)
   return process_shard_map
-
-
-def _is_staged(trace) -> bool:
-  """Whether what is bound becomes a jaxpr, and isn't executed."""
-  while trace is not None and not isinstance(trace, pe.DynamicJaxprTrace):
-    trace = getattr(trace, 'parent_trace', None)
-  return trace is not None
 
 
 def _with_captures(fun, captures: Captures, found, retrace: _Retrace | None):

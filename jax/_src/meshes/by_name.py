@@ -37,12 +37,12 @@ from typing import Any
 
 from jax._src import basearray
 from jax._src import core
+from jax._src.mend import traces
 from jax._src import tree_util
 from jax._src.meshes import own_signature
 from jax._src.partition_spec import PartitionSpec as P
 from jax._src.util import fun_name, wraps
 
-_typeof = getattr(core, 'typeof', None) or core.get_aval
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY,
                 inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -206,7 +206,7 @@ def cast(kwargs: dict[str, Any], convert: Callable, mesh) -> dict[str, Any]:
     if not _is_outside(x, mesh):
       return x
     return convert(x, core.modify_spec_for_auto_manual(
-        _typeof(x).sharding.spec, mesh))
+        traces.typeof(x).sharding.spec, mesh))
   return {name: tree_util.tree_map(one, value) if _any(value, mesh) else value
           for name, value in kwargs.items()}
 
@@ -255,7 +255,7 @@ def _is_outside(x, mesh) -> bool:
   """Whether this is an array over the same axes, of other types."""
   if not isinstance(x, (core.Tracer, basearray.Array)):
     return False
-  its = getattr(getattr(_typeof(x), 'sharding', None), 'mesh', None)
+  its = getattr(getattr(traces.typeof(x), 'sharding', None), 'mesh', None)
   return (its is not None and not its.empty and
           getattr(its, 'abstract_mesh', its) != mesh and
           its.axis_names == mesh.axis_names)

@@ -42,11 +42,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import releases
+from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 
-_EARLY = not hasattr(NamedSharding, 'update')  # up to 0.6.0
+_EARLY = not releases.shardings_update()  # up to 0.6.0
 
 # What is typed by its arguments before these are bound, and sums of cotangents
 # that are still to be of the type of outside. (What ``bind`` leaves alone by
@@ -175,25 +177,16 @@ def _gathered(x, aval, sharding):
     return _reshard(x, sharding)
 
 
-def _shard_map_trace() -> type[core.Trace]:
-  if _EARLY:
-    from jax.experimental import shard_map
-  else:
-    from jax._src import shard_map  # it imports core, which imports this
-  return shard_map.ShardMapTrace
-
-
 def _is_inside(trace) -> bool:
   """Whether a trace is of what a shard_map maps."""
-  while trace is not None:
-    frame = getattr(trace, 'frame', None)
+  for each in traces.enclosing(trace):
+    frame = getattr(each, 'frame', None)
     debug = getattr(frame, 'debug_info', None)
     mesh = getattr(frame, 'mesh', None)
-    if (isinstance(trace, _shard_map_trace()) or
+    if (isinstance(each, releases.shard_map_module().ShardMapTrace) or
         getattr(debug, 'traced_for', None) == 'shard_map' or
         mesh is not None and mesh._any_axis_manual):  # up to 0.6.0
       return True
-    trace = getattr(trace, 'parent_trace', None)
   return False
 
 

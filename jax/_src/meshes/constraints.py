@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax._src.mend import manual_axes
 from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
 
@@ -46,7 +47,8 @@ def of_outside(aval: Any, sharding: Any) -> bool:
     aval: the value's type.
     sharding: what it is constrained by.
   """
-  return bool(_varying(aval)) and _is_of_outside(sharding, aval.sharding.mesh)
+  return (bool(manual_axes.varying(aval)) and
+          _is_of_outside(sharding, aval.sharding.mesh))
 
 
 def check(api: str, sharding: Any, aval: Any = None) -> None:
@@ -64,7 +66,7 @@ def check(api: str, sharding: Any, aval: Any = None) -> None:
   mesh = mesh_lib.get_abstract_mesh()
   if not mesh._any_axis_manual or not _is_of_outside(sharding, mesh):
     return
-  if aval is not None and not _varying(aval):
+  if aval is not None and not manual_axes.varying(aval):
     return
   manual = _manual_axes(mesh)
   for part in sharding.spec:
@@ -99,7 +101,7 @@ def inside(api: str, sharding: Any, aval: Any = None) -> Any:
     return sharding
   check(api, sharding)
   types = set(sharding.mesh.abstract_mesh._name_to_type.values())
-  if aval is not None and types == {_Auto} and not _varying(aval):
+  if aval is not None and types == {_Auto} and not manual_axes.varying(aval):
     return sharding
   return NamedSharding(mesh, sharding.spec)
 
@@ -126,11 +128,6 @@ def outside(api: str, sharding: Any) -> Any:
                                memory_kind=sharding.memory_kind)
     check(api, sharding)
   return sharding
-
-
-def _varying(aval) -> frozenset:
-  mat = getattr(aval, 'mat', None)
-  return getattr(aval, 'vma', frozenset()) if mat is None else mat.varying
 
 
 def _manual_axes(mesh) -> set:

@@ -39,6 +39,8 @@ import contextlib
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import releases
+from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.meshes import known
 from jax._src.named_sharding import NamedSharding
@@ -119,17 +121,17 @@ def _use_concrete(mesh: Any) -> contextlib.AbstractContextManager:
 
 def _is_eager() -> bool:
   """Whether no trace stages what is done out, to be run later."""
-  trace = core.trace_ctx.trace
-  while trace is not None and not hasattr(trace, 'frame'):
+  for trace in traces.enclosing(core.trace_ctx.trace):
     if isinstance(trace, core.EvalTrace):
       return True
-    trace = getattr(trace, 'parent_trace', None)
+    if hasattr(trace, 'frame'):
+      return False
   return False
 
 
 def _only_one(abstract: Any) -> Any:
   """The one mesh of that type, or None if there is none or another."""
-  strong = getattr(mesh_lib, '_mesh_object_dict', None)  # up to 0.6.0
+  strong = releases.kept_meshes()
   every = known.meshes() if strong is None else list(strong.values())
   found = [m for m in every if m.abstract_mesh == abstract]
   return found[0] if len(found) == 1 else None

@@ -21,7 +21,7 @@ rules; they stand on ``pvary``, a cast that 0.5.3 lacks, and on
 """
 from __future__ import annotations
 
-import importlib
+from jax._src.mend import releases
 
 # In the order in which they are entered: those that are about collectives
 # first, for the others' sake, and those that change others' rules after them.
@@ -37,9 +37,4 @@ def enter_rules() -> None:
   imported. A build of some patches only lacks modules.
   """
   for name in RULES:
-    full = f'{__name__}.rules.{name}'
-    try:
-      importlib.import_module(full)
-    except ModuleNotFoundError as e:
-      if e.name != full:
-        raise
+    releases.optional_module(f'{__name__}.rules.{name}')

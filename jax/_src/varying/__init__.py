@@ -33,7 +33,7 @@ name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
 """
 from __future__ import annotations
 
-import importlib
+from jax._src.mend import releases
 
 # Of two that have a rule for the same primitive the later one counts.
 RULES = ('rules.calls', 'rules.collectives', 'rules.shard_map',
@@ -55,16 +55,6 @@ def enter_rules() -> None:
             'DIVERGENCE_CHECKS': flow.divergence_checks,
             'BELIEVED': required.believed}
   for name in RULES:
-    module = _module(f'{__name__}.{name}')
+    module = releases.optional_module(f'{__name__}.{name}')
     for table, entries in tables.items():
       entries.update(getattr(module, table, {}))
-
-
-def _module(name: str):
-  """The module, or None if this build has none of that name."""
-  try:
-    return importlib.import_module(name)
-  except ModuleNotFoundError as e:
-    if e.name not in (name, name.rpartition('.')[0]):
-      raise
-    return None

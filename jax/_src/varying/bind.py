@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import releases
 from jax._src import source_info_util
 from jax._src.varying import flow
 from jax._src.varying import outdated
@@ -55,8 +56,8 @@ def settle_where_bound(
     settle: gives the operands and parameters to use instead, from those and
       the operands' types. It runs in the trace that ``prim`` is bound in.
   """
-  if 'avals' not in core.Primitive.bind_with_trace.__code__.co_varnames:
-    def bound_by_value(trace, args, params):  # 0.6.0
+  if not releases.binds_with_types():
+    def bound_by_value(trace, args, params):
       if vt.checking() and not settled(params, list(map(vt.typeof, args))):
         with core.set_current_trace(trace):
           args, params = settle(args, params, list(map(vt.typeof, args)))
@@ -64,7 +65,7 @@ def settle_where_bound(
     prim.def_bind_with_trace(bound_by_value)
     return
 
-  check = config._check_vma  # what vt.checking() asks, in the fewest steps
+  check = releases.check_option()  # as vt.checking(), in the fewest steps
 
   def bound(trace, args, avals, params):
     if check.value and not settled(params, avals):

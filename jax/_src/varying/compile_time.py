@@ -30,9 +30,9 @@ import contextlib
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import releases
+from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
-
-_typeof = getattr(core, 'typeof', None) or core.get_aval
 
 
 @contextlib.contextmanager
@@ -41,10 +41,7 @@ def without_devices():
   if not mesh_lib.get_abstract_mesh()._any_axis_manual:
     yield
     return
-  from jax._src import sharding_impls  # it imports core, which imports this
-  enter = getattr(sharding_impls, '_internal_use_concrete_mesh', None)
-  enter = enter or sharding_impls.use_concrete_mesh
-  with enter(getattr(mesh_lib, 'empty_concrete_mesh', None)):
+  with releases.use_concrete_mesh()(releases.no_concrete_mesh()):
     yield
 
 
@@ -69,7 +66,7 @@ def evaluate(primitive: core.Primitive, args, params):
   """
   if not is_known(*args):
     return None
-  _, effects = primitive.abstract_eval(*map(_typeof, args), **params)
+  _, effects = primitive.abstract_eval(*map(traces.typeof, args), **params)
   if effects:
     return None
   with core.set_current_trace(core.eval_trace):

@@ -20,12 +20,13 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import functools
-import operator
 from typing import Any, NamedTuple
 
 from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.mend import permute
 from jax._src import source_info_util
 from jax._src.util import weakref_lru_cache
 from jax._src.varying import reduced
@@ -34,23 +35,6 @@ from jax._src.varying.types import Axes, NO_AXES
 
 # These name an axis but don't communicate over it.
 _LOCAL = frozenset(['axis_index', 'pvary', 'shard_map']) | reduced.CASTS
-
-
-class Together(tuple):
-  """Names of the axes of a ppermute that not all devices of the mesh reach.
-
-  It is no other tuple's equal, so that no cache takes one for the other.
-  """
-  __slots__ = ()
-
-  def __eq__(self, other):
-    return type(other) is Together and tuple.__eq__(self, other)
-
-  def __ne__(self, other):
-    return not self == other
-
-  def __hash__(self):
-    return hash((Together, tuple(self)))
 
 
 class Contents(NamedTuple):
@@ -93,9 +77,6 @@ def from_derivative(eqn: core.JaxprEqn) -> bool:
   return False
 
 
-JAXPRS = frozenset([core.Jaxpr, getattr(core, 'ClosedJaxpr', core.Jaxpr)])
-
-
 _PLAIN = frozenset([bool, int, float, str, type(None)])
 
 
@@ -111,7 +92,7 @@ def jaxprs_within(value: Any) -> Iterator[core.Jaxpr]:
   kind = type(value)
   if kind in _PLAIN:
     return
-  if kind in JAXPRS:
+  if kind in jaxprs.CLASSES:
     yield vt.open_jaxpr(value)
   elif isinstance(value, (tuple, list)):
     for x in value:
@@ -119,7 +100,8 @@ def jaxprs_within(value: Any) -> Iterator[core.Jaxpr]:
   elif isinstance(value, dict):
     for x in value.values():
       yield from jaxprs_within(x)
-  elif type(getattr(value, 'jaxpr', None)) in JAXPRS:  # a traced function
+  elif type(getattr(value, 'jaxpr', None)) in jaxprs.CLASSES:
+    # A traced function.
     yield vt.open_jaxpr(value.jaxpr)
   elif hasattr(value, 'in_avals_flat') and hasattr(value, 'params'):
     yield from jaxprs_within(value.params)
@@ -129,27 +111,6 @@ def jaxprs_in(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
   """The jaxprs, opened, in the parameters of an equation."""
   for value in params.values():
     yield from jaxprs_within(value)
-
-
-def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
-  """A parameter with ``f`` of each jaxpr in it; itself if ``f`` changes none.
-
-  Traced functions and the operations that hold them stay as they are.
-  """
-  kind = type(value)
-  if kind in JAXPRS:
-    return vt.reclose(value, f(vt.open_jaxpr(value)))
-  if isinstance(value, (tuple, list)):
-    new = [map_jaxprs(f, x) for x in value]
-    if all(map(operator.is_, new, value)):
-      return value
-    return kind(*new) if hasattr(value, '_fields') else kind(new)
-  if isinstance(value, dict):
-    new = [map_jaxprs(f, x) for x in value.values()]
-    if all(map(operator.is_, new, value.values())):
-      return value
-    return kind(zip(value, new))
-  return value
 
 
 # The configuration, which 0.6.0 has in every key, has no part in it.
@@ -170,7 +131,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
       axes = named_axes(eqn)
       collectives |= axes
       permutes |= (eqn.primitive.name == 'ppermute' and
-                   type(params['axis_name']) is not Together)
+                   type(params['axis_name']) is not permute.Together)
       if eqn.primitive.name == 'psum_invariant':
         sums |= axes
         if from_derivative(eqn):
@@ -194,7 +155,7 @@ def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
   """Whether no collective in the jaxpr waits for devices along ``axes``.
 
   XLA's permutation has no groups of its own: on CPU it waits for every device,
-  unless it is marked (``rules.permute``).
+  unless it is marked (``mend.permute``).
   """
   found = contents(jaxpr)
   return not found.permutes and axes.isdisjoint(found.collectives)

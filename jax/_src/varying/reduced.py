@@ -30,24 +30,12 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend.manual_axes import reduced, unreduced
+from jax._src.mend import releases
 
-# Without `ManualAxisType`, in 0.6.0, nothing is reduced.
-_HAS = hasattr(core, 'ManualAxisType')
 # By name; before 0.12 two of them are called by that of the variable.
 CASTS = frozenset(['preduced', 'reduced_vary_cast', 'reduced_vary_cast_p',
                    'vary_unreduced_cast', 'vary_unreduced_cast_p'])
-
-
-def reduced(aval) -> frozenset:
-  """The axes that a value of this type is reduced over."""
-  mat = getattr(aval, 'manual_axis_type', None) if _HAS else None
-  return mat.reduced if mat is not None else frozenset()
-
-
-def unreduced(aval) -> frozenset:
-  """The axes that a value of this type is unreduced over."""
-  mat = getattr(aval, 'manual_axis_type', None) if _HAS else None
-  return mat.unreduced if mat is not None else frozenset()
 
 
 def concerns(aval) -> bool:
@@ -55,15 +43,8 @@ def concerns(aval) -> bool:
   return bool(reduced(aval) or unreduced(aval))
 
 
-def raised(mat, axes: frozenset):
-  """The manual axis type, varying along exactly ``axes`` if it can."""
-  return mat.update(varying=axes - mat.unreduced, reduced=mat.reduced - axes)
-
-
 def alike(a, b, axes: frozenset) -> bool:
   """Whether two types differ in nothing but kind along ``axes``."""
-  if not _HAS:
-    return True
   return (unreduced(a) == unreduced(b)
           and reduced(a) - axes == reduced(b) - axes)
 
@@ -78,7 +59,7 @@ def steps(aval, axes: frozenset) -> list[tuple[core.Primitive, frozenset]]:
   from_reduced = axes & reduced(aval)
   plain = axes - from_reduced - unreduced(aval)
   return [(prim, part) for prim, part in (
-      (getattr(core, 'reduced_vary_cast_p', None), from_reduced),
+      (releases.reduced_vary_cast_p(), from_reduced),
       (core.pvary_p, plain)) if part]
 
 
@@ -88,9 +69,9 @@ def zeros(x: Any, aval) -> Any:
     from jax._src.lax import parallel  # imports this module's users
     # An axis that x's mesh lacks, or a check that is off, leaves a cast out.
     order = lambda axes: core.order_wrt_mesh(aval.sharding.mesh, axes)
-    if aval.mat.unreduced - core.typeof(x).mat.unreduced:
-      axes = order(aval.mat.unreduced)
+    if unreduced(aval) - unreduced(core.typeof(x)):
+      axes = order(unreduced(aval))
       x = parallel.vary_unreduced_cast(core.pvary(x, axes), axes)
-    if aval.mat.reduced - core.typeof(x).mat.reduced:
-      x = parallel.preduced(x, order(aval.mat.reduced))
+    if reduced(aval) - reduced(core.typeof(x)):
+      x = parallel.preduced(x, order(reduced(aval)))
   return x

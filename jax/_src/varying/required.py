@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jax._src import core
+from jax._src.mend.jaxprs import CLASSES as JAXPR_CLASSES
 from jax._src import mesh as mesh_lib
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
@@ -39,7 +40,7 @@ def axes_of(v) -> Axes:
 
 
 def _jaxprs(value) -> Iterator[core.Jaxpr]:
-  if isinstance(value, (core.Jaxpr, getattr(core, 'ClosedJaxpr', core.Jaxpr))):
+  if isinstance(value, JAXPR_CLASSES):
     yield vt.open_jaxpr(value)
   elif isinstance(value, (tuple, list)):  # named tuples among them
     for each in value:

@@ -14,9 +14,9 @@
 """Reading and changing the varying axes in a type, on every base release.
 
 A value's type in a ``shard_map`` with the check on holds V(x), the set of
-manual mesh axes along which x may differ between devices. 0.6.0 spells it
-``aval.vma``, later releases ``aval.mat.varying``. Everything that depends on
-the spelling is here; the modules that compute with these sets import it.
+manual mesh axes along which x may differ between devices. How a release spells
+it, ``mend.manual_axes`` knows; the modules that compute with these sets import
+this one.
 """
 from __future__ import annotations
 
@@ -27,12 +27,18 @@ from typing import Any
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.mend import manual_axes
+from jax._src.mend import releases
+from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
 from jax._src.varying import reduced
 
-Axes = frozenset
-NO_AXES: Axes = frozenset()
+Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
+typeof = traces.typeof
+open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
+varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 
 
 def trace_option(name: str, default: bool, text: str):
@@ -46,11 +52,11 @@ def trace_option(name: str, default: bool, text: str):
   Returns:
     The option, whose ``value`` is the current setting.
   """
-  if hasattr(config, 'extra_trace_states'):
-    return _keyed(config.bool_state(name, default, text,
-                                    include_in_jit_key=True))
-  return config.bool_state(name, default, text, include_in_jit_key=True,
-                           include_in_trace_context=True)
+  if releases.options_join_trace_keys():
+    return config.bool_state(name, default, text, include_in_jit_key=True,
+                             include_in_trace_context=True)
+  return _keyed(config.bool_state(name, default, text,
+                                  include_in_jit_key=True))
 
 
 def part_of_trace_key(name: str, default: Any):
@@ -64,10 +70,10 @@ def part_of_trace_key(name: str, default: Any):
     What has it as ``value``, with ``swap_local`` and ``set_local``.
   """
   make = config.config_ext.Config
-  if hasattr(config, 'extra_trace_states'):
-    return _keyed(make(default, include_in_jit_key=True))
-  return make(name, default, include_in_jit_key=True,
-              include_in_trace_context=True)
+  if releases.options_join_trace_keys():
+    return make(name, default, include_in_jit_key=True,
+                include_in_trace_context=True)
+  return _keyed(make(default, include_in_jit_key=True))
 
 
 def _keyed(state):
@@ -85,21 +91,19 @@ promote_carries = trace_option(
     'must be written out with pcast or pvary.')
 
 # 0.6.0 has `aval.vma` and no `lax.pcast`.
-LATER = hasattr(core.ShapedArray, 'mat')
-_auto_pcast = getattr(config, 'auto_pcast', None)
+LATER = manual_axes.CAN_BE_REDUCED
+_auto_pcast = releases.auto_pcast()
+_check = releases.check_option()
 
 
-typeof = getattr(core, 'typeof', None) or core.get_aval
-
-
-if hasattr(config, '_check_vma'):
+if releases.axes_are_optional():
   def checking() -> bool:
     """Whether types hold varying axes in the current trace."""
-    return config._check_vma.value
-else:  # 0.6.0
+    return _check.value and config.varying_axes_in_types.value
+else:
   def checking() -> bool:
     """Whether types hold varying axes in the current trace."""
-    return config._check_rep.value and config.varying_axes_in_types.value
+    return _check.value
 
 
 def promoting() -> bool:
@@ -123,11 +127,6 @@ def any_ref(avals: Sequence[Any]) -> bool:
   return False
 
 
-# Of an array's type, in the fewest steps.
-AXES_OF_ARRAY = 'manual_axis_type.varying' if LATER else 'vma'
-axes_of_array = operator.attrgetter(AXES_OF_ARRAY)
-
-
 def has_refs(jaxpr: core.Jaxpr) -> bool:
   """Whether the jaxpr makes or uses refs."""
   if not jaxpr.effects:
@@ -147,7 +146,7 @@ def copy_ref_steps(aval) -> list[tuple[core.Primitive, dict[str, Any]]]:
   """The primitives, with parameters, that put a ref's content in a new ref."""
   from jax._src.state import primitives  # is imported later than this module
   make: dict[str, Any] = dict(memory_space=aval.memory_space, kind=aval.kind)
-  if 'pin' in core.new_ref.__code__.co_varnames:
+  if releases.refs_can_be_pinned():
     make['pin'] = False
   return [(primitives.get_p, dict(tree=tree_util.tree_structure(()))),
           (core.pvary_p, {}), (core.ref_p, make)]
@@ -158,17 +157,11 @@ def written(x) -> set[int]:
   if not x.effects:
     return set()
   from jax._src.state import types as state  # imports core, which imports this
-  refs = [e.input if hasattr(e, 'input') else e.input_index for e in x.effects
+  named = releases.effects_name_variables()
+  refs = [e.input if named else e.input_index for e in x.effects
           if isinstance(e, (state.WriteEffect, state.AccumEffect))]
   return {n if isinstance(n, int) else x.invars.index(n) for n in refs
           if isinstance(n, int) or n in x.invars} if refs else set()
-
-
-def varying(aval) -> Axes:
-  """The axes along which a value of this type may differ."""
-  if isinstance(aval, core.ShapedArray):
-    return axes_of_array(aval)
-  return varying(aval.inner_aval) if is_ref(aval) else NO_AXES
 
 
 def with_varying(aval, axes: Axes):
@@ -184,14 +177,14 @@ def with_varying(aval, axes: Axes):
     within = axes.issubset(aval.sharding.mesh.manual_axes)
     mesh = None if within else mesh_lib.get_abstract_mesh()
     return _varying_along(aval, axes, mesh)
-  return aval.update(vma=_possible(aval, axes))
+  return manual_axes.with_axes(aval, _possible(aval, axes))
 
 
 @functools.lru_cache(maxsize=4096)
 def _varying_along(aval, axes: Axes, mesh):
   if mesh is not None:
     aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
-  return aval.update(manual_axis_type=reduced.raised(aval.mat, axes))
+  return manual_axes.with_axes(aval, axes)
 
 
 def _possible(aval, axes: Axes) -> Axes:
@@ -219,7 +212,7 @@ def _castable(aval, axes: Axes) -> bool:
   if not LATER:
     return True
   # What is unreduced over an axis can't vary along it.
-  return axes.isdisjoint(aval.manual_axis_type.unreduced)
+  return axes.isdisjoint(manual_axes.unreduced(aval))
 
 
 def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
@@ -263,8 +256,8 @@ def _agreed(in_aval, out_aval):
   if (a != b and promotes_where_checked() and _castable(in_aval, a | b)
       and _castable(out_aval, a | b)
       and reduced.alike(in_aval, out_aval, a | b)):
-    if reduced.reduced(in_aval) - b != reduced.reduced(in_aval):
-      return out_aval.update(manual_axis_type=in_aval.mat)
+    if manual_axes.reduced(in_aval) - b != manual_axes.reduced(in_aval):
+      return manual_axes.with_axes_of(out_aval, in_aval)
     return with_varying(out_aval, a)
   return out_aval
 
@@ -304,11 +297,8 @@ def ordered(axes: Axes) -> tuple:
 
 def is_mapped(x) -> bool:
   """Whether a vmap that is being traced maps over this value."""
-  while isinstance(x, core.Tracer):
-    if getattr(x, 'batch_dim', None) is not None:
-      return True
-    x = getattr(x, 'primal', getattr(x, 'val', None))
-  return False
+  return any(getattr(t, 'batch_dim', None) is not None
+             for t in traces.layers(x))
 
 
 def cast(x, axes: Axes):
@@ -331,28 +321,13 @@ def cast_params(axes: Axes) -> dict[str, Any]:
 
 
 # A variable of the type that it is given.
-if 'suffix' in core.Var.__init__.__code__.co_varnames:
-  new_var = functools.partial(core.Var, '')
-else:
-  new_var = core.Var
+new_var = (functools.partial(core.Var, '')
+           if releases.variables_have_suffixes() else core.Var)
 
 
 def name_of(primitive: core.Primitive) -> str:
   """The primitive's name, or that of the one whose derivative it marks."""
   return getattr(primitive, 'prim', primitive).name  # a VJPNode's, 0.12
-
-
-def open_jaxpr(jaxpr) -> core.Jaxpr:
-  """The jaxpr itself, of a closed or an open one."""
-  return jaxpr if isinstance(jaxpr, core.Jaxpr) else jaxpr.jaxpr
-
-
-def reclose(like, jaxpr: core.Jaxpr):
-  """Closes ``jaxpr`` over the constants of ``like`` if ``like`` is closed."""
-  inner = open_jaxpr(like)
-  if inner is jaxpr:
-    return like
-  return jaxpr if inner is like else like.replace(jaxpr=jaxpr)
 
 
 def scan_counts(params) -> tuple[int, int]:

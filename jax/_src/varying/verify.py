@@ -45,6 +45,7 @@ from __future__ import annotations
 import weakref
 
 from jax._src import core
+from jax._src.mend import manual_axes
 from jax._src import source_info_util
 from jax._src.varying import required
 from jax._src.varying import types as vt
@@ -94,9 +95,7 @@ def verify(jaxpr, inside: bool | None = None) -> None:
 
 def _differs(aval) -> Axes:
   """The axes along which a type lets a value differ, of each kind."""
-  axes = vt.varying(aval)
-  kind = getattr(aval, 'manual_axis_type', None)
-  return axes if kind is None else axes | frozenset(kind.unreduced)
+  return vt.varying(aval) | manual_axes.unreduced(aval)
 
 
 def verify_bound(prim: core.Primitive, avals, params) -> None:

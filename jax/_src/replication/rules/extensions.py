@@ -33,6 +33,7 @@ from __future__ import annotations
 import functools
 
 from jax._src import core
+from jax._src.mend import foreign
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import lookup
 from jax.experimental import shard_map as sm
@@ -45,10 +46,7 @@ def _foreign(prim: core.Primitive) -> bool:
   if wrapped and rule.__module__ == core.__name__:  # by def_abstract_eval
     rule = next((c.cell_contents for c in wrapped
                  if callable(c.cell_contents)), rule)
-  while isinstance(rule, functools.partial):
-    rule = rule.func
-  module = getattr(rule, '__module__', None) or ''
-  return module != 'jax' and not module.startswith('jax.')
+  return foreign.is_foreign(rule)
 
 
 # The standard rules of 0.5.3 have names that a library's parameters may have.

@@ -34,7 +34,7 @@ from collections.abc import Callable
 import functools
 from typing import Any
 
-from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import traces
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import nested
 from jax._src.replication.rules import unmapped
@@ -79,21 +79,12 @@ def casting(process: Callable[..., Any]) -> Callable[..., Any]:
     names = trace.axis_data.spmd_name
     if names is None or not params['rewrite']:
       return process(trace, prim, fun, args, **params)
-    if _is_staged(trace):
+    if traces.is_staged(trace):
       try:
         with unmapped.binding(names, cast=False):
           return process(trace, prim, fun, args, **params)
       except unmapped.Uncast:
-        for store in fun.stores:
-          if store is not None:
-            store.reset()
+        traces.retraceable(fun)
     with unmapped.binding(names, cast=True):
       return process(trace, _Casting(prim), fun, args, **params)
   return process_shard_map
-
-
-def _is_staged(trace) -> bool:
-  """Whether what is bound becomes a jaxpr, and isn't executed."""
-  while trace is not None and not isinstance(trace, pe.DynamicJaxprTrace):
-    trace = getattr(trace, 'parent_trace', None)
-  return trace is not None

@@ -11,145 +11,31 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A ppermute of those devices alone that reach it together.
+"""Marks each ppermute that not all devices of the mesh reach.
 
-XLA's collective permute has no groups of devices. On CPU it waits for all of
-the mesh, so where devices along one axis part ways, one over another axis never
-ends. In such a loop or branch a ``ppermute`` is marked, by the type of the
-names of its axes, which every transformation hands on. What is marked is
-lowered for CPU as a gather along those axes, which has groups, and of it each
-device takes its source's part, or zeros where it has no source. Elsewhere it is
-XLA's own permute, as is all that is not marked. Where some of the mesh's axes
-aren't manual, the partitioner of 0.5.3 and 0.6.0 aborts at a gather, and a sum
-stands for it.
-
-Cost: on CPU, room for the operands of all devices along the axes.
+``divergence`` says which those are; what becomes of a marked one,
+``mend.permute``.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
-import math
-
 from jax._src import core
-from jax._src import dtypes
-from jax._src.interpreters import mlir
-from jax._src.lax import lax
 from jax._src.lax import parallel
-from jax._src.lax import slicing
-import numpy as np
+from jax._src.mend import jaxprs
+from jax._src.mend import permute
 
-
-class Together(tuple):
-  """Names of the axes of a ppermute that not all devices of the mesh reach.
-
-  No tuple of the same names equals it: caches must tell them apart.
-  """
-  __slots__ = ()
-
-  def __eq__(self, other):
-    return type(other) is Together and tuple.__eq__(self, other)
-
-  def __ne__(self, other):
-    return not self == other
-
-  def __hash__(self):
-    return hash((Together, tuple(self)))
+Together = permute.Together
 
 
 def together(x):
   """What a parameter holds, with each ppermute of its jaxprs marked."""
-  if isinstance(x, core.ClosedJaxpr):
-    jaxpr = together(x.jaxpr)
-    return x if jaxpr is x.jaxpr else x.replace(jaxpr=jaxpr)
-  if isinstance(x, core.Jaxpr):
-    eqns = [_marked(e) for e in x.eqns]
-    if all(a is b for a, b in zip(eqns, x.eqns)):
-      return x
-    return x.replace(eqns=eqns)
-  if isinstance(x, tuple):
-    parts = [together(part) for part in x]
-    if all(a is b for a, b in zip(parts, x)):
-      return x
-    return type(x)(*parts) if hasattr(x, '_fields') else type(x)(parts)
-  return x
+  return jaxprs.map_jaxprs(_together, x)
 
 
-def _marked(eqn: core.JaxprEqn) -> core.JaxprEqn:
-  params = {name: together(x) for name, x in eqn.params.items()}
-  if eqn.primitive is parallel.ppermute_p:
-    axes = params['axis_name']
-    axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-    params['axis_name'] = Together(axes)
-  elif all(x is eqn.params[name] for name, x in params.items()):
-    return eqn
-  return eqn.replace(params=params)
+def _together(jaxpr: core.Jaxpr) -> core.Jaxpr:
+  eqns = [permute.marked_eqn(e, _together) for e in jaxpr.eqns]
+  if all(a is b for a, b in zip(eqns, jaxpr.eqns)):
+    return jaxpr
+  return jaxpr.replace(eqns=eqns)
 
 
-def _lower_for_cpu(ctx, x, /, **params):
-  axes = params['axis_name']
-  if type(axes) is not Together:
-    return parallel._ppermute_lowering(ctx, x, **params)
-  aval, = map(core.physical_aval, ctx.avals_in)  # of a key, its words
-  gather = _summed if _partly_manual(ctx) else _gathered
-  return mlir.lower_fun(
-      lambda x: _from_source(x, tuple(axes), params['perm'], gather),
-      multiple_results=False
-  )(ctx.replace(avals_in=[aval], avals_out=[aval]), x)
-
-
-mlir.register_lowering(parallel.ppermute_p, _lower_for_cpu, platform='cpu')
-
-
-def _partly_manual(ctx) -> bool:
-  """Whether this is within a mesh of which some axes aren't manual."""
-  context = ctx.module_context.axis_context
-  mesh = getattr(context, 'mesh', None)
-  return mesh is not None and (
-      frozenset(context.manual_axes) != frozenset(mesh.axis_names))
-
-
-def _from_source(x, axes: tuple, perm: Sequence[tuple[int, int]], gather):
-  """What this device's source holds, or zeros."""
-  size = math.prod(map(core.get_axis_env().axis_size, axes))
-  sources = np.full(size, -1, np.int32)
-  for source, target in perm:
-    sources[target % size] = source % size
-  index = parallel.axis_index(axes)
-  source = slicing.dynamic_index_in_dim(lax.asarray(sources), index,
-                                        keepdims=False)
-  held = slicing.dynamic_index_in_dim(
-      gather(x, axes, index), lax.max(source, np.int32(0)), keepdims=False)
-  return lax.select(source >= 0, held, lax.full_like(held, 0))
-
-
-def _gathered(x, axes: tuple, index):
-  """What all devices along the axes hold, in a new first dimension."""
-  del index
-  return parallel.all_gather(x, axes)
-
-
-def _summed(x, axes: tuple, index):
-  """``_gathered``, as a sum of what each device has in its own place.
-
-  XLA's partitioner for meshes of which some axes aren't manual takes no other
-  collective with groups (and aborts). Bits are added, as integers:
-  what a device holds arrives as it is, be it -0.0 or NaN.
-  """
-  dtype = x.dtype
-  if dtypes.issubdtype(dtype, np.complexfloating):
-    return lax.complex(_summed(lax.real(x), axes, index),
-                       _summed(lax.imag(x), axes, index))
-  whole = dtypes.issubdtype(dtype, np.integer) or dtype.kind == 'b'
-  if not whole:
-    bits = np.dtype(f'uint{8 * dtype.itemsize}')
-    x = lax.bitcast_convert_type(x, bits)
-  elif dtype.itemsize == 1:  # bool, and integers of less than a byte
-    x = lax.convert_element_type(x, np.int32)
-  size = math.prod(map(core.get_axis_env().axis_size, axes))
-  own = lax.broadcasted_iota(np.int32, (size, *x.shape), 0) == index
-  every = parallel.psum(
-      lax.select(own, lax.broadcast(x, (size,)),
-                 lax.full((size, *x.shape), 0, x.dtype)), axes)
-  if whole:
-    return lax.convert_element_type(every, dtype)
-  return lax.bitcast_convert_type(every, dtype)
+permute.lower_for_cpu(parallel.ppermute_p, parallel._ppermute_lowering)

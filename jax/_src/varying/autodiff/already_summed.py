@@ -44,6 +44,7 @@ import weakref
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.interpreters import partial_eval as pe
@@ -136,13 +137,12 @@ def _look_at(x: core.Tracer, axes: vt.Axes) -> None:
 
 def _staged(x: Any) -> Node | None:
   """The value in the innermost trace that records equations."""
-  while isinstance(x, core.Tracer):
-    if isinstance(x, pe.DynamicJaxprTracer):
-      if hasattr(x, 'parent'):
-        return x, _by_tracer
-      frame = x._trace.frame  # 0.6.0
-      return frame.tracer_to_var.get(id(x)), _by_variable(frame.eqns)
-    x = x.primal if hasattr(x, 'primal') else getattr(x, 'val', None)
+  for t in traces.layers(x):
+    if isinstance(t, pe.DynamicJaxprTracer):
+      if hasattr(t, 'parent'):
+        return t, _by_tracer
+      frame = t._trace.frame  # 0.6.0
+      return frame.tracer_to_var.get(id(t)), _by_variable(frame.eqns)
   return None
 
 

@@ -36,19 +36,21 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import manual_axes
+from jax._src.mend import releases
 from jax._src import tree_util
 from jax._src.ad_util import Zero
 from jax._src.varying import types as vt
 
 
 def _other_axes(aval: Any) -> Any:
-  return (aval.mat.unreduced, aval.mat.reduced) if vt.LATER else ()
+  return manual_axes.unreduced(aval), manual_axes.reduced(aval)
 
 
 def cotangent_type(aval: Any) -> Any:
   """Returns the type of a cotangent of a value of type `aval`."""
-  make = getattr(aval, 'to_ct_aval', None) or aval.to_tangent_aval
-  return make()
+  return (aval.to_ct_aval() if releases.types_have_cotangents()
+          else aval.to_tangent_aval())
 
 
 def array_type(x: Any) -> Any:

@@ -47,11 +47,12 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src import linear_util as lu
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend.manual_axes import AXES_OF_ARRAY
 from jax._src.varying import flow
 from jax._src.varying import types as vt
 
 _ZEROS = (ad_util.Zero, ad_util.SymbolicZero)
-_tracer_axes = operator.attrgetter(f'aval.{vt.AXES_OF_ARRAY}')
+_tracer_axes = operator.attrgetter(f'aval.{AXES_OF_ARRAY}')
 
 
 def _axes(x: Any) -> vt.Axes:

@@ -43,9 +43,9 @@ import enum
 from typing import Any
 
 from jax._src import api_util
-from jax._src import config
 from jax._src import core
 from jax._src import linear_util as lu
+from jax._src.mend import releases
 from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero
 from jax._src.interpreters import partial_eval as pe
@@ -98,7 +98,7 @@ def refuse(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
 
 
 def _unchecked() -> bool:
-  option = getattr(config, 'disable_bwd_checks', None)
+  option = releases.unchecked_backward_rules()
   return option is not None and option.value
 
 

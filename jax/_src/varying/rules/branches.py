@@ -28,7 +28,7 @@ cotangent.
 from __future__ import annotations
 
 from jax._src import core
-from jax._src.interpreters import ad
+from jax._src.mend import releases
 from jax._src.varying import bind as binding
 from jax._src.varying import flow
 from jax._src.varying import retype
@@ -267,8 +267,9 @@ def cond_binders(params) -> list[core.Var | None]:
 def bind_at_least_types(cond_p: core.Primitive) -> None:
   """Has branches bound at the least types that hold for them, by whomever."""
   binding.bind_at_least_types(cond_p, cond_solved, cond_binders, cond_params)
-  if hasattr(ad, 'vjp_node'):  # 0.12: what the second half is bound as
-    node = ad.vjp_node(cond_p)
+  vjp_node = releases.vjp_node()
+  if vjp_node is not None:  # what the second half is bound as
+    node = vjp_node(cond_p)
     bind = node.bind_with_trace
 
     def bound(trace, args, avals, params):

@@ -34,7 +34,8 @@ Cost: one look at the name of the rule's module when a primitive is defined.
 from __future__ import annotations
 
 from collections.abc import Callable
-import functools
+
+from jax._src.mend import foreign
 
 # JAX's own whose results vary wherever an operand does, and whose operands are
 # cast to the union of their axes.
@@ -76,13 +77,10 @@ def enter(prim, rule: Callable) -> None:
     rule: what it was given as its abstract evaluation, which may be defined
       more than once.
   """
-  while isinstance(rule, functools.partial):
-    rule = rule.func
-  module = getattr(rule, '__module__', None) or ''
-  if module == 'jax' or module.startswith('jax.'):
-    _enter_own(prim)
-  else:
+  if foreign.is_foreign(rule):
     _join(prim, cast=True)
+  else:
+    _enter_own(prim)
 
 
 def _enter_own(prim) -> None:

@@ -33,6 +33,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.lax import parallel
+from jax._src.mend import releases
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
@@ -100,8 +101,8 @@ def _linear_rule(prim: core.Primitive) -> Callable:
 
 
 def _linear_rules() -> Mapping[core.Primitive, Callable[..., Any]]:
-  prims = [getattr(parallel, f'{name}_p', None) for name in _LINEAR]
-  rules = {prim: _linear_rule(prim) for prim in prims if prim is not None}
+  prims = releases.existing(parallel, [f'{name}_p' for name in _LINEAR])
+  rules = {prim: _linear_rule(prim) for prim in prims}
   return {core.pvary_p: _cast_rule, **rules}
 
 

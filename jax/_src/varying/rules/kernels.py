@@ -34,8 +34,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 import functools
 
-from jax._src import config
 from jax._src import core
+from jax._src.mend import manual_axes
+from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src.util import weakref_lru_cache
 from jax._src.varying import flow
@@ -54,8 +55,7 @@ TO_DEVICE = {'dma_start': -1, 'dma_wait': -1, 'semaphore_signal': 3}
 _RANDOM, _SEED = 'prng_random_bits', 'prng_seed'
 _REMOTE_REFS = ('PeerMemRef', 'MulticastRef')
 
-_unchecked = (config._check_vma if hasattr(config, '_check_vma') else
-              config._check_rep)
+_unchecked = releases.check_option()
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
@@ -113,7 +113,7 @@ def out_aval(out_shape):
   """A result's type; without a declaration it varies over nothing yet."""
   from jax._src.pallas import core as pallas_core  # it is imported by now
   with _unchecked(_unchecked.value and
-                  getattr(out_shape, 'manual_axis_type', None) is not None):
+                  manual_axes.declared(out_shape) is not None):
     return pallas_core._convert_out_shape_to_aval(out_shape)
 
 
@@ -145,7 +145,7 @@ def result_types(operands, out_shapes, avals, jaxpr, grid_mapping):
     return primitives.result_types('pallas_call', operands, out_shapes, avals)
   manual = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
   return tuple(
-      a if getattr(s, 'manual_axis_type', None) is not None
+      a if manual_axes.declared(s) is not None
       else primitives.with_axes(a, manual) for a, s in zip(avals, out_shapes))
 
 

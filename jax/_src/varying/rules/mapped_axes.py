@@ -56,7 +56,7 @@ def of_mesh(axis_name) -> tuple:
 
 
 def _reduction(name: str) -> Callable[[Any, tuple[int, ...]], Any]:
-  return getattr(lax, f'reduce_{name}', None) or getattr(lax, f'_reduce_{name}')
+  return getattr(lax, f'reduce_{name}')
 
 
 def reducing(name: str):

@@ -11,35 +11,26 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""A ppermute of those devices alone that reach it together.
+"""Marks each ppermute that not all devices of the mesh reach.
 
-XLA's collective permute has no groups of devices. On CPU it waits for all of
-the mesh, so where devices along one axis part ways, one over another axis never
-ends. In such a loop or branch a ``ppermute`` is marked, by the type of the
-names of its axes, which every transformation hands on. What is marked is
-lowered for CPU as a gather along those axes, which has groups, and of it each
-device takes its source's part, or zeros where it has no source. Elsewhere it is
-XLA's own permute, as is all that is not marked. Where some of the mesh's axes
-aren't manual, the partitioner of 0.5.3 and 0.6.0 aborts at a gather, and a sum
-stands for it.
+Which those are, the type of the loop or branch says; what becomes of a marked
+one, ``mend.permute``.
 
-Cost: on CPU, room for the operands of all devices along the axes. While
-tracing, one pass over the jaxprs of loops and branches that hold a ``ppermute``
-and whose predicate varies; others pay nothing.
+Cost: while tracing, one pass over the jaxprs of loops and branches that hold a
+``ppermute`` and whose predicate varies; others pay nothing.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-import math
 from typing import Any
 import weakref
 
 from jax._src import core
-from jax._src import dtypes
+from jax._src.mend import jaxprs
+from jax._src.mend import permute
 from jax._src.varying import contents
 from jax._src.varying import flow
-from jax._src.varying import types as vt
-import numpy as np
+
+lower_for_cpu = permute.lower_for_cpu
 
 
 def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
@@ -54,110 +45,16 @@ def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
   """
   if not site.predicate or site.selects:
     return params
-  return {name: contents.map_jaxprs(_together, x)
-          for name, x in params.items()}
+  return {name: jaxprs.map_jaxprs(_together, x) for name, x in params.items()}
 
 
 def _together(jaxpr: core.Jaxpr) -> core.Jaxpr:
   if not contents.contents(jaxpr).permutes:
     return jaxpr
   if jaxpr not in _marked:
-    _marked[jaxpr] = jaxpr.replace(eqns=[_marked_eqn(e) for e in jaxpr.eqns])
+    _marked[jaxpr] = jaxpr.replace(
+        eqns=[permute.marked_eqn(e, _together) for e in jaxpr.eqns])
   return _marked[jaxpr]
 
 
 _marked: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-
-
-def _marked_eqn(eqn: core.JaxprEqn) -> core.JaxprEqn:
-  if eqn.primitive.name == 'ppermute':
-    axes = eqn.params['axis_name']
-    axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return eqn.replace(
-        params={**eqn.params, 'axis_name': contents.Together(axes)})
-  params = {name: contents.map_jaxprs(_together, x)
-            for name, x in eqn.params.items()}
-  if any(x is not eqn.params[name] for name, x in params.items()):
-    return eqn.replace(params=params)
-  return eqn
-
-
-def lower_for_cpu(ppermute_p: core.Primitive, lowering: Callable[..., Any]):
-  """Lowers what is marked, on CPU, as a collective that has groups.
-
-  Args:
-    ppermute_p: the primitive.
-    lowering: the rule by which all else is lowered.
-  """
-  from jax._src.interpreters import mlir  # imports core's users
-
-  def lower(ctx, x, /, **params):
-    axes = params['axis_name']
-    if type(axes) is not contents.Together:
-      return lowering(ctx, x, **params)
-    aval, = map(core.physical_aval, ctx.avals_in)  # of a key, its words
-    gather = _summed if _partly_manual(ctx) else _gathered
-    return mlir.lower_fun(
-        lambda x: _from_source(x, tuple(axes), params['perm'], gather),
-        multiple_results=False
-    )(ctx.replace(avals_in=[aval], avals_out=[aval]), x)
-
-  mlir.register_lowering(ppermute_p, lower, platform='cpu')
-
-
-def _partly_manual(ctx) -> bool:
-  """Whether 0.6.0 lowers within a mesh of which some axes aren't manual."""
-  context = ctx.module_context.axis_context
-  mesh = getattr(context, 'mesh', None)
-  return not vt.LATER and mesh is not None and (
-      frozenset(context.manual_axes) != frozenset(mesh.axis_names))
-
-
-def _from_source(x, axes: tuple, perm: Sequence[tuple[int, int]], gather):
-  """What this device's source holds, or zeros."""
-  from jax._src.lax import lax, parallel, slicing  # they import this
-  size = math.prod(map(core.get_axis_env().axis_size, axes))
-  sources = np.full(size, -1, np.int32)
-  for source, target in perm:
-    sources[target % size] = source % size
-  index = parallel.axis_index(axes)
-  source = slicing.dynamic_index_in_dim(lax.asarray(sources), index,
-                                        keepdims=False)
-  held = slicing.dynamic_index_in_dim(
-      gather(x, axes, index), lax.max(source, np.int32(0)), keepdims=False)
-  return lax.select(source >= 0, held, lax.full_like(held, 0))
-
-
-def _gathered(x, axes: tuple, index):
-  """What all devices along the axes hold, in a new first dimension."""
-  from jax._src.lax import parallel  # imports this
-  del index
-  return parallel.all_gather(x, axes)
-
-
-def _summed(x, axes: tuple, index):
-  """``_gathered``, as a sum of what each device has in its own place.
-
-  XLA's partitioner for meshes of which some axes aren't manual takes no other
-  collective with groups (and aborts, in 0.6.0). Bits are added, as integers:
-  what a device holds arrives as it is, be it -0.0 or NaN.
-  """
-  from jax._src.lax import lax, parallel  # they import this
-  dtype = x.dtype
-  if dtypes.issubdtype(dtype, np.complexfloating):
-    return lax.complex(_summed(lax.real(x), axes, index),
-                       _summed(lax.imag(x), axes, index))
-  whole = dtypes.issubdtype(dtype, np.integer) or dtype.kind == 'b'
-  if not whole:
-    bits = np.dtype(f'uint{8 * dtype.itemsize}')
-    x = lax.bitcast_convert_type(x, bits)
-  elif dtype.itemsize == 1:  # bool, and integers of less than a byte
-    x = lax.convert_element_type(x, np.int32)
-  size = math.prod(map(core.get_axis_env().axis_size, axes))
-  own = lax.broadcasted_iota(np.int32, (size, *x.shape), 0) == index
-  every = parallel.psum(
-      lax.select(own, lax.broadcast(x, (size,)),
-                 lax.full((size, *x.shape), 0, x.dtype)), axes)
-  if whole:
-    return lax.convert_element_type(every, dtype)
-  return lax.bitcast_convert_type(every, dtype)

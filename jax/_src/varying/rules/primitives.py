@@ -44,6 +44,8 @@ from typing import Any
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import manual_axes
+from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
 from jax._src.interpreters import ad
@@ -52,8 +54,7 @@ from jax._src.partition_spec import PartitionSpec
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
-_cast = (core.auto_insert_reshard if hasattr(core, 'auto_insert_reshard') else
-         core.standard_insert_pvary)
+_cast = releases.cast_operands()
 
 
 def with_axes(aval, axes: Axes):
@@ -291,10 +292,9 @@ def takes_declarations(name: str):
 
 
 def _declared(leaf) -> Axes | None:
-  if not isinstance(leaf, getattr(core, 'ShapeDtypeStruct', ())):  # not 0.6.0's
-    return None
-  mat = leaf.manual_axis_type
-  return None if mat is None else mat.varying
+  structure = releases.structure_class()
+  return (manual_axes.declared(leaf)
+          if structure and isinstance(leaf, structure) else None)
 
 
 def _undeclared(leaf):
@@ -307,9 +307,7 @@ def _on_this_mesh(leaf):
     return leaf
   sharding = NamedSharding(mesh_lib.get_abstract_mesh(),
                            PartitionSpec(*[None] * len(leaf.shape)))
-  return core.ShapeDtypeStruct(
-      leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type,
-      manual_axis_type=leaf.manual_axis_type)
+  return manual_axes.on_mesh(leaf, sharding)
 
 
 def _show(axes: Axes) -> str:

@@ -49,6 +49,7 @@ import functools
 from functools import partial
 
 from jax._src import core
+from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import bind as binding
@@ -148,17 +149,17 @@ def _shared(ref):
     The tracer, None if nothing is being traced to a jaxpr, and a list of the
     others, from the outermost on.
   """
-  x, parts, trace = ref, [], core.trace_ctx.trace
-  while not isinstance(trace, pe.DynamicJaxprTrace):
+  x, parts, base_trace = ref, [], None
+  for trace in traces.enclosing(core.trace_ctx.trace):
+    if isinstance(trace, pe.DynamicJaxprTrace):
+      base_trace = trace
+      break
     if isinstance(x, core.Tracer) and _of(x, trace):
       parts.append(x)
-      x = x.primal if hasattr(x, 'primal') else getattr(x, 'val', None)
-    trace = getattr(trace, 'parent_trace', None)
-    if trace is None:
-      return None, parts
-  if not isinstance(x, core.Tracer):
+      x = traces.held(x)
+  if base_trace is None or not isinstance(x, core.Tracer):
     return None, parts
-  base = trace.to_jaxpr_tracer(x, source_info_util.current())
+  base = base_trace.to_jaxpr_tracer(x, source_info_util.current())
   if parts and base is not x:
     setattr(parts[-1], 'primal' if hasattr(parts[-1], 'primal') else 'val',
             base)

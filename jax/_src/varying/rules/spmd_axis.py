@@ -23,6 +23,7 @@ Cost: nothing where no batch names an axis.
 from __future__ import annotations
 
 from jax._src import core
+from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.interpreters import batching
 from jax._src.varying import types as vt
@@ -39,12 +40,9 @@ def cast(args) -> list:
     the other: types don't show it there.
   """
   names = frozenset(core.trace_ctx.axis_env.spmd_axis_names)
-  trace = core.trace_ctx.trace
-  while names and trace is not None:
+  for trace in traces.enclosing(core.trace_ctx.trace) if names else ():
     if isinstance(trace, batching.BatchTrace) and trace.axis_data.spmd_name:
       names -= frozenset(trace.axis_data.spmd_name)
-    trace = getattr(trace, 'parent_trace', None) or getattr(
-        getattr(trace, 'frame', None), 'parent_trace', None)  # in 0.6.0
   if not names or not vt.promoting():
     return args
   return [vt.cast(x, names) if isinstance(vt.typeof(x), core.ShapedArray) else x

@@ -1,0 +1,25 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The ground floor: what the families of modules share.
+
+``releases`` says what a release of JAX has, by named facts; no other module of
+ours asks. ``manual_axes`` reads what a type says of manual mesh axes, however
+the release spells it; ``traces`` walks the traces and tracers around a value;
+``foreign`` tells the primitives that other libraries define; ``permute`` lowers
+a ppermute that not all devices of the mesh reach. Nothing here imports a
+family. Begin with ``releases``.
+
+A patch doesn't name these modules: they ship with each that has a module which
+imports them (``ground_floor`` in ``build/mend/editing/families.py``).
+"""

@@ -1,0 +1,99 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a type says of manual mesh axes, however the release spells it.
+
+Inside of a ``shard_map`` with the check on, an array's type holds the axes
+along which the value may differ between devices: ``aval.vma`` in 0.6.0, a
+manual axis type, which tells the reduced and unreduced ones as well, from
+0.10.2 on. Types of 0.5.3 hold none. All that depends on that spelling is here;
+``varying.types`` computes with these sets.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import operator
+from typing import Any
+
+from jax._src import core
+from jax._src.mend import releases
+
+Axes = frozenset
+NO_AXES: Axes = frozenset()
+
+AXES_OF_ARRAY = releases.axes_in_types()
+# Of manual axis types, which may be reduced; not 0.6.0's sets.
+CAN_BE_REDUCED = releases.types_can_be_reduced()
+
+# Of an array's type, in the fewest steps.
+axes_of_array: Callable[[Any], Axes] = (
+    operator.attrgetter(AXES_OF_ARRAY) if AXES_OF_ARRAY else
+    lambda aval: NO_AXES)
+
+
+def varying(aval) -> Axes:
+  """The axes along which a value of this type may differ."""
+  if isinstance(aval, core.ShapedArray):
+    return axes_of_array(aval)
+  return varying(aval.inner_aval) if hasattr(aval, 'inner_aval') else NO_AXES
+
+
+def reduced(aval) -> Axes:
+  """The axes that a value of this type is reduced over."""
+  manual = _manual_axis_type(aval)
+  return NO_AXES if manual is None else manual.reduced
+
+
+def unreduced(aval) -> Axes:
+  """The axes that a value of this type is unreduced over."""
+  manual = _manual_axis_type(aval)
+  return NO_AXES if manual is None else manual.unreduced
+
+
+def declared(structure) -> Axes | None:
+  """The varying axes that a result's description declares, None if it doesn't.
+
+  Args:
+    structure: a ``jax.ShapeDtypeStruct`` or its like.
+  """
+  if AXES_OF_ARRAY == 'vma':
+    return getattr(structure, 'vma', None)  # 0.6.0's own have none
+  manual = _manual_axis_type(structure)
+  return None if manual is None else manual.varying
+
+
+def _manual_axis_type(x):
+  """That of a type or a description; None if it has none, and up to 0.6.0."""
+  return getattr(x, 'manual_axis_type', None) if CAN_BE_REDUCED else None
+
+
+def with_axes(aval: core.ShapedArray, axes: Axes) -> core.ShapedArray:
+  """An array's type, varying along exactly ``axes``, reduced along none."""
+  if not CAN_BE_REDUCED:
+    return aval.update(vma=axes)
+  mat = aval.manual_axis_type
+  return aval.update(manual_axis_type=mat.update(
+      varying=axes - mat.unreduced, reduced=mat.reduced - axes))
+
+
+def with_axes_of(aval: core.ShapedArray, other) -> core.ShapedArray:
+  """An array's type, varying and reduced as another one is, from 0.10.2 on."""
+  return aval.update(manual_axis_type=other.manual_axis_type)
+
+
+def on_mesh(structure, sharding):
+  """A description of a result, with a sharding, that declares what it did."""
+  return releases.structure_class()(
+      structure.shape, structure.dtype, sharding=sharding,
+      weak_type=structure.weak_type,
+      manual_axis_type=structure.manual_axis_type)

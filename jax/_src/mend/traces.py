@@ -1,0 +1,71 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The traces around a value, and the tracers within one.
+
+A transformation's trace has that around it as its parent, and its tracer holds
+a value of that one. What is traced to a jaxpr has a parent from 0.10.2 on. Up
+to 0.6.0 it has none, and a walk outwards ends there, but where a batch names
+mesh axes (``vmap(..., spmd_axis_name=)``): there an edit to
+``DynamicJaxprTrace`` keeps the parent in its frame, so that the walk sees what
+it does on later releases. An eager ``shard_map`` has no parent on any.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jax._src import core
+from jax._src.mend import releases
+
+typeof = releases.typeof()
+
+
+def enclosing(trace: Any) -> Iterator[Any]:
+  """A trace and those around it, from the inside, as far as they are known."""
+  while trace is not None:
+    yield trace
+    trace = getattr(trace, 'parent_trace', None) or getattr(
+        getattr(trace, 'frame', None), 'parent_trace', None)
+
+
+def is_staged(trace: Any) -> bool:
+  """Whether what is bound becomes a jaxpr, and isn't executed."""
+  from jax._src.interpreters import partial_eval as pe  # imports core
+  return any(isinstance(t, pe.DynamicJaxprTrace) for t in enclosing(trace))
+
+
+def retraceable(fun: Any) -> None:
+  """Lets a function that has been traced be traced once more.
+
+  Args:
+    fun: a ``linear_util.WrappedFun``, whose stores are filled by then, or any
+      other function.
+  """
+  for store in getattr(fun, 'stores', ()):
+    if store is not None:
+      store.reset()
+
+
+def held(tracer: Any) -> Any:
+  """The value that a transformation's tracer holds, None if it holds none."""
+  if hasattr(tracer, 'primal'):
+    return tracer.primal
+  return getattr(tracer, 'val', None)
+
+
+def layers(x: Any) -> Iterator[core.Tracer]:
+  """The tracers that a value consists of, from the outside."""
+  while isinstance(x, core.Tracer):
+    yield x
+    x = held(x)

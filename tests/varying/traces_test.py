@@ -1,0 +1,93 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The walk over the traces around a value, in and out of a shard_map."""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import core
+from jax._src import test_util as jtu
+from jax._src.mend import releases
+from jax._src.mend import traces
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+from varying.testing.common import shard_map
+
+jax.config.parse_flags_with_absl()
+
+X = np.arange(16., dtype=np.float32).reshape(4, 4)
+
+
+def seen_within(spmd_axis_name, jit):
+  """The kinds of the traces around a scan's body in a batched shard_map."""
+  seen = []
+
+  def body(c, _):
+    seen.append([type(t).__name__
+                 for t in traces.enclosing(core.trace_ctx.trace)])
+    return c + 1., None
+
+  mapped = shard_map(
+      lambda x: lax.scan(body, x, None, length=2)[0],
+      mesh=make_mesh(2, 2), in_specs=P('y'), out_specs=P('y'))
+  maybe_jit(jit)(jax.vmap(mapped, spmd_axis_name=spmd_axis_name))(X)
+  return seen[-1]
+
+
+class EnclosingTest(jtu.JaxTestCase):
+
+  def test_a_batch_that_names_an_axis_is_seen_beyond_a_jaxpr(self):
+    # The least that 0.6.0 must see: its jaxprs have no parents by themselves.
+    for jit in (False, True):
+      first, *others = seen_within('x', jit)
+      self.assertEqual(first, 'DynamicJaxprTrace')  # the scan's
+      self.assertIn('BatchTrace', others)
+
+  def test_others_are_seen_where_jaxprs_have_parents(self):
+    first, *others = seen_within(None, True)
+    self.assertEqual(first, 'DynamicJaxprTrace')
+    self.assertEqual('BatchTrace' in others, releases.binds_with_types())
+
+  def test_a_jaxpr_on_the_way_is_staged(self):
+    staged = []
+
+    def f(x):
+      staged.append(traces.is_staged(core.trace_ctx.trace))
+      return x * 2.
+
+    jax.vmap(f)(X)
+    jax.jit(jax.vmap(f))(X)
+    jax.vmap(jax.jit(f))(X)
+    jax.jvp(f, (X,), (X,))
+    lax.cond(True, jax.vmap(f), lambda x: x, X)
+    self.assertEqual(staged, [False, True, True, False, True])
+
+  def test_layers_of_a_tracer(self):
+    kinds = []
+
+    def f(x):
+      kinds.append([type(t).__name__ for t in traces.layers(x)])
+      return jnp.sum(x * x)
+
+    jax.vmap(jax.grad(f))(X)
+    self.assertLen(kinds[0], 2)
+    self.assertEqual(kinds[0][1], 'BatchTracer')
+    jax.jit(lambda x: jax.jvp(f, (x,), (x,)))(X)
+    self.assertEqual(kinds[1][-1], 'DynamicJaxprTracer')
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
