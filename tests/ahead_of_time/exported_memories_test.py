@@ -26,10 +26,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax.sharding import SingleDeviceSharding
 import numpy as np
+from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 X = np.arange(8, dtype=np.float32)
 # Before 0.10 the CPU has one memory, and as the default it isn't written.

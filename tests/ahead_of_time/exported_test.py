@@ -23,15 +23,10 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 X = np.linspace(.1, 1., 4, dtype=np.float32)
 W = np.float32(1.5)

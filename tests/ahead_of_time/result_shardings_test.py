@@ -21,10 +21,10 @@ from jax._src import config
 from jax._src import test_util as jtu
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 

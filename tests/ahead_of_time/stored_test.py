@@ -33,12 +33,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxlib import lapack as jaxlib_lapack
 import numpy as np
+from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
 # Pristine jax writes what was read back from the cache without its code.
 config.update('jax_enable_compilation_cache', False)
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 # Newer releases are told the devices.
 TOLD_DEVICES = jax.__version_info__ >= (0, 10)

@@ -12,7 +12,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """Complex functions at infinities and nan, by the standard (jax#27606)."""
-import os
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -22,18 +21,10 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import eight_devices, shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, "request_cpu_devices"):
-  jtu.request_cpu_devices(8)
-else:
-  os.environ.setdefault(
-      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
-
-if hasattr(jax, "shard_map"):
-  shard_map = jax.shard_map
-else:
-  from jax.experimental.shard_map import shard_map
+eight_devices()
 
 I, N, P = np.inf, np.nan, np.pi
 

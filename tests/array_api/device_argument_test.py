@@ -12,7 +12,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """What a device= argument may be (jax#26000, jax#27606)."""
-import os
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -21,13 +20,10 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, "request_cpu_devices"):
-  jtu.request_cpu_devices(8)
-else:
-  os.environ.setdefault(
-      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+eight_devices()
 
 HOST = np.arange(8, dtype=np.float32)
 

@@ -17,7 +17,6 @@ The functions are in two groups, and the page has a sentence for each: those
 that make an array of another follow it where no device is given, the others go
 to the default device.
 """
-import os
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -26,13 +25,10 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, "request_cpu_devices"):
-  jtu.request_cpu_devices(8)
-else:
-  os.environ.setdefault(
-      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+eight_devices()
 
 HOST = np.arange(8, dtype=np.float32)
 P = js.PartitionSpec

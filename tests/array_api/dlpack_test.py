@@ -12,7 +12,6 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """from_dlpack copies, shares and places as it says (jax#27606)."""
-import os
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -22,13 +21,10 @@ import jax.dlpack
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, "request_cpu_devices"):
-  jtu.request_cpu_devices(8)
-else:
-  os.environ.setdefault(
-      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+eight_devices()
 
 
 def memory(n=1024, offset=0, dtype=np.float32):

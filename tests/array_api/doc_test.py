@@ -16,9 +16,10 @@ from absl.testing import absltest
 from fork.testing import pages
 import jax
 from jax._src import test_util as jtu
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-jtu.request_cpu_devices(8)
+eight_devices()
 
 
 class ArrayApiDocTest(pages.PageTest):

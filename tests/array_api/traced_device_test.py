@@ -13,7 +13,6 @@
 # limitations under the License.
 """x.device while x is traced (jax#26000)."""
 import copy
-import os
 import pickle
 import subprocess
 import sys
@@ -26,23 +25,16 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import eight_devices, shard_map
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, "request_cpu_devices"):
-  jtu.request_cpu_devices(8)
-else:
-  os.environ.setdefault(
-      "XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+eight_devices()
 
 HOST = np.arange(8, dtype=np.float32)
 HOST_MEMORY = ("pinned_host" if jax.__version_info__ >= (0, 10) else
                "unpinned_host")  # The only one of a CPU before.
 TOKEN = "<device: where the program runs>"
 P = js.PartitionSpec
-if hasattr(jax, "shard_map"):
-  shard_map = jax.shard_map
-else:
-  from jax.experimental.shard_map import shard_map
 
 
 def mesh(*shape):

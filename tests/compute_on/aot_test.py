@@ -31,18 +31,14 @@ from jax._src import test_util as jtu
 from jax.experimental import serialize_executable
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import eight_devices, shard_map
 
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
 P = jax.sharding.PartitionSpec
 
 config.parse_flags_with_absl()
 # What was read from a cache is written without its code, but for another patch.
 config.update('jax_enable_compilation_cache', False)
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 MARK = '_xla_compute_type = "host"'
 

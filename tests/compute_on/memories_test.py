@@ -23,9 +23,10 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
-jtu.request_cpu_devices(8)
+eight_devices()
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 STATE = np.arange(8, dtype=np.float32)

@@ -23,13 +23,12 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import UNCHECKED, partly_manual, shard_map
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 
-UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
 A = np.linspace(.5, 2., 24, dtype=np.float32).reshape(8, 3)
 B = np.linspace(2., .5, 96, dtype=np.float32).reshape(8, 4, 3)
 
@@ -76,9 +75,7 @@ class BatchedTest(jtu.JaxTestCase):
     self.assertAllClose(g(A[:, 0]), 2 * A[:, 0])
 
   def test_partly_manual(self):
-    options = (dict(axis_names={'x', 'y'}) if hasattr(jax, 'shard_map') else
-               dict(auto=frozenset('z')))
-    g = batched(FUNCTIONS['scan'], make_mesh(2, 2, 2), **options)
+    g = batched(FUNCTIONS['scan'], make_mesh(2, 2, 2), **partly_manual('z'))
     self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS['scan'], A, B),
                         rtol=1e-5)
 

@@ -27,8 +27,8 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing import common
-from varying.testing.common import shard_map
 
 config.parse_flags_with_absl()
 

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from varying.testing.common import shard_map
+from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
+eight_devices()
 
 NEW = hasattr(jax, 'shard_map')
 X = np.arange(32., dtype=np.float32).reshape(4, 8) / 10

@@ -32,9 +32,10 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 import numpy as np
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-jtu.request_cpu_devices(8)
+eight_devices()
 
 RNG = np.random.RandomState(0)
 A, B = RNG.rand(2, 8, 8).astype(np.float32)

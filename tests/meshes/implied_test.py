@@ -22,9 +22,10 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from varying.testing.common import shard_map
+from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
+eight_devices()
 
 X = np.linspace(.5, 1.5, 8, dtype=np.float32)
 Y = np.linspace(-1., 1., 8, dtype=np.float32)

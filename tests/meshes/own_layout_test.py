@@ -20,9 +20,10 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from varying.testing.common import shard_map
+from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
+eight_devices()
 
 X = np.arange(24., dtype=np.float32).reshape(4, 6)
 Y = np.arange(8., dtype=np.float32)

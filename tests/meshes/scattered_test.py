@@ -25,9 +25,10 @@ from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-jtu.request_cpu_devices(8)
+eight_devices()
 
 # Of two devices along 'x', each.
 BLOCKS = np.random.RandomState(0).uniform(

@@ -41,16 +41,13 @@ from jax.experimental import serialize_executable
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.sharding import eight_devices, shard_map
 
 jax.config.parse_flags_with_absl()
 # What was read from a cache is written without its code, but for another patch.
 jax.config.update('jax_enable_compilation_cache', False)
-with contextlib.suppress(AttributeError, RuntimeError):
-  jtu.request_cpu_devices(8)
-
-shard_map = getattr(jax, "shard_map", None)
-if shard_map is None:
-  from jax.experimental.shard_map import shard_map
+with contextlib.suppress(RuntimeError):
+  eight_devices()
 
 try:
   from jax.experimental import hijax

@@ -39,14 +39,14 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 import scipy.linalg
 import scipy.special
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
 # Most of the time would go to optimising programs that run once.
 os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + (
     ' --xla_backend_optimization_level=0'
     ' --xla_llvm_disable_expensive_passes=true')
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 
 def smap(in_specs, out_specs):

@@ -24,11 +24,11 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import UNCHECKED, shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
-from varying.testing.common import shard_map
 from varying.testing.common import ships
 
 jax.config.parse_flags_with_absl()
@@ -239,12 +239,11 @@ class AlreadySummedTest(jtu.JaxTestCase):
 
   def test_guard_check_off(self):
     mesh = make_mesh(4)
-    how = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
     with warnings.catch_warnings():
       warnings.simplefilter('error')
       got = shard_map(lambda w, x: lax.psum(jax.grad(loss)(w, x), 'x'),
                       mesh=mesh, in_specs=(P(), P('x')), out_specs=P(),
-                      **{how: False})(W, X)
+                      **UNCHECKED)(W, X)
     want = jax.grad(lambda w: sum(loss(w, x) for x in X))(W)
     np.testing.assert_allclose(got, want, rtol=1e-5)
 

@@ -26,9 +26,9 @@ from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 from jax.sharding import PartitionSpec as P
 
 jax.config.parse_flags_with_absl()

@@ -23,8 +23,9 @@ from jax._src import test_util as jtu
 from jax.experimental import checkify
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import shard_map
 import varying.testing.common as smt
-from varying.testing.common import P, shard_map
+from varying.testing.common import P
 
 config.parse_flags_with_absl()
 

@@ -26,10 +26,10 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import CHECK, shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 
@@ -63,9 +63,8 @@ EITHER = list(zip(CONSTANTS, itertools.cycle([True, False])))
 def run(f, use_mesh, jit, check=True, kind='1d'):
   """`f` of each device's element of X."""
   mesh = make_mesh(*MESHES[kind])
-  name = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
   spec = P(mesh.axis_names)
-  g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, **{name: check})
+  g = shard_map(f, mesh=mesh, in_specs=spec, out_specs=spec, **{CHECK: check})
   with set_mesh(mesh) if use_mesh else contextlib.nullcontext():
     return maybe_jit(jit)(g)(X)
 

@@ -32,8 +32,8 @@ from jax.experimental import custom_partitioning as cp
 from jax.experimental.compute_on import compute_on
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+from testing.sharding import shard_map
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 

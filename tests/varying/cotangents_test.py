@@ -28,12 +28,12 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import BlockwiseTestCase
 from varying.testing.common import blockwise
 from varying.testing.common import cast
 from varying.testing.common import fill
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 

@@ -28,13 +28,13 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import blockwise
 from varying.testing.common import cast
 from varying.testing.common import fill
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 

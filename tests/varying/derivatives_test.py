@@ -27,9 +27,9 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 from varying.testing.derivatives import CASES
 from varying.testing.derivatives import Summed
 from varying.testing.derivatives import inputs

@@ -22,15 +22,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 
 def in_cond(x):

@@ -44,21 +44,16 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jax.sharding import Mesh
 import numpy as np
+from testing.sharding import eight_devices, shard_map
 from varying.testing.common import equations
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 try:
   from jax import ffi
 except ImportError:
   from jax.extend import ffi
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
-
 F32 = np.float32
 V = np.linspace(.1, .9, 4, dtype=F32)
 M = (np.arange(16.).reshape(4, 4) / 16 + np.eye(4)).astype(F32)

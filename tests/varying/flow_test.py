@@ -29,9 +29,9 @@ from jax.experimental import compute_on
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import cast
 from varying.testing.common import equations
-from varying.testing.common import shard_map
 from varying.testing.regions import NONE
 from varying.testing.regions import RegionTestCase
 from varying.testing.regions import X

@@ -19,8 +19,9 @@ from jax._src import config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing import common
-from varying.testing.common import P, shard_map
+from varying.testing.common import P
 
 config.parse_flags_with_absl()
 

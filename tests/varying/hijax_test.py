@@ -20,10 +20,10 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 F32 = np.float32
 W = np.array([.2, .5, .9], F32)

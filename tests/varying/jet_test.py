@@ -29,14 +29,14 @@ from jax._src import test_util as jtu
 from jax.experimental import jet
 import jax.numpy as jnp
 import numpy as np
+from testing.sharding import UNCHECKED, shard_map
 import varying.testing.common as smt
-from varying.testing.common import P, shard_map
+from varying.testing.common import P
 
 config.parse_flags_with_absl()
 
 X = np.arange(1., 9., dtype=np.float32)
 W = np.float32(2.)
-UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
 
 
 def trigonometric(x, w):

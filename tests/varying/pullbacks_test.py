@@ -26,12 +26,12 @@ from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+from testing.sharding import shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import axes_of
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 

@@ -22,15 +22,10 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 X = np.arange(8, dtype=np.float32)
 

@@ -32,8 +32,8 @@ from jax._src.varying import types as vt
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 from varying.testing.regions import NONE
 from varying.testing.regions import RegionTestCase
 from varying.testing.regions import X

@@ -27,12 +27,11 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import CHECK, partly_manual, shard_map
 from varying.testing.common import maybe_jit
-from varying.testing.common import shard_map
 
 jax.config.parse_flags_with_absl()
 
-CHECK = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
 RNG = np.random.RandomState(0)
 A = RNG.uniform(.5, 2., (8, 3)).astype(np.float32)
 B = RNG.uniform(.5, 2., (8, 4, 3)).astype(np.float32)
@@ -161,10 +160,9 @@ class SpmdAxisTest(jtu.JaxTestCase):
     self.assertAllClose(g(offset, state), offset[:, None] + state)
 
   def test_partly_manual(self):
-    options = (dict(axis_names={'x', 'y'}) if CHECK == 'check_vma' else
-               dict(auto=frozenset('z')))
     f = FUNCTIONS['scan']
-    g = jax.vmap(closure(f, make_mesh(2, 2, 2), **options), spmd_axis_name='x')
+    g = jax.vmap(closure(f, make_mesh(2, 2, 2), **partly_manual('z')),
+                 spmd_axis_name='x')
     self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
 
   def test_two_batches(self):

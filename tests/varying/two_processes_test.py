@@ -39,11 +39,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
-
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
+from testing.sharding import shard_map
 
 if 'MEND_PROCESS' not in os.environ:
   jax.config.parse_flags_with_absl()

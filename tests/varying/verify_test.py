@@ -32,9 +32,9 @@ from jax.extend.core import jaxpr_as_fun
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import UNCHECKED, shard_map
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 from varying.testing.common import ships
 
 config.parse_flags_with_absl()
@@ -495,9 +495,7 @@ class WalkTest(VerifyTestCase):
 
   def test_without_the_check(self):
     f = shard_map(lambda x: lax.axis_index('x') + x, mesh=make_mesh(4),
-                  in_specs=P('x'), out_specs=P(), **{
-                      'check_vma' if hasattr(jax, 'shard_map') else
-                      'check_rep': False})
+                  in_specs=P('x'), out_specs=P(), **UNCHECKED)
     with jax.enable_checks(True):
       jax.jit(f)(np.arange(4))
 

@@ -68,6 +68,8 @@ def upstream_name(families: dict[str, Family], file: str) -> str:
   if top != "tests" or not inner:
     raise KeyError(file)
   stem = pathlib.PurePosixPath(file).stem
+  if f"{top}/{family}" == HEAD:
+    return f"tests/{stem}_{_HELPERS}.py"
   tail = f"_{_HELPERS}" if inner[:1] == [_HELPERS] else ""
   return f"tests/{families[family].prefix}{stem}{tail}.py"
 

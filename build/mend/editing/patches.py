@@ -104,10 +104,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   keys.check_specifier(data["bases"], refuse)
   _check_files(root, data, refuse)
   data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
-  named = data["modules"]
-  own = [*families.packages(root, named), *named]
-  floor = families.shared(root, families.GROUND_FLOOR, own)
-  data["modules"] = [*families.packages(root, floor), *floor, *own]
+  _add_shared(root, data)
   red = tuple(r for i, d in enumerate(data.get("red", []))
               for r in _red(i + 1, d, refuse))
   known = families.load(root)
@@ -125,6 +122,17 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
           "modules", "tests", "depends", "unit_tests", "reproductions",
           "upstream_tests", "test_helpers", "late_imports", "proves")},
       upstream_names=_upstream_names(root, data, refuse))
+
+
+def _add_shared(root: pathlib.Path, data: dict) -> None:
+  """Adds the files that come with those that a patch names."""
+  own = [*families.packages(root, data["modules"]), *data["modules"]]
+  floor = families.shared(root, families.GROUND_FLOOR, own)
+  data["modules"] = [*families.packages(root, floor), *floor, *own]
+  tests = [f for key in ("tests", "unit_tests", "test_helpers")
+           for f in data.get(key, [])]
+  data["test_helpers"] = [*data.get("test_helpers", []),
+                          *families.shared(root, families.HEAD, tests)]
 
 
 def _check_files(root: pathlib.Path, data: dict, refuse: Refuse) -> None:

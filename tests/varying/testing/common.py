@@ -25,14 +25,9 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import eight_devices, shard_map
 
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
-
-if hasattr(jtu, 'request_cpu_devices'):
-  jtu.request_cpu_devices(8)
+eight_devices()
 
 MESHES = {'1d': (4,), '2d': (2, 2)}
 
@@ -41,13 +36,6 @@ def make_mesh(*sizes):
   """A mesh of the first devices, with the axes 'x', 'y' and 'z'."""
   devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
   return Mesh(devices, ('x', 'y', 'z')[:len(sizes)])
-
-
-def partly_manual(*auto):
-  """A shard_map's arguments that leave these of the axes 'x', 'y', 'z' be."""
-  if hasattr(jax, 'shard_map'):
-    return dict(axis_names={'x', 'y', 'z'} - set(auto))
-  return dict(auto=frozenset(auto))
 
 
 def axes_of(x):

@@ -19,12 +19,12 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 # Importing these puts their forms in the table.
+from testing.sharding import shard_map
 import varying.testing.forms_derivatives as _derivatives  # noqa: F401
 import varying.testing.forms_flow as _flow  # noqa: F401
 import varying.testing.forms_more as _more  # noqa: F401
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 from varying.testing.forms import AX
 from varying.testing.forms import FORMS
 from varying.testing.forms import LATER

@@ -22,7 +22,7 @@ from jax import lax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from varying.testing import common
+from testing.sharding import UNCHECKED, shard_map
 from varying.testing.common import axes_of as varying_axes
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
@@ -48,7 +48,6 @@ WIDE = jax.__version_info__ >= (0, 10) or (
 # Both: 0.6.0's shard_map lowers no ref, nor has 0.5.3 one over some axes.
 NEW_REF = getattr(jax, 'new_ref', None)
 # To tell a crash of jaxlib's own: what the check has no part in.
-UNCHECKED = {'check_vma' if hasattr(jax, 'shard_map') else 'check_rep': False}
 OPTIONS = dict(UNCHECKED if os.environ.get('MEND_FUZZ_UNCHECKED') else {})
 KEYWORDS = AS_MENDED or ships('jax._src.meshes.by_name')
 REDUCES = jax.__version_info__ >= (0, 10)
@@ -154,20 +153,20 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
     return tuple(x.reshape((1,) * len(axes) + (3,))
                  for x, axes in zip(outs, out_axes))
 
-  shard_map = functools.partial(common.shard_map, **OPTIONS)
+  mapped = functools.partial(shard_map, **OPTIONS)
   if layout == 'keywords':
-    f = shard_map(lambda a, b, c, w, v: per_device(a, b, c, w, v),
-                  mesh=make_mesh(*sizes), **specs(AXES))
+    f = mapped(lambda a, b, c, w, v: per_device(a, b, c, w, v),
+               mesh=make_mesh(*sizes), **specs(AXES))
     return lambda a, b, c, w, v: f(a, b, v=v, w=w, c=c)
   if layout == 'flat':
-    return shard_map(per_device, mesh=make_mesh(*sizes), **specs(AXES))
+    return mapped(per_device, mesh=make_mesh(*sizes), **specs(AXES))
   if layout in THIRD:
-    return shard_map(per_device, mesh=mesh_with_third(sizes, THIRD[layout]),
-                     axis_names=ALL, **specs(AXES))
-  inner = lambda *args: shard_map(per_device, axis_names={'y'},
-                                  **specs('y'))(*args)
-  return shard_map(inner, mesh=make_mesh(*sizes), axis_names={'x'},
-                   **specs('x'))
+    return mapped(per_device, mesh=mesh_with_third(sizes, THIRD[layout]),
+                  axis_names=ALL, **specs(AXES))
+  inner = lambda *args: mapped(per_device, axis_names={'y'},
+                               **specs('y'))(*args)
+  return mapped(inner, mesh=make_mesh(*sizes), axis_names={'x'},
+                **specs('x'))
 
 
 def along(x):

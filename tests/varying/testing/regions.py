@@ -18,8 +18,8 @@ from jax._src.varying import flow
 from jax._src.varying import types as vt
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
+from testing.sharding import shard_map
 from varying.testing.common import make_mesh
-from varying.testing.common import shard_map
 
 X, Y, XY, NONE = map(frozenset, ['x', 'y', 'xy', ''])
 

@@ -1,0 +1,46 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Eight devices and a ``shard_map``, on every release.
+
+What a test of several devices begins with. It has no tests of its own.
+"""
+import os
+
+import jax
+from jax._src import test_util as jtu
+
+try:
+  from jax import shard_map as shard_map
+except ImportError:  # 0.5.3 and 0.6.0
+  from jax.experimental.shard_map import shard_map as shard_map
+
+# The option of shard_map that turns its check on and off.
+CHECK = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
+UNCHECKED = {CHECK: False}
+
+
+def eight_devices():
+  """Asks for eight devices of the CPU, before any backend has been started."""
+  if hasattr(jtu, 'request_cpu_devices'):
+    jtu.request_cpu_devices(8)
+  else:  # 0.5.3
+    os.environ.setdefault(
+        'XLA_FLAGS', '--xla_force_host_platform_device_count=8')
+
+
+def partly_manual(*auto):
+  """A shard_map's arguments that leave these of the axes 'x', 'y', 'z' be."""
+  if hasattr(jax, 'shard_map'):
+    return dict(axis_names={'x', 'y', 'z'} - set(auto))
+  return dict(auto=frozenset(auto))
