@@ -91,6 +91,8 @@ def implied_imports(families: dict[str, Family], code: str,
                     root: pathlib.Path = bases.ROOT) -> tuple[str, ...]:
   """The imports that an edit's code needs for its names FAMILY_MODULE.
 
+  A module of the ground floor is called mend_MODULE.
+
   Args:
     families: those that have packages.
     code: of the edit.
@@ -101,14 +103,16 @@ def implied_imports(families: dict[str, Family], code: str,
     the code names so, in the code's order.
   """
   found = []
+  packages_by_name = {f.name: f.package for f in families.values() if f.package}
+  packages_by_name["mend"] = GROUND_FLOOR
   own = set(re.findall(r"\bimport \w+ as (\w+)", code))  # where it is used
   for name in dict.fromkeys(re.findall(r"(?<![\w.])[a-z]\w*", code)):
     if name in own:
       continue
-    for family in families.values():
-      module = name.removeprefix(f"{family.name}_")
-      if module != name and family.package:
-        package = _modules(family.package, root).get(module)
+    for family, folder in packages_by_name.items():
+      module = name.removeprefix(f"{family}_")
+      if module != name:
+        package = _modules(folder, root).get(module)
         if package:
           found.append(f"from {package} import {module} as {name}")
   return tuple(dict.fromkeys(found))

@@ -127,7 +127,12 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
 def _add_shared(root: pathlib.Path, data: dict) -> None:
   """Adds the files that come with those that a patch names."""
   own = [*families.packages(root, data["modules"]), *data["modules"]]
-  floor = families.shared(root, families.GROUND_FLOOR, own)
+  called = re.findall(r"\bmend_(\w+)", "\n".join(
+      edit.get("code", "") for edit in data.get("edit", [])))
+  direct = [f for name in dict.fromkeys(called)
+            if (root / (f := f"{families.GROUND_FLOOR}/{name}.py")).is_file()]
+  floor = sorted({*direct, *families.shared(
+      root, families.GROUND_FLOOR, [*own, *direct])})
   data["modules"] = [*families.packages(root, floor), *floor, *own]
   tests = [f for key in ("tests", "unit_tests", "test_helpers")
            for f in data.get(key, [])]

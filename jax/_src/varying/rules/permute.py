@@ -30,8 +30,6 @@ from jax._src.mend import permute
 from jax._src.varying import contents
 from jax._src.varying import flow
 
-lower_for_cpu = permute.lower_for_cpu
-
 
 def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
   """A loop's or branch's jaxprs, marked if devices part ways there.
