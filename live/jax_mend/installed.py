@@ -96,11 +96,13 @@ def table_for(jax: Installed) -> Table:
   """
   known = list(tables.index()["bases"])
   if jax.version not in known:
+    near = tables.nearest(jax.version)
     raise NotApplied(
         f"jax {jax.version} in {jax.folder} is not a release that jax-mend "
         f"{tables.index()['version']} knows: {', '.join(known)}.",
-        f"{sys.executable} -m pip install jax=={tables.newest()}, or a "
-        f"jax-mend that knows yours; {OFF}")
+        f'{sys.executable} -m pip install "jax=={near}", the nearest that it '
+        f"knows; or, in a checkout of the project, python3 build/build.py "
+        f"check --candidate={jax.version} tells how yours differs; {OFF}")
   table = Table(jax.version)
   other = jax.differing(table)
   if other:

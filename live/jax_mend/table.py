@@ -1,8 +1,9 @@
 """The table: which files of which release are edited, and how.
 
-table/ is written when the package is built, from the project's patches. What
-it holds of an edited file is its hash and splices [start, stop, text, patch]:
-our own text, and the byte offsets of the release's file between which it goes.
+table/ is assembled when the package is built, of the project's live/table and
+the texts of our modules. What it holds of an edited file is its hash and
+splices [start, stop, n]: the byte offsets of the release's file between which
+the n-th of pieces.json goes, [text, patch], our own text.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -50,9 +52,25 @@ def newest() -> str:
   return fitting[-1]
 
 
+def nearest(version: str) -> str:
+  """The newest release of the table that is no newer, or else the oldest."""
+  known = list(index()["bases"])
+  older = [b for b in known if _ordered(b) <= _ordered(version)]
+  return older[-1] if older else known[0]
+
+
+def _ordered(version: str) -> tuple[int, ...]:
+  return tuple(int(n) for n in re.findall(r"\d+", version.split("+")[0]))
+
+
 def reports() -> dict[str, Any]:
   """"runner", "programs" and the "sources" of the reports' programs."""
   return _read("reports.json")
+
+
+@functools.cache
+def _pieces() -> list[list[str]]:
+  return _read("pieces.json")
 
 
 @functools.cache
@@ -79,6 +97,7 @@ class Table:
     self.files: dict[str, str] = data["files"]
     self.modules: dict[str, str] = data["modules"]
     self.patches: list[str] = data["patches"]
+    self._name: str = data["splices"]  # a release's, or its twin's
     self._splices: dict[str, list] | None = None
 
   def added(self, file: str) -> bytes:
@@ -88,5 +107,6 @@ class Table:
   def edited(self, file: str, data: bytes) -> bytes:
     """The text of a file of `files`, made from the release's own."""
     if self._splices is None:
-      self._splices = _read(f"{self.base}.splices.json")
-    return spliced(data, self._splices[file])
+      self._splices = _read(f"{self._name}.splices.json")
+    return spliced(data, [(start, stop, *_pieces()[n])
+                          for start, stop, n in self._splices[file]])

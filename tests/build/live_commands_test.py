@@ -167,10 +167,10 @@ def test_where_no_startup_file_is_read_it_is_refused(site):
   assert "no startup file" in site.refuses("-m", "jax_mend", "enable")
 
 
-def test_the_builds_need_the_same_tools():
-  lists = [(ROOT / f / "pyproject.toml").read_text("utf-8").split("]")[1]
-           for f in (".", "live")]
-  assert lists[0].split("[")[1] == lists[1].split("[")[1]
+def test_jax_mend_is_built_with_setuptools_alone():
+  text = (ROOT / "live" / "pyproject.toml").read_text("utf-8")
+  (wanted,) = re.findall(r"^requires = \[(.*)\]", text, re.MULTILINE)
+  assert re.fullmatch(r'"setuptools>=\d+"', wanted)
 
 
 def build(folder, kind, target, **env):
@@ -186,7 +186,7 @@ def test_a_source_distribution_needs_neither_project_nor_network(
     site, tmp_path):
   folder = shutil.copytree(ROOT / "live", tmp_path / "alone" / "live")
   done = build(folder, "wheel", tmp_path / "none")
-  assert done.returncode and "has no table, and the project" in done.stderr
+  assert done.returncode and "has no table, or the project" in done.stderr
   assert "Traceback" not in done.stderr
   shutil.copytree(site.folder / "jax_mend" / "table",
                   folder / "jax_mend" / "table")
@@ -204,11 +204,12 @@ def test_a_source_distribution_needs_neither_project_nor_network(
   assert fresh.says("-m", "jax_mend", "run", "-c", GREETING) == POLITE
 
 
-def test_a_build_that_fails_says_why_and_what_next(tmp_path):
+def test_a_checkout_needs_no_network_and_no_other_release(tmp_path):
   done = build(ROOT / "live", "wheel", tmp_path / "wheel",
                MEND_CACHE=str(tmp_path / "cache"), PIP_RETRIES="0",
                PIP_CONFIG_FILE=os.devnull,
                PIP_INDEX_URL="http://127.0.0.1:9/simple")
-  assert done.returncode and "Traceback" not in done.stderr
-  assert "FAILED: jax-mend: Downloading jax" in done.stderr
-  assert "\nNext: check the network" in done.stderr
+  assert done.returncode == 0, done.stderr
+  (wheel,) = (tmp_path / "wheel").iterdir()
+  assert wheel.stat().st_size < 600_000
+  assert not (tmp_path / "cache").exists()

@@ -15,7 +15,7 @@ def reproduction(body, tmp_path):
   path = write(
       tmp_path / "r.py",
       f'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n  {body}\n')
-  (item,) = reproductions._read_file(path, "greeting")
+  (item,) = reproductions._read_file(path, "greeting", "", "f.py")
   return reproduce.run_one(item, sys.executable)
 
 
@@ -74,8 +74,8 @@ def test_settings_of_the_caller_stay_outside(tmp_path, monkeypatch):
 def test_rows_of_other_releases_are_not_run(tmp_path):
   path = write(tmp_path / "r.py",
                'REPORT = "toy#1"\n\ndef seen():\n  "Line."\n')
-  items = [*reproductions._read_file(path, "old", "<0.6"),
-           *reproductions._read_file(path, "new", ">=0.6.0")]
+  items = [*reproductions._read_file(path, "old", "<0.6", "f.py"),
+           *reproductions._read_file(path, "new", ">=0.6.0", "f.py")]
   for jax, wanted in (("0.5.3+mend.2", ["PASS", "n/a"]),
                       ("0.7.0", ["n/a", "PASS"])):
     what = reproduce.Environment(jax, "0.7.0")
@@ -94,7 +94,7 @@ def test_a_python_may_be_named_from_here(tmp_path, monkeypatch):
 def test_what_crashed_is_not_remembered(tmp_path, monkeypatch):
   path = write(tmp_path / "r.py", 'REPORT = "toy#1"\n\ndef seen():\n  '
                '"Line."\n  import os; os._exit(3)\n')
-  items = reproductions._read_file(path, "greeting")
+  items = reproductions._read_file(path, "greeting", "", "f.py")
   monkeypatch.setenv("MEND_CACHE", str(tmp_path / "cache"))
   python = pathlib.Path(sys.executable)
   with reproduce.servers() as servers:

@@ -21,6 +21,7 @@ class Reproduction:
   line: str
   function: str
   source: str
+  file: str
 
 
 def collect(series: Iterable[patches.Patch],
@@ -31,12 +32,12 @@ def collect(series: Iterable[patches.Patch],
     for file in patch.reproductions:
       if file not in files:
         files.add(file)
-        found += _read_file(root / file, patch.id, patch.bases)
+        found += _read_file(root / file, patch.id, patch.bases, file)
   return found
 
 
-def _read_file(path: pathlib.Path, patch: str,
-               releases: str = "") -> list[Reproduction]:
+def _read_file(path: pathlib.Path, patch: str, releases: str,
+               file: str) -> list[Reproduction]:
   text = path.read_text(encoding="utf-8")
   tree = ast.parse(text, str(path))
   named = [ast.literal_eval(node.value) for node in tree.body
@@ -51,5 +52,5 @@ def _read_file(path: pathlib.Path, patch: str,
         f"{path.name} is no reproduction: it needs REPORT = \"...\" and public "
         "functions with a docstring.",
         f"edit reproductions/{path.parent.name}/{path.name}")
-  return [Reproduction(patch, releases, named[0], line, f.name, text)
+  return [Reproduction(patch, releases, named[0], line, f.name, text, file)
           for f, line in zip(functions, lines)]

@@ -1,8 +1,10 @@
-"""The table of jax-mend: the edits of every base, as splices of our own text.
+"""The tables of jax-mend: the edits of every release, as splices of our text.
 
-What an edit leaves of a release's file is not in it: the hash of the file, and
-which bytes give way to which text. It is applied here by jax-mend's own
-function, and must give the text that the wheel has.
+What an edit leaves of a release's file is not in them: the hash of the file,
+and which bytes give way to which text. They lie in live/table, one file a
+release, so that whoever installs jax-mend needs neither upstream's sources nor
+this tool. Each is applied here by jax-mend's own function, and must give the
+text that the wheel has.
 """
 
 from __future__ import annotations
@@ -20,18 +22,21 @@ from mend.ground.errors import MendError
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import tree
+from packaging.version import Version
 
 LIVE = bases.ROOT / "live"
-_RUNNER = bases.ROOT / "build" / "probes" / "run_reproduction.py"
-Files = dict[str, str]  # of the folder table/: name -> text
+TABLES = LIVE / "table"
+RUNNER = "build/probes/run_reproduction.py"
+Files = dict[str, str]  # of a folder: name -> text
 
 
-def _applier() -> types.ModuleType:
-  """The module of jax-mend that applies splices."""
+def _module_of_live(name: str) -> types.ModuleType:
+  """A module of live/, which is no package of this tool."""
+  path = LIVE / f"{name}.py"
   spec = importlib.util.spec_from_file_location(
-      "jax_mend_table", LIVE / "jax_mend" / "table.py")
-  if spec is None or spec.loader is None:
-    raise MendError(f"{LIVE} has no jax_mend/table.py.", "git checkout live")
+      "jax_mend_" + name.replace("/", "_"), path)
+  if spec is None or spec.loader is None or not path.is_file():
+    raise MendError(f"There is no {path}.", "git checkout live")
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module
@@ -45,32 +50,72 @@ def version() -> str:
 def make(series: Sequence[patches.Patch],
          sources: Mapping[Base, pathlib.Path] | None = None,
          root: pathlib.Path = bases.ROOT) -> Files:
-  """Every file of the table.
+  """Every file of jax_mend/table, as its wheel has them.
 
   Args:
     series: the patches.
-    sources: the pristine trees of the bases; None for those of all bases.
+    sources: the pristine trees of the releases; None for those of all.
     root: where the patches' files lie.
+  """
+  return _module_of_live("backend").assembled(
+      tables(series, sources, root), root)
+
+
+def tables(series: Sequence[patches.Patch],
+           sources: Mapping[Base, pathlib.Path] | None = None,
+           root: pathlib.Path = bases.ROOT) -> Files:
+  """Every file of live/table: an index, and one of each release.
+
+  A twin has what is its own, its manifest, and the name of the other.
   """
   if sources is None:
     sources = {base: source.pristine(base) for base in bases.all_bases()}
+    twins = [base for base in bases.releases() if base.twin_of]
+  else:
+    twins = []
   files: Files = {}
-  texts: dict[str, str] = {}
-  known = {}
   for base, origin in sources.items():
-    mine = _of_base(tree.mended(series, base, origin, root), origin, texts)
-    files.update(mine)
-    content = "".join(mine.values())  # names all texts by their hash
-    known[base.version] = hashlib.sha256(content.encode()).hexdigest()
-  files["index.json"] = _json({
-      "version": version(), "bases": known,
-      "pythons": {base.version: _oldest(base) for base in sources},
+    result = tree.mended(series, base, origin, root)
+    files[f"{base.version}.json"] = _lines(_of_release(result, origin))
+  for twin in twins:
+    files[f"{twin.version}.json"] = _lines(
+        {"base": twin.version, "mended": twin.mended,
+         "manifest": _manifest(series, twin)})
+  every = sorted([*sources, *twins], key=lambda b: Version(b.version))
+  files["index.json"] = _lines({
+      "version": version(),
+      "releases": {b.version: {"python": _oldest(b), "twin_of": b.twin_of}
+                   for b in every},
       "patches": {p.id: {"title": p.title, "issues": p.issues}
-                  for p in series}})
-  files["texts.json"] = _json(texts)
-  files["reports.json"] = _json(_reports(series, root))
-  files["VERSION"] = version() + "\n"
+                  for p in series},
+      "reports": {"runner": RUNNER, "programs": [
+          {"patch": item.patch, "report": item.report, "line": item.line,
+           "function": item.function, "file": item.file}
+          for item in reproductions.collect(series, root)]}})
   return files
+
+
+def write(series: Sequence[patches.Patch]) -> int:
+  """Writes live/table; returns how many of its files changed."""
+  made, changed = tables(series), 0
+  for path in TABLES.glob("*.json"):
+    if path.name not in made:
+      path.unlink()
+      changed += 1
+  for name, text in made.items():
+    path = TABLES / name
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+      tree.write(path, text)
+      changed += 1
+  return changed
+
+
+def stale(series: Sequence[patches.Patch]) -> tuple[int, list[str]]:
+  """The count of tables looked at, and those that patches make otherwise."""
+  made = tables(series)
+  kept = {p.name: p.read_text(encoding="utf-8") for p in TABLES.glob("*.json")}
+  names = sorted({*made, *kept})
+  return len(names), [n for n in names if made.get(n) != kept.get(n)]
 
 
 def _oldest(base: Base) -> int:
@@ -78,26 +123,43 @@ def _oldest(base: Base) -> int:
   return next(n for n in range(10, 100) if base.supports(f"3.{n}.99"))
 
 
-def _json(value: Any) -> str:
-  return json.dumps(value, indent=0, sort_keys=False, ensure_ascii=True)
+def _lines(value: dict[str, Any]) -> str:
+  """JSON with an entry of a table, or of a table in it, on a line."""
+  return "{\n" + ",\n".join(
+      f"{json.dumps(key)}: {_entries(item)}"
+      for key, item in value.items()) + "\n}\n"
 
 
-def _of_base(result: tree.Result, origin: pathlib.Path,
-             texts: dict[str, str]) -> Files:
-  base = result.base
+def _entries(item: Any) -> str:
+  if isinstance(item, dict) and item:
+    return "{\n" + ",\n".join(
+        f" {json.dumps(key)}: {_each(inner)}"
+        for key, inner in item.items()) + "}"
+  return _each(item)
+
+
+def _each(item: Any) -> str:
+  if isinstance(item, (list, tuple)) and item and not isinstance(item[0], str):
+    return "[\n  " + ",\n  ".join(map(json.dumps, item)) + "]"
+  return json.dumps(item)
+
+
+def _of_release(result: tree.Result, origin: pathlib.Path) -> dict[str, Any]:
   _require_packages(result, origin)
   pins, splices = {}, {}
   for file in sorted(result.edited):
     pins[file], splices[file] = _splices(result, origin, file)
-  modules = {}
-  for file, text in sorted(result.added.items()):
-    modules[file] = hashlib.sha256(text.encode()).hexdigest()[:16]
-    texts[modules[file]] = text
   return {
-      f"{base.version}.json": _json({
-          "base": base.version, "mended": base.mended,
-          "files": pins, "modules": modules, "patches": result.patches}),
-      f"{base.version}.splices.json": _json(splices)}
+      "base": result.base.version, "mended": result.base.mended,
+      "patches": result.patches,
+      "manifest": {"file": tree.MANIFEST, "text": result.added[tree.MANIFEST]},
+      "modules": sorted(set(result.added) - {tree.MANIFEST}),
+      "files": pins, "splices": splices}
+
+
+def _manifest(series: Sequence[patches.Patch], twin: Base) -> dict[str, str]:
+  text = tree.manifest(twin, patches.for_base(series, twin), twin.mended)
+  return {"file": tree.MANIFEST, "text": text}
 
 
 def _splices(result: tree.Result, origin: pathlib.Path,
@@ -111,7 +173,7 @@ def _splices(result: tree.Result, origin: pathlib.Path,
     start = len(text[:one.start].encode("utf-8"))
     stop = start + len(text[one.start:one.stop].encode("utf-8"))
     found.append([start, stop, one.text, one.patch])
-  made = _applier().spliced(data, found)
+  made = _module_of_live("jax_mend/table").spliced(data, found)
   if made != result.edited[file].encode("utf-8"):
     raise MendError(f"{file} of jax {result.base.version}: its splices do not "
                     "give the wheel's text.", "report it")
@@ -127,17 +189,3 @@ def _require_packages(result: tree.Result, origin: pathlib.Path) -> None:
         init in result.added or (origin / init).is_file()):
       raise MendError(f"{file} is no module of a package under jax/.",
                       f"add {init} to the patch's modules, or move it")
-
-
-def _reports(series: Sequence[patches.Patch],
-             root: pathlib.Path) -> dict[str, Any]:
-  sources: list[str] = []
-  programs = []
-  for item in reproductions.collect(series, root):
-    if item.source not in sources:
-      sources.append(item.source)
-    programs.append({
-        "patch": item.patch, "report": item.report, "line": item.line,
-        "function": item.function, "source": sources.index(item.source)})
-  return {"runner": _RUNNER.read_text(encoding="utf-8"), "sources": sources,
-          "programs": programs}

@@ -25,6 +25,8 @@ def _whole_tree(series: Sequence[patches.Patch]) -> Iterator[pathlib.Path]:
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch) / f"jax_mend-{live_table.version()}"
     for path in repository.files(live_table.LIVE):
+      if path.is_relative_to(live_table.TABLES):
+        continue  # it is assembled in the package
       target = folder / path.relative_to(live_table.LIVE)
       target.parent.mkdir(parents=True, exist_ok=True)
       shutil.copyfile(path, target)
