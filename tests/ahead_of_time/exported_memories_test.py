@@ -72,6 +72,12 @@ class ExportedMemoriesTest(jtu.JaxTestCase):
   def check_one_device(self, results):
     place = SingleDeviceSharding(jax.devices()[0], memory_kind=KIND)
     f = jax.jit(lambda x: x * 2, out_shardings=place)
+    try:
+      f(X)
+    except Exception as e:  # pylint: disable=broad-except
+      if 'annotate_device_placement' not in str(e):
+        raise
+      self.skipTest('the CPU places nothing, from 0.7.1 to 0.9.2')
     if results == 'some':
       f = jax.jit(lambda x: {'a': x * 2, 'b': x + 1},
                   out_shardings={'a': place, 'b': None})
@@ -92,7 +98,7 @@ class ExportedMemoriesTest(jtu.JaxTestCase):
     self.assertEqual(jax.tree.leaves(e.call(X))[0].sharding.memory_kind, KIND)
 
   def test_device_put(self):
-    if HAS_MEMORIES:
+    if hasattr(jax, 'memory'):
       place = jax.memory.Space.Host
     else:
       # pylint: disable-next=g-import-not-at-top

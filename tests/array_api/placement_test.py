@@ -30,6 +30,8 @@ HOST = np.arange(8, dtype=np.float32)
 P = js.PartitionSpec
 # Before, fill values were put on the device, under jit as well.
 FILLS_ARE_CONSTRAINED = jax.__version_info__ >= (0, 10)
+# From 0.6.1 to 0.6.2 the remainder of a complex number was refused.
+COMPLEX_FREQUENCIES = not (0, 6, 1) <= jax.__version_info__ < (0, 7)
 
 # What a committed array, or part of one, is made into.
 MOVES = {
@@ -117,8 +119,9 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
     for device in shardings() + shardings(explicit=True):
       self.check(jnp.fft.fftfreq(n, 0.5, device=device),
                  np.fft.fftfreq(n, 0.5), device)
-      x = jnp.fft.fftfreq(n, device=device, dtype="complex64")
-      self.assertEqual(x.dtype, "complex64")
+      if COMPLEX_FREQUENCIES:
+        x = jnp.fft.fftfreq(n, device=device, dtype="complex64")
+        self.assertEqual(x.dtype, "complex64")
 
   @parameterized.parameters(None, True)
   def test_from_dlpack(self, copy):

@@ -37,8 +37,8 @@ W = np.linspace(1., 2., 8, dtype=np.float32)
 HAS_SMAP = hasattr(jax, 'smap')
 auto_axes = pjit.auto_axes
 explicit_axes = pjit.explicit_axes
-# Before 0.7 these were plural.
-_suffix = '' if HAS_SMAP else 's'
+# Before 0.6.1 these were plural.
+_suffix = '' if hasattr(jax, 'shard_map') else 's'
 set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 
 
@@ -222,7 +222,7 @@ class ShardMapTest(jtu.JaxTestCase):
 
   def test_partly_manual(self):
     mesh = common.make_mesh(4, 2)
-    some = ({'axis_names': {'x'}} if HAS_SMAP else {'auto': frozenset({'y'})})
+    some = common.partly_manual('y', of='xy')
     f = shard_map(weighted, mesh=mesh, in_specs={'x': P('x'), 'w': P('x')},
                   out_specs=P('x'), **some)
     got = jax.jit(f)(X, w=W)

@@ -27,8 +27,7 @@ from varying.testing import common
 
 config.parse_flags_with_absl()
 
-OLD = not hasattr(jax, 'set_mesh')  # 0.5.3 and 0.6.0
-set_mesh = jax.sharding.use_mesh if OLD else jax.set_mesh
+set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 X = np.arange(1., 9., dtype=np.float32).reshape(8, 1)
 W = np.linspace(1., 2., 8, dtype=np.float32)
 MESHES = {'1d': ((4,), AxisType.Explicit), '2d': ((2, 2), AxisType.Explicit),
@@ -93,7 +92,7 @@ def mesh_of(kind):
 
 def mapped(program, kind, mesh):
   """A function of x and w, whose shard_map gets x and captures w."""
-  partly = {'auto': frozenset('y')} if OLD else {'axis_names': {'x'}}
+  partly = common.partly_manual('y', of='xy')
   manual = partly if kind.startswith('partly') else {}
   def f(x, w):
     return shard_map(lambda x: program(x, w), mesh=mesh, in_specs=P('x'),

@@ -23,6 +23,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import eight_devices, shard_map
+from varying.testing import common
 
 config.parse_flags_with_absl()
 eight_devices()
@@ -93,7 +94,7 @@ class ConstraintsTest(jtu.JaxTestCase):
                context=True)
 
   def test_eager(self):
-    if not NEW:
+    if not common.RUNS_PARTLY_MANUAL:
       self.skipTest('a partly manual shard_map is refused there without jit')
     mesh = mesh_of(AUTO, AUTO)
     s = NamedSharding(mesh, P(None, 'y'))
@@ -130,8 +131,8 @@ class ConstraintsTest(jtu.JaxTestCase):
     self.check(place, mesh, True)
 
   def test_nested_regions(self):
-    if not NEW:
-      self.skipTest('shard_map has no context mesh there')
+    if not jax.config.jax_use_shardy_partitioner:
+      self.skipTest('the partitioner ends the process there')
     mesh = mesh_of(AUTO, AUTO, AUTO)
     s = NamedSharding(mesh, P(None, 'z'))
     def place(x):

@@ -19,7 +19,6 @@ to know exactly which arguments became parameters. The oracle is the function
 itself, run by JAX.
 """
 
-import contextlib
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -31,9 +30,10 @@ from jax import lax
 from jax._src import config
 from jax._src import core
 from jax._src import test_util as jtu
-from jax._src.interpreters import mlir
 import jax.numpy as jnp
 import numpy as np
+
+from parameter_map.testing.hoisting import CAN_HOIST, hoisting
 
 jax.config.parse_flags_with_absl()
 
@@ -152,18 +152,12 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
 
   def test_hoisted_constant(self):
     # Bases that can't hoist have the constant in the module.
-    new = hasattr(jax.config, "jax_use_simplified_jaxpr_constants")
     big = jnp.asarray(Y)
-    with contextlib.ExitStack() as stack:
-      parameters = None
-      if new:
-        stack.enter_context(config.use_simplified_jaxpr_constants(True))
-        stack.enter_context(config.embedded_constants_max_bytes(8))
-        parameters = mlir.LoweringParameters(hoist_constants_as_args=True)
+    with hoisting(True) as parameters:
       lowered = jax.jit(lambda a, b: b * big).trace(X, X).lower(
           _private_parameters=parameters)
       self.assertEqual([p.kind for p in lowered.parameter_map],
-                       ["constant"] * new + ["argument"])
+                       ["constant"] * CAN_HOIST + ["argument"])
       got, = iree_compiled(lowered)(lowered.parameter_values(X, X))
     np.testing.assert_array_equal(got, X * Y)
 

@@ -20,6 +20,7 @@ and refuses a list of the wrong length. Each case feeds it what
 """
 
 import contextlib
+import functools
 import inspect
 import re
 import sys
@@ -42,6 +43,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
 from testing.sharding import eight_devices, shard_map
+
+from parameter_map.testing.hoisting import CAN_HOIST, hoisting
 
 jax.config.parse_flags_with_absl()
 # What was read from a cache is written without its code, but for another patch.
@@ -80,10 +83,13 @@ def raw_compile(lowered, num_devices=1):
   if not hasattr(backend, "compile_and_load"):
     return backend.compile(code, options, **kwargs)
   device_list = getattr(xc, "DeviceList", None) or xc._xla.DeviceList
-  if callbacks:
-    code = lowered.compiler_ir("stablehlo")
-  return backend.compile_and_load(code, device_list(tuple(devices)), options,
-                                  **kwargs)
+  load = functools.partial(
+      backend.compile_and_load, executable_devices=device_list(tuple(devices)),
+      compile_options=options, **kwargs)
+  try:
+    return load(code)
+  except TypeError:  # with callbacks, newer jaxlibs want the module itself
+    return load(lowered.compiler_ir("stablehlo"))
 
 
 def raw_compile_text(text):
@@ -598,18 +604,11 @@ class NotArgumentsTest(jtu.JaxTestCase):
   @parameterized.named_parameters(("off", False), ("on", True))
   def test_hoisted_constants(self, hoist):
     # Bases that can't hoist have the constant in the module, as with "off".
-    new = hasattr(jax.config, "jax_use_simplified_jaxpr_constants")
+    hoisted = hoist and CAN_HOIST
     big = jnp.asarray(Y)
-    with contextlib.ExitStack() as stack:
-      lowering_parameters = None
-      if new:
-        stack.enter_context(config.use_simplified_jaxpr_constants(hoist))
-        stack.enter_context(config.embedded_constants_max_bytes(8))
-        lowering_parameters = mlir.LoweringParameters(
-            hoist_constants_as_args=hoist)
+    with hoisting(hoist) as lowering_parameters:
       lowered = jax.jit(lambda a, b, c: c * big, donate_argnums=2).trace(
           X, X, X).lower(_private_parameters=lowering_parameters)
-      hoisted = new and hoist
       self.assertEqual([p.kind for p in lowered.parameter_map],
                        ["constant"] * hoisted + ["argument"])
       self.assertEqual(lowered.kept_var_idx, (2,))

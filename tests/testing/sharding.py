@@ -39,8 +39,8 @@ def eight_devices():
         'XLA_FLAGS', '--xla_force_host_platform_device_count=8')
 
 
-def partly_manual(*auto):
-  """A shard_map's arguments that leave these of the axes 'x', 'y', 'z' be."""
+def partly_manual(*auto, of='xyz'):
+  """A shard_map's arguments that leave these of the mesh's axes be."""
   if hasattr(jax, 'shard_map'):
-    return dict(axis_names={'x', 'y', 'z'} - set(auto))
+    return dict(axis_names=set(of) - set(auto))
   return dict(auto=frozenset(auto))

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import shard_map
+from testing.sharding import UNCHECKED
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
@@ -32,7 +33,8 @@ jax.config.parse_flags_with_absl()
 
 F32 = np.float32
 SCALAR = jax.ShapeDtypeStruct((), F32)
-DECLARES = hasattr(core, 'ManualAxisType')  # not 0.6.0
+DECLARES = hasattr(core, 'ManualAxisType') or hasattr(
+    jax.sharding.AbstractMesh, '_are_all_axes_explicit_or_manual')  # not <0.8
 CALLS = {
     'pure': jax.pure_callback,
     'io': io_callback,
@@ -42,6 +44,8 @@ MESHES = {'1d': (4,), '2d': (2, 4)}
 
 
 def declared(*axes):
+  if hasattr(SCALAR, 'vma'):
+    return jax.ShapeDtypeStruct((), F32, vma=frozenset(axes))
   mat = core.ManualAxisType(varying=frozenset(axes))
   return jax.ShapeDtypeStruct((), F32, manual_axis_type=mat)
 
@@ -174,7 +178,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
   @parameterized.product(call=list(CALLS))
   def test_declaration_is_honoured(self, call):
     if not DECLARES:
-      self.skipTest('ShapeDtypeStruct of 0.6.0 has no varying axes')
+      self.skipTest('ShapeDtypeStruct has no varying axes here')
     f = lambda x: CALLS[call](host_square, declared('x', 'y'), x[0])
     got, = self.types(f, np.ones(2, F32), mesh=make_mesh(2, 4), in_specs=P('x'))
     self.assertEqual(got, {'x', 'y'})
@@ -182,7 +186,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
   @parameterized.product(call=list(CALLS))
   def test_declaration_too_small(self, call):
     if not DECLARES:
-      self.skipTest('ShapeDtypeStruct of 0.6.0 has no varying axes')
+      self.skipTest('ShapeDtypeStruct has no varying axes here')
     f = lambda x: CALLS[call](host_square, declared('y'), x[0])
     with self.assertRaisesRegex(
         ValueError, r"callback: the operands vary over .*\{'x'\}.*result 0 "
@@ -214,7 +218,7 @@ class CallbackTypesTest(jtu.JaxTestCase):
 
   def test_io_callback_declaration_without_operands(self):
     if not DECLARES:
-      self.skipTest('ShapeDtypeStruct of 0.6.0 has no varying axes')
+      self.skipTest('ShapeDtypeStruct has no varying axes here')
     for axes in [('y',), ()]:
       f = lambda: io_callback(lambda: F32(1.), declared(*axes))
       self.assertEqual(self.types(f, mesh=make_mesh(2, 4), in_specs=()),
@@ -237,9 +241,9 @@ class CallbackTypesTest(jtu.JaxTestCase):
   def test_outside_shard_map_and_check_off(self):
     # No types vary there: a guard that nothing changes.
     self.assertEqual(jax.pure_callback(host_square, SCALAR, F32(3.)), 9.)
-    off = {('check_vma' if DECLARES else 'check_rep'): False}
     f = shard_map(lambda x: jax.pure_callback(host_square, SCALAR, x[0])[None],
-                  mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'), **off)
+                  mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'),
+                  **UNCHECKED)
     x = np.arange(4, dtype=F32)
     self.assertAllClose(jax.jit(f)(x), x * x)
 

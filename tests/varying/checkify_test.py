@@ -35,8 +35,7 @@ F32 = jnp.float32
 ERRORS = checkify.all_checks
 ENTER = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 # What makes a shard_map over 'x' and 'y' manual along 'x' only.
-ALONG_X = (dict(axis_names={'x'}) if hasattr(jax, 'set_mesh') else
-           dict(auto=frozenset({'y'})))
+ALONG_X = smt.partly_manual('y', of='xy')
 
 
 def small(x, w):

@@ -189,7 +189,7 @@ REASONS = {
         vary_unreduced_cast vary_unreduced_cast_p''',
     'typed by the jaxpr that it holds, traced with its operands\' types': '''
         call call_hi_primitive
-        call_hi_primitive_linearized closed_call
+        call_hi_primitive_linearized closed_call scheduling_group
         composite compute_on cond core_map cudnn_fusion custom_dce_call
         custom_fusion custom_jvp_call custom_jvp_call_jaxpr custom_lin
         custom_linear_solve custom_partitioning custom_transpose_call
@@ -203,9 +203,9 @@ REASONS = {
         pin relayout reshard shard_alike sharding_constraint stage tie unpin
         with_memory_space_constraint xla_metadata_value''',
     'reads or writes a Ref, whose type says what varies': '''
-        accum_grad_in_ref addupdate box_get box_set create_linear empty_ref
-        free_ref freeze get log_extend log_read mutable_array new_box new_log
-        new_ref run_scoped swap''',
+        accum_grad_in_ref addupdate array_ref box_get box_set create_linear
+        empty_ref free_ref freeze get log_extend log_read mutable_array new_box
+        new_log new_ref run_scoped swap''',
     'has no operand that can vary, or no result': '''
         check create_token dce_sink dim_as_value dimension_size empty empty2
         infeed inspect_sharding iota_2x32_shape outfeed platform_index

@@ -12,12 +12,14 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """The analysis of what varies in a jaxpr; tests of its loops are next door."""
+import inspect
 import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import compute_on
 from jax._src import config
 from jax._src import core
 from jax._src import test_util as jtu
@@ -25,7 +27,6 @@ from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax.experimental import compute_on
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -83,9 +84,9 @@ CALLS = {
     'custom_vjp_call custom_vjp_call_jaxpr': with_vjp,
     'eval_jaxpr closed_call': hoisted,
 }
-if hasattr(jax, 'memory'):
-  # Before, compute_on marks equations.
-  offload = getattr(compute_on, 'compute_on2', compute_on.compute_on)
+offload = getattr(compute_on, 'compute_on2', compute_on.compute_on)
+# Before, compute_on marks equations.
+if 'out_memory_spaces' in inspect.signature(offload).parameters:
   CALLS['compute_on'] = offload(
       jnp.sin, compute_type='device_host',
       out_memory_spaces=jax.memory.Space.Device)
@@ -189,7 +190,8 @@ class VaryingFlowTest(RegionTestCase):
     bare = [calls(depth, lambda c: c) for depth in (4, 6, 8)]
     written = calls(8, lambda c: cast(c, ['x']))
     # Before Python 3.12 a comprehension is a call.
-    self.assertLess(bare[-1], 1.25 * written)
+    bound = 1.25 if sys.version_info >= (3, 12) else 1.3
+    self.assertLess(bare[-1], bound * written)
     self.assertLess(bare[2] - bare[1], 1.05 * (bare[1] - bare[0]))
 
   def test_loop_around_a_nested_shard_map_is_traced_once(self):

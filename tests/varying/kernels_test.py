@@ -27,6 +27,7 @@ from jax.experimental.pallas.ops.tpu import splash_attention as splash
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import partly_manual
 from testing.sharding import shard_map
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
@@ -37,6 +38,7 @@ jax.config.parse_flags_with_absl()
 
 F32 = np.float32
 LATER = hasattr(core, 'ManualAxisType')  # not 0.6.0
+DECLARES = LATER or hasattr(jax.ShapeDtypeStruct((), F32), 'vma')
 X = np.arange(16, dtype=F32).reshape(4, 4)
 W = np.linspace(.5, 1.5, 4, dtype=F32)
 CASES = parameterized.product(jit=[False, True], mesh=list(MESHES))
@@ -52,6 +54,8 @@ def call(kernel, out=None, interpret=True, **params):
 
 
 def declared(*axes):
+  if hasattr(jax.ShapeDtypeStruct((), F32), 'vma'):
+    return jax.ShapeDtypeStruct(X.shape, X.dtype, vma=frozenset(axes))
   mat = core.ManualAxisType(varying=frozenset(axes))
   return jax.ShapeDtypeStruct(X.shape, X.dtype, manual_axis_type=mat)
 
@@ -169,7 +173,7 @@ class KernelTypesTest(jtu.JaxTestCase):
                         check_dtypes=False)
 
   def test_partly_manual_mesh(self):
-    part = dict(axis_names={'x'}) if LATER else dict(auto=frozenset('y'))
+    part = partly_manual('y', of='xy')
     f = shard_map(lambda x, w: call(times)(jnp.broadcast_to(w, x.shape), x),
                   mesh=make_mesh(2, 2), in_specs=(P('x'), P()),
                   out_specs=P('x'), **part)
@@ -228,7 +232,7 @@ class KernelTypesTest(jtu.JaxTestCase):
     self.assertAllClose(z, np.roll(y, 1, 0))
 
   def test_declarations(self):
-    if not LATER:
+    if not DECLARES:
       self.skipTest('there are none')
     trace = lambda f: self.types(f, X, in_specs=P('x'), mesh=(1, 4))
     self.assertEqual(trace(lambda x: call(times, declared('x', 'y'))(x, x)),
@@ -240,7 +244,7 @@ class KernelTypesTest(jtu.JaxTestCase):
       trace(lambda x: call(times, declared('y'))(x, x))
 
   def test_declaration_runs(self):
-    if not LATER:
+    if not DECLARES:
       self.skipTest('there are none')
     f = shard_map(
         lambda x, w: call(times, declared('x'))(jnp.broadcast_to(w, x.shape),

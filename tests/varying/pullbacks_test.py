@@ -238,7 +238,7 @@ class PullbackTest(jtu.JaxTestCase):
         jax.grad(total)(jnp.float32(W), jnp.arange(4.))
 
   def test_ref_for_a_gradient_is_refused(self):
-    if not hasattr(jax, 'new_ref'):
+    if not hasattr(jax.vjp(jnp.sin, 1.)[1], 'with_refs'):
       self.skipTest('no with_refs on this release')
     def bwd(pull, ct):
       ref = jax.new_ref(jnp.zeros(()))

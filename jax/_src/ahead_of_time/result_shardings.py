@@ -170,7 +170,7 @@ def of_lowered(shardings: Sequence[Any], lowered: Any) -> list[Any]:
 
 
 def traced_info(infos: Any, traced: Any) -> Any:
-  """Fills in the shardings in `out_info` of a ``Traced``, before JAX 0.10."""
+  """Fills in the shardings in `out_info` of a ``Traced``, before JAX 0.7."""
   leaves, tree = traced._out_tree.flatten_up_to(infos), traced._out_tree
   return tree.unflatten([
       dataclasses.replace(info, sharding=s)

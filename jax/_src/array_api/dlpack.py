@@ -25,18 +25,21 @@ the capsule before it is handed over, and compared with that of the result:
 
 What a capsule can't carry, or the runtime can't read, is taken by value through
 NumPy: strided views, and NumPy arrays that are read-only or of dtypes that
-NumPy doesn't export. An array of ours on another CPU device than the first
-comes back on its own device: DLPack has one CPU, and all its devices share the
-memory.
+NumPy doesn't export. So are arrays in another order than that of rows, where
+the runtime takes them for such (silently from 0.6.1 to 0.7.1, a refusal in
+0.7.2): it is asked once, by a small one. An array of ours on another CPU device
+than the first comes back on its own device: DLPack has one CPU, and all its
+devices share the memory.
 
 The capsule's layout is the C interface of DLPack; two fixed offsets are read.
-Limits: strided views in the memory of an accelerator stay refused. Cost: a
+Limits: strided views in the memory of an accelerator are refused. Cost: a
 comparison of two integers; the copies that are asked for.
 """
 from __future__ import annotations
 
 import ctypes
 import datetime
+import functools
 from typing import Any
 
 from jax._src import array
@@ -67,6 +70,16 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
     ValueError: if `copy` is False and there is no way without one.
   """
   source = _address(capsule)
+  if not _is_in_rows(capsule) and not _reads_strides():
+    if device.platform != "cpu":
+      raise ValueError(
+          "jax.numpy.from_dlpack: expected an array whose dimensions are in the"
+          " order of rows in memory, which is all that the runtime of this"
+          " release reads. Got one in another order. Pass a contiguous copy of"
+          " it, such as x.contiguous() of PyTorch.")
+    _may_copy(copy, "the runtime of this release reads arrays in the order of"
+              " rows only")
+    return _own(np.from_dlpack(_Carrier(capsule)), device)
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
         capsule, device, *args)
@@ -228,3 +241,35 @@ def _is_empty(capsule: Any) -> bool:
     return False
   shape = ctypes.cast(tensor.shape, ctypes.POINTER(ctypes.c_int64))
   return 0 in shape[:tensor.ndim]
+
+
+def _is_in_rows(capsule: Any) -> bool:
+  """Whether the last dimension is dense, and each one on those after it."""
+  tensor = _tensor(capsule)
+  if tensor is None or not tensor.strides or _is_empty(capsule):
+    return True
+  numbers = ctypes.POINTER(ctypes.c_int64)
+  shape = ctypes.cast(tensor.shape, numbers)[:tensor.ndim]
+  strides = ctypes.cast(tensor.strides, numbers)[:tensor.ndim]
+  dense = 1
+  for size, stride in zip(reversed(shape), reversed(strides)):
+    if size != 1 and stride != dense:
+      return False
+    dense *= size
+  return True
+
+
+@functools.cache
+def _reads_strides() -> bool:
+  """Whether the runtime heeds the order of an array's dimensions in memory."""
+  room = np.zeros(32, np.float32)
+  start = -room.ctypes.data % 64 // 4  # what isn't aligned is copied in order
+  probe = room[start:start + 4].reshape(2, 2).T
+  probe[:] = [[0, 1], [2, 3]]
+  device = xla_bridge.get_backend("cpu").local_devices()[0]
+  try:
+    out = releases.runtime().dlpack_managed_tensor_to_buffer(
+        probe.__dlpack__(), device, None)
+  except xc.XlaRuntimeError:
+    return False
+  return np.array_equal(np.asarray(out), probe)

@@ -43,6 +43,7 @@ from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import partial_eval as pe
 from jax._src.lib import xla_client as xc
+from jax._src.mend import axis_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.sharding import Sharding
 
@@ -271,7 +272,7 @@ def _lies_as(x: basearray.Array, device: xc.Device | Sharding) -> bool:
 def _splits_explicit_axis(sharding: Sharding) -> bool:
   if not isinstance(sharding, NamedSharding) or not sharding._is_concrete:
     return False
-  types = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types))
   names = [name for entry in sharding.spec if entry is not None
            for name in (entry if isinstance(entry, tuple) else (entry,))]
-  return any(types.get(n) == mesh_lib.AxisType.Explicit for n in names)
+  explicit = axis_types.names_of(sharding.mesh, axis_types.AxisType.Explicit)
+  return any(n in explicit for n in names)

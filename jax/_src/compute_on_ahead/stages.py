@@ -95,18 +95,19 @@ def as_functional(transform: Callable[..., Fun]) -> Callable[..., Any]:
 
   Args:
     transform: the base's function of `f`, `compute_type`, `out_memory_spaces`
-      and `compiler_options`, which returns a function of arrays.
+      and, since 0.10.1, `compiler_options`, which returns a function of
+      arrays.
 
   Returns:
     A function of the same arguments.
   """
   @functools.wraps(transform)
-  def compute_on(f, *, compute_type, out_memory_spaces, compiler_options):
+  def compute_on(f, *, compute_type, out_memory_spaces, **options):
     check.check_compute_type(compute_type)
     check.check_function(f, compute_type)
     apply = functools.partial(
         transform, compute_type=compute_type,
-        out_memory_spaces=out_memory_spaces, compiler_options=compiler_options)
+        out_memory_spaces=out_memory_spaces, **options)
 
     def make():
       # pylint: disable-next=g-import-not-at-top
@@ -120,7 +121,7 @@ def as_functional(transform: Callable[..., Fun]) -> Callable[..., Any]:
     if not compute_on_jit.is_jitted(f):
       return make()
     from jax._src import tree_util  # pylint: disable=g-import-not-at-top
-    leaves, tree = tree_util.tree_flatten((out_memory_spaces, compiler_options))
+    leaves, tree = tree_util.tree_flatten((out_memory_spaces, options))
     return compute_on_jit.remembered(
         f, ('functional', compute_type, tree, *leaves), make)
   return compute_on

@@ -93,7 +93,7 @@ def with_axes_of(aval: core.ShapedArray, other) -> core.ShapedArray:
 
 def on_mesh(structure, sharding):
   """A description of a result, with a sharding, that declares what it did."""
+  name = 'manual_axis_type' if CAN_BE_REDUCED else 'vma'
   return releases.structure_class()(
       structure.shape, structure.dtype, sharding=sharding,
-      weak_type=structure.weak_type,
-      manual_axis_type=structure.manual_axis_type)
+      weak_type=structure.weak_type, **{name: getattr(structure, name)})

@@ -34,6 +34,8 @@ import importlib
 import inspect
 from typing import Any
 
+import numpy as np
+
 _fact = functools.cache
 
 
@@ -181,11 +183,65 @@ def types_can_be_reduced() -> bool:
 
 @_fact
 def structure_class() -> Any:
-  """``jax.ShapeDtypeStruct``, where core has it and it can declare axes.
+  """``jax.ShapeDtypeStruct``: in core since 0.7.0."""
+  return _first(('jax._src.core', 'ShapeDtypeStruct'),
+                ('jax._src.api', 'ShapeDtypeStruct'))
 
-  From 0.10.2 on; None up to 0.6.0.
+
+@_fact
+def casts_take_groups() -> bool:
+  """Whether the cast to varying has ``axis_index_groups``: until 0.8.0."""
+  cast_p = _find('jax._src.core', 'pvary_p')
+  return cast_p.multiple_results and (
+      'axis_index_groups' in inspect.signature(cast_p.impl).parameters)
+
+
+@_fact
+def check_of_out_specs() -> Callable[..., None]:
+  """What holds out_specs against results; since 0.6.1 in jax/_src."""
+  return _first(('jax._src.shard_map', '_check_mats'),
+                ('jax._src.shard_map', '_check_vmas'))
+
+
+@_fact
+def mesh_cast_p() -> Any:
+  """The primitive that changes the kinds of a mesh's axes: until 0.7.1."""
+  return _find('jax._src.pjit', 'mesh_cast_p')
+
+
+@_fact
+def structures_declare() -> bool:
+  """Whether a ``ShapeDtypeStruct`` can declare axes: since 0.6.2."""
+  return types_can_be_reduced() or hasattr(structure_class(), 'vma')
+
+
+@_fact
+def shapes_tell_their_mesh() -> bool:
+  """Whether what ``eval_shape`` gives has the mesh of its axes: since 0.8.0.
+
+  Before, who passes it on has declared nothing, and can't be told from who has.
   """
-  return _find('jax._src.core', 'ShapeDtypeStruct')
+  mesh = _find('jax._src.mesh', 'AbstractMesh')
+  return types_can_be_reduced() or hasattr(
+      mesh, '_are_all_axes_explicit_or_manual')
+
+
+@_fact
+def varying_types_have_a_mesh() -> bool:
+  """Whether a type that varies is one of a mesh: since 0.8."""
+  try:
+    _find('jax._src.core', 'ShapedArray')(
+        (), np.dtype(np.float32), vma=frozenset('x'))
+  except (AssertionError, ValueError):
+    return True
+  return False
+
+
+@_fact
+def out_shape_converter() -> Callable[[Any], Any]:
+  """Pallas' function from a result's description to its type."""
+  return _first(('jax._src.pallas.core', '_convert_out_shape_to_aval'),
+                ('jax._src.pallas.pallas_call', '_convert_out_shape_to_aval'))
 
 
 @_fact

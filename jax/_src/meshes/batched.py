@@ -136,6 +136,8 @@ def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:
                      *params[specs])
     if found and 'debug_info' in params:
       params['debug_info'] = params['debug_info'].with_unknown_names()
+    elif found and hasattr(fun, 'with_unknown_names'):
+      fun = fun.with_unknown_names()  # since 0.8 JAX counts them
     fun = _with_captures(fun, Captures(trace.axis_data), found, None)
     return process(trace, prim, fun, [*found, *args], *rest, **params)
   return process_shard_map

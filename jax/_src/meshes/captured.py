@@ -45,6 +45,7 @@ from jax._src import core
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
+from jax._src.mend import axis_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 
@@ -143,20 +144,23 @@ def _is_inside_of(inside, outside) -> bool:
 
 def _spec_inside(spec, mesh):
   """A spec without the axes that are not Explicit in a mesh."""
-  if not _EARLY:
-    return core.modify_spec_for_auto_manual(spec, mesh)
-  manual = _manual_axes(mesh)  # the first of several spoke for all of them
+  manual = _manual_axes(mesh)
   parts = []
-  for part in spec:
+  for part in spec:  # up to 0.6.2 the first of several spoke for all of them
     names = part if isinstance(part, tuple) else (part,)
     kept = tuple(n for n in names if n not in manual)
     parts.append(part if kept == names else kept or None)
-  return PartitionSpec(*parts)
+  if _EARLY:
+    return PartitionSpec(*parts)
+  if parts != list(spec):
+    kinds = {k: getattr(spec, k) for k in ('unreduced', 'reduced')
+             if hasattr(spec, k)}
+    spec = PartitionSpec(*parts, **kinds)
+  return core.modify_spec_for_auto_manual(spec, mesh)
 
 
 def _manual_axes(mesh) -> set:
-  return {name for name, t in mesh._name_to_type.items()
-          if t == mesh_lib.AxisType.Manual}
+  return set(axis_types.names_of(mesh, axis_types.AxisType.Manual))
 
 
 def _gathered(x, aval, sharding):
@@ -173,7 +177,7 @@ def _gathered(x, aval, sharding):
           'Capture it in the inner function instead, or pass it to shard_map '
           'as an argument.')
   with (core.set_current_trace(trace),
-        mesh_lib.use_abstract_mesh(aval.sharding.mesh)):
+        axis_types.use_abstract_mesh(aval.sharding.mesh)):
     return _reshard(x, sharding)
 
 
@@ -191,10 +195,10 @@ def _is_inside(trace) -> bool:
 
 
 def _type_changed(x, sharding):
-  from jax._src import pjit
-  if _EARLY:  # its reshard is of one mesh
-    return pjit.mesh_cast_p.bind(x, dst_sharding=sharding)
-  return pjit.reshard(x, sharding)
+  mesh_cast_p = releases.mesh_cast_p()  # there reshard is of one mesh
+  if mesh_cast_p is not None:
+    return mesh_cast_p.bind(x, dst_sharding=sharding)
+  return _reshard(x, sharding)
 
 
 def _reshard(x, sharding):

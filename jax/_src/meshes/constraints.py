@@ -35,9 +35,10 @@ from typing import Any
 
 from jax._src.mend import manual_axes
 from jax._src import mesh as mesh_lib
+from jax._src.mend import axis_types
 from jax._src.named_sharding import NamedSharding
 
-_Auto, _Manual = mesh_lib.AxisType.Auto, mesh_lib.AxisType.Manual
+_Auto, _Manual = axis_types.AxisType.Auto, axis_types.AxisType.Manual
 
 
 def of_outside(aval: Any, sharding: Any) -> bool:
@@ -123,7 +124,8 @@ def outside(api: str, sharding: Any) -> Any:
   mesh = mesh_lib.get_abstract_mesh()
   if isinstance(sharding, NamedSharding) and mesh._any_axis_manual:
     if sharding.mesh == mesh:
-      auto = mesh.update_axis_types({n: _Auto for n in _manual_axes(mesh)})
+      auto = axis_types.retyped(
+          mesh, {n: _Auto for n in _manual_axes(mesh)})
       sharding = NamedSharding(auto, sharding.spec,
                                memory_kind=sharding.memory_kind)
     check(api, sharding)

@@ -25,6 +25,7 @@ from collections.abc import Callable
 import functools
 
 from jax._src import mesh as mesh_lib
+from jax._src.mend import axis_types
 
 
 def local(fun: Callable) -> Callable:
@@ -36,8 +37,8 @@ def local(fun: Callable) -> Callable:
   @functools.wraps(fun)
   def run(*args, **kwargs):
     types = mesh_lib.get_abstract_mesh()._name_to_type.values()
-    if mesh_lib.AxisType.Explicit not in types:
+    if axis_types.AxisType.Explicit not in types:
       return fun(*args, **kwargs)
-    with mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
+    with axis_types.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
       return fun(*args, **kwargs)
   return run

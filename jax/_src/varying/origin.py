@@ -211,6 +211,10 @@ class _Typed(NamedTuple):
   """What the check reads of an output's type."""
   mat: Any
 
+  @property
+  def vma(self):  # its name before 0.10
+    return self.mat
+
 
 def at_types(check, types) -> Callable:
   """``check``, of the outputs' types inside an eager shard_map.
@@ -219,7 +223,9 @@ def at_types(check, types) -> Callable:
   and fails later, in a function of its own.
   """
   def checked(mesh, specs, avals):
-    return check(mesh, specs, avals.update([_Typed(mat) for mat in types]))
+    typed = [_Typed(mat) for mat in types]
+    return check(mesh, specs, typed if isinstance(avals, list)  # 0.9.1's
+                 else avals.update(typed))
   return checked
 
 

@@ -164,6 +164,15 @@ def written(x) -> set[int]:
           if isinstance(n, int) or n in x.invars} if refs else set()
 
 
+def declared(structure) -> Axes | None:
+  """The axes that a ``ShapeDtypeStruct`` declares; None of anything else.
+
+  It says ``vma`` since 0.6.2, and ``manual_axis_type`` since 0.10.
+  """
+  return (manual_axes.declared(structure)
+          if isinstance(structure, releases.structure_class()) else None)
+
+
 def with_varying(aval, axes: Axes):
   """The same type, varying along exactly ``axes``."""
   if not isinstance(aval, core.ShapedArray):
@@ -172,7 +181,7 @@ def with_varying(aval, axes: Axes):
     return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
   if axes_of_array(aval) == axes:
     return aval
-  if LATER:
+  if LATER or releases.varying_types_have_a_mesh():
     # A literal's mesh is empty, and a captured value's can be an outer one.
     within = axes.issubset(aval.sharding.mesh.manual_axes)
     mesh = None if within else mesh_lib.get_abstract_mesh()
@@ -315,7 +324,7 @@ def cast(x, axes: Axes):
 def cast_params(axes: Axes) -> dict[str, Any]:
   """The parameters of the cast primitive for a promotion along ``axes``."""
   params: dict[str, Any] = dict(axes=ordered(axes))
-  if core.pvary_p.multiple_results:  # 0.6.0
+  if releases.casts_take_groups():
     params['axis_index_groups'] = None
   return params
 

@@ -25,11 +25,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import eight_devices, shard_map
+from testing.sharding import eight_devices
+from testing.sharding import partly_manual  # noqa: F401
+from testing.sharding import shard_map
+from testing.sharding import UNCHECKED  # noqa: F401
 
 eight_devices()
 
 MESHES = {'1d': (4,), '2d': (2, 2)}
+# Whether a partly manual shard_map, or one in another, is run without jit.
+RUNS_PARTLY_MANUAL = hasattr(jax, 'smap')  # from 0.7 on
 
 
 def make_mesh(*sizes):

@@ -19,7 +19,9 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 # Importing these puts their forms in the table.
+from testing.sharding import partly_manual
 from testing.sharding import shard_map
+from testing.sharding import UNCHECKED
 import varying.testing.forms_derivatives as _derivatives  # noqa: F401
 import varying.testing.forms_flow as _flow  # noqa: F401
 import varying.testing.forms_more as _more  # noqa: F401
@@ -80,11 +82,9 @@ def on_mesh(f, claims, mesh='full', check=True, types=None):
     A function of all devices' inputs.
   """
   sizes = (2, 2, 2) if mesh == 'partly' else (2, 2)
-  options = {'check_vma' if LATER else 'check_rep': check}
+  options = {} if check else dict(UNCHECKED)
   if mesh == 'partly':
-    options.update(
-      dict(axis_names=set(AX)) if LATER else dict(auto=frozenset('z'))
-    )
+    options.update(partly_manual('z'))
 
   def per_device(*xs):
     outs = [jnp.asarray(o, 'f') for o in f(*(x.reshape(3) for x in xs))]

@@ -28,6 +28,7 @@ from __future__ import annotations
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import util
+from jax._src.mend import axis_types
 from jax._src.replication.rules import flow
 from jax.experimental import shard_map as sm
 
@@ -37,8 +38,8 @@ def own(mesh, auto=frozenset()):
   context = mesh_lib.get_abstract_mesh()
   if context.empty and not auto:
     return mesh
-  manual = () if context.empty else context._axis_types_dict.get(
-      mesh_lib.AxisType.Manual, ())
+  manual = () if context.empty else axis_types.names_of(
+      context, axis_types.AxisType.Manual)
   names = tuple(a for a in mesh.axis_names if a not in auto and a not in manual)
   if len(names) == len(mesh.axis_names):
     return mesh

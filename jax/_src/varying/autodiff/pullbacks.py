@@ -120,9 +120,32 @@ def at_new_types(
   flow.check_divergence(region.sites.values())
   retyped = retype.rebuild(region)
   _retype(accumulators, [v.aval for v in retyped.invars[count:]])
+  residuals = list(map(vt.cast, residuals, ins))
   if constants:
     retyped = pe.convert_invars_to_constvars(retyped, count)
-  return retyped, list(map(vt.cast, residuals, ins))
+    return _with_casts_made(retyped, residuals)
+  return retyped, residuals
+
+
+def _with_casts_made(jaxpr: core.Jaxpr, residuals: Sequence[Any]):
+  """The program and what was kept, with the casts of it made.
+
+  Since 0.7 what is transposed may hold equations of directions only.
+  """
+  known: dict[core.Var, Any] = dict(zip(jaxpr.constvars, residuals))
+  eqns = []
+  for eqn in jaxpr.eqns:
+    if eqn.primitive is core.pvary_p and all(
+        isinstance(v, core.Literal) or v in known for v in eqn.invars):
+      outs = core.pvary_p.bind(
+          *(v.val if isinstance(v, core.Literal) else known[v]
+            for v in eqn.invars), **eqn.params)
+      known.update(zip(
+          eqn.outvars, outs if core.pvary_p.multiple_results else [outs]))
+    else:
+      eqns.append(eqn)
+  return (jaxpr.replace(constvars=list(known), eqns=eqns),
+          list(known.values()))
 
 
 def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:

@@ -98,7 +98,8 @@ def _linear_call(b, site: flow.Site) -> None:
 
 
 _CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
-          'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call')
+          'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call',
+          'scheduling_group')  # the last of 0.7.1 and 0.7.2 alone
 _CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
 FLOW_RULES = dict.fromkeys((*_CALLS, *_CUSTOM_VJP, 'linear_call'), call)
 BUILDERS = {**dict.fromkeys(_CALLS, _call),

@@ -159,7 +159,7 @@ def check_shard_map(interpret: Callable, error, vals_in: Sequence[Any],
     options = dict(auto=params['auto'], check_rep=params['check_rep'])
     in_specs, out_specs = map(_spec, in_specs), map(_spec, out_specs)
   else:
-    manual = params['newly_manual_axes']
+    manual = params.get('newly_manual_axes', params.get('manual_axes'))
     options = dict(axis_names=manual, check_vma=params['check_vma'])
   axes = tuple(a for a in mesh.axis_names if a in manual)
   number = math.prod(mesh.shape[a] for a in axes)

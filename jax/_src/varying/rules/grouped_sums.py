@@ -51,9 +51,9 @@ def type_by_operands(psum_p: core.Primitive) -> None:
   """Has the sum within groups vary as its operand does, and along the axes."""
   rule = psum_p.abstract_eval
 
-  def abstract_eval(*avals, axes, axis_index_groups):
-    outs, effects = rule(*avals, axes=axes, axis_index_groups=axis_index_groups)
-    if axis_index_groups is None or not vt.checking():
+  def abstract_eval(*avals, axes, **params):
+    outs, effects = rule(*avals, axes=axes, **params)
+    if params.get('axis_index_groups') is None or not vt.checking():
       return outs, effects
     if not psum_p.multiple_results:
       outs = [outs]

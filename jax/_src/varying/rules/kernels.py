@@ -25,7 +25,7 @@ Inside the kernel no type holds varying axes. 0.6.0 traces it with the axes of
 the operands, and all releases lower it, in interpret mode, as a program that is
 checked once more; here both is done with the check off.
 
-Limits: a kernel is taken to write all of its outputs. 0.6.0 has no
+Limits: a kernel is taken to write all of its outputs. Until 0.6.1 there are no
 declarations; there ``lax.pmax`` says that results are the same everywhere.
 Cost: one walk over a kernel's equations when it is first called.
 """
@@ -35,7 +35,6 @@ from collections.abc import Iterator, Sequence
 import functools
 
 from jax._src import core
-from jax._src.mend import manual_axes
 from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src.util import weakref_lru_cache
@@ -111,10 +110,8 @@ def tells_apart(jaxpr: core.Jaxpr, grid_mapping) -> bool:
 
 def out_aval(out_shape):
   """A result's type; without a declaration it varies over nothing yet."""
-  from jax._src.pallas import core as pallas_core  # it is imported by now
-  with _unchecked(_unchecked.value and
-                  manual_axes.declared(out_shape) is not None):
-    return pallas_core._convert_out_shape_to_aval(out_shape)
+  with _unchecked(_unchecked.value and vt.declared(out_shape) is not None):
+    return releases.out_shape_converter()(out_shape)
 
 
 def without_axes(avals: Sequence) -> tuple:
@@ -142,10 +139,11 @@ def result_types(operands, out_shapes, avals, jaxpr, grid_mapping):
   if not vt.checking():
     return avals
   if not tells_apart(jaxpr, grid_mapping):
-    return primitives.result_types('pallas_call', operands, out_shapes, avals)
+    return primitives.result_types('pallas_call', operands, out_shapes, avals,
+                                   declares=True)
   manual = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
   return tuple(
-      a if manual_axes.declared(s) is not None
+      a if vt.declared(s) is not None
       else primitives.with_axes(a, manual) for a, s in zip(avals, out_shapes))
 
 
@@ -155,7 +153,7 @@ def _typed(rule):
     avals = [getattr(a, 'aval', a) for a in avals]
     outs, effects = rule(*avals, **params)
     if tells_apart(params['jaxpr'], params['grid_mapping']):
-      if vt.LATER:
+      if releases.structures_declare():
         more = list(map(vt.varying, params['out_avals']))
       else:
         more = [frozenset(mesh_lib.get_abstract_mesh().manual_axes

@@ -100,3 +100,23 @@ def _reduce(collective, name: str, mapped: list, x):
   for axis in mapped:
     x = _reduction(name)(parallel.all_gather(x, axis), (0,))
   return x
+
+
+class WithoutGroups:
+  """A primitive of a sum that has no groups, bound as if it had some.
+
+  In 0.8.1 the rule that ``psum`` and ``psum_invariant`` share under ``vmap``
+  hands groups to both, so that each ``psum`` in a ``shard_map`` with the check
+  on was a TypeError under ``vmap``.
+  """
+
+  def __init__(self, prim):
+    self._prim = prim
+
+  def __getattr__(self, name):
+    return getattr(self._prim, name)
+
+  def bind(self, *args, axis_index_groups=None, **params):
+    """As ``Primitive.bind``; there are no groups, which JAX refused before."""
+    del axis_index_groups
+    return self._prim.bind(*args, **params)

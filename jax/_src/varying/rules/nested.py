@@ -19,7 +19,8 @@ along them and is kept for a backward pass:
 * What differentiation keeps of the inner shard_map leaves it as an output, with
   a spec that names all axes along which it varies. The outer ones are manual
   already, and can't be split again: the program can't be lowered. The spec is
-  of the inner shard_map's own axes (an edit of ``ShapedArray.nospec``).
+  of the inner shard_map's own axes (an edit of ``ShapedArray.nospec``, and
+  before 0.9.2 wherever such a spec was made).
 * Evaluated eagerly, a value that doesn't vary along the outer axes is held
   once, and one that varies is stacked, along a new leading dimension. On the
   way in and out upstream takes all for stacked. Here each is taken for what its
@@ -35,12 +36,19 @@ from typing import Any
 
 from jax._src import api
 from jax._src import core
+from jax._src.mend import releases
 from jax._src import shard_map as sm
 from jax._src.mesh import use_abstract_mesh
 from jax._src.partition_spec import PartitionSpec as P
 from jax._src.util import HashablePartial
 from jax._src.varying import origin as varying_origin
 from jax._src.varying import types as vt
+
+
+def own_axes(mesh, axes: vt.Axes) -> tuple:
+  """Those of the axes that aren't manual outside, in the mesh's order."""
+  return tuple(n for n in mesh.axis_names
+               if n in axes and n not in mesh.manual_axes)
 
 
 def enter(trace, values: Sequence[Any], types: Sequence[Any],
@@ -50,7 +58,7 @@ def enter(trace, values: Sequence[Any], types: Sequence[Any],
   Args:
     trace: the outer shard_map's.
     values: as that trace holds them.
-    types: their ``ManualAxisType``s.
+    types: their ``ManualAxisType``s; before 0.10, the axes they vary along.
     specs: the inner shard_map's in_specs.
 
   Returns:
@@ -66,7 +74,7 @@ def leave(trace, results, types: Sequence[Any], specs: Sequence[P]):
   Args:
     trace: the outer shard_map's.
     results: a flat tree of values, as the inner trace holds them.
-    types: their ``ManualAxisType``s.
+    types: their ``ManualAxisType``s; before 0.10, the axes they vary along.
     specs: the inner shard_map's out_specs.
 
   Returns:
@@ -77,11 +85,14 @@ def leave(trace, results, types: Sequence[Any], specs: Sequence[P]):
   """
   if trace.check:
     outside = sm._as_manual_mesh(trace.mesh, trace.manual_axes)
-    check = varying_origin.at_types(sm._check_mats, types)
-    check(outside, specs, results)
-  return results.update([
-      _restack(trace, x, _stacked(trace, t) - _named(spec), spec, False)
-      for x, t, spec in zip(results, types, specs)])
+    check = releases.check_of_out_specs()
+    if isinstance(results, tuple):  # before 0.9.1
+      check(outside, specs, list(types))
+    else:
+      varying_origin.at_types(check, types)(outside, specs, results)
+  left = [_restack(trace, x, _stacked(trace, t) - _named(spec), spec, False)
+          for x, t, spec in zip(results, types, specs)]
+  return results.update(left) if hasattr(results, 'update') else left
 
 
 def _named(spec: P) -> vt.Axes:
@@ -90,7 +101,8 @@ def _named(spec: P) -> vt.Axes:
 
 def _stacked(trace, mat) -> vt.Axes:
   """The axes that a value is stacked over; all of them with the check off."""
-  return mat.varying if trace.check else trace.manual_axes
+  axes = mat if isinstance(mat, frozenset) else mat.varying
+  return axes if trace.check else trace.manual_axes
 
 
 def _restack(trace, x, outer: vt.Axes, spec: P, inwards: bool):

@@ -137,8 +137,9 @@ def vary_between_groups(*prims: core.Primitive) -> None:
 
 
 def _varying_between_groups(rule):
-  def abstract_eval(*avals, axes, axis_index_groups):
-    outs, effects = rule(*avals, axes=axes, axis_index_groups=axis_index_groups)
+  def abstract_eval(*avals, axes, **params):
+    outs, effects = rule(*avals, axes=axes, **params)
+    axis_index_groups = params.get('axis_index_groups')  # not all of them have
     if axis_index_groups is None or not vt.checking():
       return outs, effects
     mesh = mesh_lib.get_abstract_mesh()
@@ -205,7 +206,8 @@ def keep_casts(cast_p: core.Primitive) -> None:
 
 
 def result_types(name: str, operands: Sequence[Any], declarations,
-                 avals: Sequence[Any] = (), *, impure: bool = False):
+                 avals: Sequence[Any] = (), *, impure: bool = False,
+                 declares: bool = releases.shapes_tell_their_mesh()):
   """Reads and checks what the user declares to vary about a call's results.
 
   Args:
@@ -232,7 +234,7 @@ def result_types(name: str, operands: Sequence[Any], declarations,
   least = union(operands)
   leaves = tree_util.tree_leaves(
       declarations, is_leaf=lambda x: x is core.abstract_token)
-  declared = [_declared(leaf) for leaf in leaves]
+  declared = [vt.declared(leaf) if declares else None for leaf in leaves]
   for i, (leaf, axes) in enumerate(zip(leaves, declared)):
     if axes and leaf.sharding is None and least - axes:
       raise ValueError(
@@ -240,7 +242,7 @@ def result_types(name: str, operands: Sequence[Any], declarations,
           f'result {i} must be declared to vary over them at least, but its '
           f'ShapeDtypeStruct says {_show(axes)}. Leave the declaration out to '
           'let results vary like the operands, or declare '
-          f'ManualAxisType(varying={set(map(str, least | axes))}). If the '
+          f'{_declaration(least | axes)}. If the '
           'result is the same on all devices nevertheless, say so after the '
           'call, for example by jax.lax.pmax over those axes.')
   if impure and not operands:
@@ -270,7 +272,7 @@ def takes_declarations(name: str):
     def wrapper(target_name, result_shape_dtypes, **options):
       results = result_shape_dtypes
       leaves = results if isinstance(results, Sequence) else [results]
-      if all(_declared(leaf) is None for leaf in leaves):
+      if all(vt.declared(leaf) is None for leaf in leaves):
         return make(target_name, results, **options)
 
       def types(convert):
@@ -291,23 +293,22 @@ def takes_declarations(name: str):
   return decorator
 
 
-def _declared(leaf) -> Axes | None:
-  structure = releases.structure_class()
-  return (manual_axes.declared(leaf)
-          if structure and isinstance(leaf, structure) else None)
-
-
 def _undeclared(leaf):
-  return leaf if _declared(leaf) is None else core.ShapeDtypeStruct(
+  return leaf if vt.declared(leaf) is None else core.ShapeDtypeStruct(
       leaf.shape, leaf.dtype, sharding=leaf.sharding, weak_type=leaf.weak_type)
 
 
 def _on_this_mesh(leaf):
-  if _declared(leaf) is None or leaf.sharding is not None:
+  if vt.declared(leaf) is None or leaf.sharding is not None:
     return leaf
   sharding = NamedSharding(mesh_lib.get_abstract_mesh(),
                            PartitionSpec(*[None] * len(leaf.shape)))
   return manual_axes.on_mesh(leaf, sharding)
+
+
+def _declaration(axes: Axes) -> str:
+  said = set(map(str, axes))
+  return f'ManualAxisType(varying={said})' if vt.LATER else f'vma={said}'
 
 
 def _show(axes: Axes) -> str:

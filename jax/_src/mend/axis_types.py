@@ -1,0 +1,49 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""How 0.5.1 and 0.5.2 spell what is asked about a mesh's axes.
+
+0.5.3 renamed the enum of what an axis is, and made the context of an abstract
+mesh a class of another name; ``axis_types`` was a dict of names by type.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import mesh as mesh_lib
+
+_EARLY = not hasattr(mesh_lib, 'AxisType')  # up to 0.5.2
+
+if _EARLY:
+  AxisType = mesh_lib.AxisTypes
+  use_abstract_mesh = mesh_lib.set_abstract_mesh
+else:
+  AxisType = mesh_lib.AxisType
+  use_abstract_mesh = mesh_lib.use_abstract_mesh
+
+
+def names_of(mesh: Any, kind: Any) -> tuple:
+  """The axes of a mesh, in its order, that are of this kind."""
+  types = mesh._name_to_type
+  return tuple(n for n in mesh.axis_names if types.get(n) == kind)
+
+
+def retyped(mesh: Any, types: dict) -> Any:
+  """An abstract mesh whose axes are of these kinds, by name; others stay."""
+  if not _EARLY:
+    return mesh.update_axis_types(types)
+  by_kind: dict = {}
+  for name in mesh.axis_names:
+    kind = types.get(name, mesh._name_to_type[name])
+    by_kind[kind] = *by_kind.get(kind, ()), name
+  return mesh_lib.AbstractMesh(mesh.shape_tuple, axis_types=by_kind)

@@ -1,0 +1,48 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Has constants hoisted or not, however a release is told."""
+import contextlib
+from unittest import mock
+
+from jax._src import array
+from jax._src import config
+from jax._src import core
+from jax._src.interpreters import mlir
+
+# Older releases have all constants in the module.
+CAN_HOIST = hasattr(mlir.LoweringParameters, "hoist_constants_as_args")
+
+
+@contextlib.contextmanager
+def hoisting(on):
+  """Within it, constants of more than 8 bytes are operands if `on`.
+
+  Args:
+    on: whether they are.
+
+  Yields:
+    The parameters to lower with, or None on a release that can't hoist.
+  """
+  if not CAN_HOIST:
+    yield None
+    return
+  with contextlib.ExitStack() as stack:
+    stack.enter_context(config.use_simplified_jaxpr_constants(on))
+    if hasattr(config, "embedded_constants_max_bytes"):
+      stack.enter_context(config.embedded_constants_max_bytes(8))
+    elif on:  # any size, of types that are chosen when jax is imported
+      stack.enter_context(mock.patch.object(
+          core, "literalable_types",
+          core.literalable_types | {array.ArrayImpl}))
+    yield mlir.LoweringParameters(hoist_constants_as_args=on)
