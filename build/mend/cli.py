@@ -25,7 +25,7 @@ from mend.ground.report import Verdict
 from mend.house import anchors, checking, docs
 from mend.proof import bazel, building, reproduce
 from mend.releases import bases, interpreters, source
-from mend.trees import in_place, tree
+from mend.trees import in_place, live_table, tree
 from mend.upkeep import candidate_report, maintain
 
 
@@ -72,6 +72,13 @@ def _check(args: argparse.Namespace) -> Verdict:
     return candidate_report.check(args.candidate, not args.no_tests, args.write)
   return checking.check(bases.chosen(args.base or "all"), args.record,
                         [pathlib.Path(p) for p in args.against])
+
+
+def _tables(args: argparse.Namespace) -> Verdict:
+  changed = live_table.write(patches.load())
+  count = len(bases.releases())
+  return Verdict(f"live/table: {report.plural(changed, 'file')} changed, of "
+                 f"{report.plural(count, 'release')} and the index.")
 
 
 def _docs(args: argparse.Namespace) -> Verdict:
@@ -150,6 +157,8 @@ COMMANDS = (
              action="store_true"),
         flag("--write", "with --candidate: to docs/candidates.md",
              action="store_true"))),
+    Command("tables", _tables, "rewrites live/table, what jax-mend applies to "
+            "each release", "tables"),
     Command("docs", _docs, "rewrites the generated parts of the "
             "pages; minutes where a proof isn't remembered", "docs"),
     *random_programs.COMMANDS,

@@ -34,7 +34,7 @@ def test_the_change_log_groups_bullets_by_kind(project):
   assert log == "* Bug fixes:\n\n  * `greet` is polite. (toy#1)"
   write(path, text.replace('bases = ">=0.5"', 'bases = "<0.10"'))
   log = docs.changelog(patches.load(project))
-  assert log.endswith("is polite. On 0.5.3, 0.6.0. (toy#1)")
+  assert log.endswith("is polite. On 0.5.3 to 0.6.0. (toy#1)")
   write(path, text.replace("Bug fixes: ", "Fixed: "))
   with pytest.raises(MendError, match="wanted one of New features"):
     docs.changelog(patches.load(project))
@@ -91,7 +91,7 @@ def test_the_readme_says_what_stock_jax_has(project, base, monkeypatch):
   monkeypatch.setattr(docs.environments, "build",
                       lambda *a, **k: Environments("", "", ""))
   monkeypatch.setattr(docs.reproductions, "collect", lambda s: [
-      Reproduction("greet/greeting", "", "toy#1", f"{n}", "f", "")
+      Reproduction("greet/greeting", "", "toy#1", f"{n}", "f", "", "")
       for n in range(3)])
   monkeypatch.setattr(docs.reproduce, "remembered", lambda *a: [
       Outcome("FAIL", ""), Outcome("PASS", ""), Outcome("n/a", "")])

@@ -10,7 +10,7 @@ import types
 from mend.editing import patches
 from mend.editing.expected_failures import Red
 from mend.ground.errors import MendError
-from mend.proof import jobs, minimal_suite, testing
+from mend.proof import jobs, minimal_suite, pools, testing
 from mend.releases import bases
 import pytest
 
@@ -60,7 +60,7 @@ def test_environments_are_made_while_checks_run():
   both = threading.Barrier(2)
   meet = lambda: both.wait(60)
   with concurrent.futures.ThreadPoolExecutor(2) as pool:
-    made, done = jobs.submit_in_turn(pool, [meet, meet], [meet, meet, int])
+    made, done = pools.submit_in_turn(pool, [meet, meet], [meet, meet, int])
     assert {f.result() for f in (*made, *done[:2])} == {0, 1}
     assert done[2].result() == 0
 
@@ -68,7 +68,7 @@ def test_environments_are_made_while_checks_run():
 def test_the_first_error_ends_the_run():
   ran = []
   with pytest.raises(MendError, match="no index"):
-    with jobs.pool() as pool:
+    with pools.pool() as pool:
       pool.submit(time.sleep, .2)
       for i in range(100):
         pool.submit(lambda i=i: (time.sleep(.05), ran.append(i)))
@@ -85,7 +85,7 @@ def lists(tmp_path, monkeypatch):
   """A minimal suite: two tests of one file."""
   monkeypatch.setattr(minimal_suite, "_FOLDER", tmp_path / "mutation")
   minimal_suite.tests_of.cache_clear()
-  for base in bases.all_bases():
+  for base in bases.whole():
     minimal_suite.write(base, [f"{LOOPS} T.test_b", f"{LOOPS} T.test_a",
                          f"{LOOPS} T.test_b", "tests/other_test.py T.c",
                          f"{FLOW} (collecting)"])
@@ -94,7 +94,7 @@ def lists(tmp_path, monkeypatch):
 
 
 def test_releases_that_are_alike_share_the_files_out(lists):
-  every, series = bases.all_bases(), patches.load()
+  every, series = bases.whole(), patches.load()
   alike = every[2:-1]
   assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
   have = {b: {*jobs._files(patches.for_base(series, b), (), "tests"),
@@ -131,7 +131,7 @@ def _shares(side, reds, chosen):
 
 def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  every = bases.all_bases()[1:]
+  every = bases.whole()[1:]
   mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
   (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
   assert alike in ("0.10.2", "0.11.2")
@@ -145,7 +145,7 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
 @pytest.mark.parametrize("file,kept", [(LOOPS, True), (FLOW, False)])
 def test_a_run_of_one_base_has_tests_that_stand_for_all(lists, file, kept):
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  for base in bases.all_bases()[1:]:
+  for base in bases.whole()[1:]:
     for side in "mended", "pristine":
       (job,) = jobs.shared_out(patches.load(), [jobs.Job(
           base, side, pathlib.Path("p"), file, reds)], [base])
@@ -160,7 +160,7 @@ def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
   both, older = ("T.test_a*", "T.test_b*"), ("T.test_c", "T.test_d")
   reds = (Red(both, "^E: some words"),
           Red(older, "^E: others", bases="<0.7"))
-  for chosen in [bases.one("0.6.0")], bases.all_bases():
+  for chosen in [bases.one("0.6.0")], bases.whole():
     (job,) = jobs.shared_out(patches.load(), [jobs.Job(
         bases.one("0.6.0"), "mended", pathlib.Path("p"), LOOPS, reds)], chosen)
     assert job.kinds == (both, older[:1], older[1:])
@@ -175,12 +175,12 @@ def test_a_base_without_a_minimal_suite_runs_whole(
   minimal_suite.tests_of.cache_clear()
   monkeypatch.setattr(jobs, "_one_case_in_two", None)  # nobody asks for it
   (job,) = jobs.shared_out(patches.load(), [jobs.Job(
-      base, "mended", pathlib.Path("p"), LOOPS, ())], bases.all_bases())
+      base, "mended", pathlib.Path("p"), LOOPS, ())], bases.whole())
   assert not job.env
 
 
 def test_what_one_base_alone_has_runs_whole():
-  every, series = bases.all_bases(), patches.load()
+  every, series = bases.whole(), patches.load()
   job = jobs.Job(every[0], "mended", pathlib.Path("p"),
                  "tests/replication/loops_test.py", ())
   (found,) = jobs.shared_out(series, [job], every)
@@ -189,7 +189,7 @@ def test_what_one_base_alone_has_runs_whole():
 
 
 def test_the_minimal_suite_runs_on_each_base(lists):
-  every, series = bases.all_bases(), patches.load()
+  every, series = bases.whole(), patches.load()
   def kept(side):
     return {job.base.version: dict(job.env).get("MEND_KEPT")
             for b in every[1:] for job in jobs.shared_out(series, [jobs.Job(
@@ -201,7 +201,7 @@ def test_the_minimal_suite_runs_on_each_base(lists):
 
 def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
     lists):
-  every, series = bases.all_bases(), patches.load()
+  every, series = bases.whole(), patches.load()
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for file, share, other in ((LOOPS, "0/0", "0/0"),
                              (FLOW, "0/9999", "1/9999")):

@@ -7,7 +7,7 @@ import threading
 import time
 
 from conftest import write
-from mend.proof import fork_servers, jobs, judging, pytest_run
+from mend.proof import fork_servers, judging, pools, pytest_run
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
 import pytest
@@ -59,7 +59,7 @@ def test_a_run_that_is_stopped_ends_its_tests(tmp_path, server, monkeypatch):
                "import time\ndef test_a(): time.sleep(60)\n")
   began = time.monotonic()
   with pytest.raises(KeyboardInterrupt):
-    with jobs.pool() as pool:
+    with pools.pool() as pool:
       future = pool.submit(run, path, server, limit=60.)
       time.sleep(1)
       raise KeyboardInterrupt

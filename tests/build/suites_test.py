@@ -9,7 +9,7 @@ from conftest import PATCH, write
 from mend.editing import patches
 from mend.ground import pages
 from mend.ground.errors import MendError
-from mend.proof import environments, jobs, pytest_run
+from mend.proof import environments, pools, pytest_run
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
 from mend.suites import clients, upstream, verdicts
@@ -182,7 +182,7 @@ def test_pristine_runs_once_for_what_fails_with_any_patch(
     return {"T.old" if first else "T.new": RUDE, "T.good": Outcome("passed")}
 
   monkeypatch.setattr(upstream.pytest_run, "run_file", run_file)
-  monkeypatch.setattr(jobs, "workers", lambda: 1)
+  monkeypatch.setattr(pools, "workers", lambda: 1)
   write(tmp_path / "tests" / "a_test.py", "")
   request = upstream.Request(tmp_path, [], 1., None, True, False, 2)
   rows = upstream._run_base(request, base)

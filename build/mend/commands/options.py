@@ -50,7 +50,7 @@ def flag(name: str, text: str, **settings: Any) -> Option:
   return name, {"help": text, **settings}
 
 
-KNOWN = ", ".join(b.version for b in bases.all_bases())
+KNOWN = ", ".join(b.version for b in bases.releases())
 BASE = flag("--base", f"a base release ({KNOWN}), a list a,b, or all; "
             "without it the newest that the running Python supports",
             metavar="V")

@@ -8,7 +8,7 @@ import pathlib
 from mend.commands.options import BASE, flag, positive
 from mend.ground.arguments import Command
 from mend.ground.report import Verdict
-from mend.proof import jobs
+from mend.proof import pools
 from mend.releases import bases
 from mend.suites import fuzzing
 
@@ -28,7 +28,7 @@ COMMANDS = (
         flag("--seed", "of the first; the others count up from it", type=int,
              default=0, metavar="S"),
         flag("--jobs", "processes at a time", type=positive,
-             default=jobs.workers(), metavar="N"),
+             default=pools.workers(), metavar="N"),
         flag("--output_path", "keeps results, from which a stopped run goes "
              "on, and programs that fail",
              default=str(bases.ROOT / "dist" / "fuzz"), metavar="DIR"))),

@@ -14,7 +14,7 @@ from mend.house import anchors, docs, lint, originality
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
-from mend.trees import drift, tree
+from mend.trees import drift, live_table, tree
 
 
 _COMMAND = "python3 build/build.py"
@@ -37,11 +37,8 @@ def check(chosen: Sequence[Base], record: bool,
   original = check_originality(bases.all_bases())
   if against:
     original &= check_against(against)
-  stale = docs.stale()
-  for line in stale:
-    report.say(f"STALE: {line}")
-  report.say(f"Documents: {len(series)} patches compared with the pages and "
-             f"CHANGELOG.md, {len(stale)} differences.")
+  tables, twins = _check_tables(series), _check_twins()
+  stale = _show_stale(len(series))
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
        "look at those definitions (build.py apply), correct patches/*.toml, "
@@ -51,12 +48,60 @@ def check(chosen: Sequence[Base], record: bool,
        f"{_COMMAND} check --places, then correct patches/*.toml"),
       (original, "lines of ours are upstream's.",
        "write those passages in your own words and code"),
+      (twins, "a twin is another release.", "edit build/bases.toml"),
+      (tables, "live/table is not what the patches make.",
+       f"{_COMMAND} tables"),
       (not stale, "README.md or CHANGELOG.md is stale.", docs.COMMAND)):
     if not good:
       return Verdict(words, next_step)
   return Verdict(f"{report.plural(len(found), 'edit')} exact on "
                  f"{report.plural(len(chosen), 'base')}, nothing copied, "
                  "nothing stale.")
+
+
+def _show_stale(count: int) -> list[str]:
+  """Prints the documents that no longer match the patches."""
+  stale = docs.stale()
+  for line in stale:
+    report.say(f"STALE: {line}")
+  report.say(f"Documents: {count} patches compared with the pages and "
+             f"CHANGELOG.md, {len(stale)} differences.")
+  return stale
+
+
+def _check_twins() -> bool:
+  """Holds each twin's source against that of the release that stands for it."""
+  twins = [base for base in bases.releases() if base.twin_of]
+  compared, found = 0, []
+  for twin in twins:
+    sides = [source.pristine(base) / "jax"
+             for base in (twin, bases.get(twin.twin_of))]
+    names = {p.relative_to(side) for side in sides for p in side.rglob("*")
+             if p.is_file()} - {pathlib.Path("version.py")}
+    compared += len(names)
+    found += [f"jax {twin.version} and {twin.twin_of}: {name}"
+              for name in sorted(names) if not all(
+                  (side / name).is_file() for side in sides)
+              or len({(side / name).read_bytes() for side in sides}) > 1]
+  for line in found:
+    report.say(f"DIFFERS: {line}")
+  report.say(f"Twins: {len(twins)}, {compared} files compared, {len(found)} "
+             "differ beside version.py.")
+  return bool(compared or not twins) and not found
+
+
+def _check_tables(series: Sequence[patches.Patch]) -> bool:
+  """Holds jax-mend's tables against what the patches make of the releases."""
+  try:
+    count, stale = live_table.stale(series)
+  except MendError as e:  # the series can't be applied: said already
+    report.say(f"Tables: not made: {e.what}")
+    return False
+  for name in stale:
+    report.say(f"STALE: live/table/{name}")
+  report.say(f"Tables: {count} files of live/table held against the patches, "
+             f"{len(stale)} differ.")
+  return bool(count) and not stale
 
 
 def _show_states(found: Sequence[drift.State], releases: int) -> int:

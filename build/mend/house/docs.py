@@ -43,9 +43,8 @@ def changelog(series: Sequence[patches.Patch]) -> str:
           f"patch {patch.id}: changelog starts with {kind!r}, wanted one of "
           f"{', '.join(_KINDS)} and a colon.", f"edit patches/{patch.id}.toml")
     issues = ", ".join(i for i in patch.issues if i not in words)
-    versions = [b.version for b in bases.all_bases() if b.within(patch.bases)]
-    only = "" if len(versions) == len(bases.all_bases()) else (
-        f" On {', '.join(versions)}.")
+    versions = bases.span(patch.bases)
+    only = f" On {versions}." if versions else ""
     tail = f" ({issues})" if issues else ""
     grouped[kind].append(f"  * {words.strip()}{only}{tail}")
   return "\n\n".join(f"* {kind}:\n\n" + "\n".join(bullets)
@@ -132,7 +131,7 @@ def reversals(series: Sequence[patches.Patch]) -> str:
 def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts; the tables must show none on mended."""
   series, known = patches.load(root), families.load(root)
-  chosen = bases.all_bases()
+  chosen = bases.representatives()
   rows = reports(series, chosen)
   tables = report_tables(rows, chosen, known)
   for file, name, body in (

@@ -22,7 +22,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.mutation import coverage, overlays
 from mend.mutation.mutants import Mutant
-from mend.proof import environments, fork_servers, jobs, pytest_run, testing
+from mend.proof import environments, fork_servers, pools, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -73,7 +73,7 @@ class Runner:
   def make_overlays(self, folder: pathlib.Path) -> None:
     """Makes an overlay for each worker."""
     (jax,) = self._python.parents[1].glob("lib/python*/site-packages/jax")
-    for n in range(jobs.workers()):
+    for n in range(pools.workers()):
       self._overlays.put(overlays.Overlay(
           jax, folder / f"{self._base.version}-{n}"))
 

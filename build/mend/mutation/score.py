@@ -18,7 +18,7 @@ from mend.ground.report import Verdict
 from mend.mutation import mutants
 from mend.mutation.mutants import Mutant
 from mend.mutation.runner import MutantResult, Runner
-from mend.proof import fork_servers, jobs, minimal_suite, testing
+from mend.proof import fork_servers, minimal_suite, pools, testing
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -90,7 +90,7 @@ def _run_on(base: Base, series: Sequence[patches.Patch], its: _Mutants,
         fork_servers.Servers(_PRELOAD, testing.JOB_ENVIRONMENT) as servers,
         fork_servers.Sharing(testing.PRELOAD,
                              testing.JOB_ENVIRONMENT) as sharing,
-        report.Progress(len(todo)) as progress, jobs.pool() as pool):
+        report.Progress(len(todo)) as progress, pools.pool() as pool):
     briefly = {m for m in todo if brief and m.kind == "registration"}
     runner = Runner(base, series, its.every, its.result, servers, sharing,
                     briefly)

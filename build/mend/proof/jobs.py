@@ -8,18 +8,13 @@ project's own checks run, and the longest test files are run first.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Sequence
-import concurrent.futures
-import contextlib
+from collections.abc import Iterable, Sequence
 import dataclasses
-import itertools
-import os
 import pathlib
-from typing import TypeVar
 
 from mend.editing import patches
 from mend.editing.expected_failures import Red
-from mend.proof import environments, fork_servers, minimal_suite
+from mend.proof import environments, minimal_suite
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
@@ -29,8 +24,7 @@ from mend.releases.bases import Base
 # a tenth: of every other file's regression tests, one in a few.
 _LIVE_ONE_IN = 5
 _ONE = 9999  # of so many: one test
-_A = TypeVar("_A")
-_B = TypeVar("_B")
+_ALIKE = "EF"  # lines that the same edits serve, for the most part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,49 +46,6 @@ class Job:
     alone = f", {self.alone} alone" if self.alone else ""
     newer = f", Python {self.newer}" if self.newer else ""
     return f"{self.file} on {self.side} {self.base.version}{alone}{newer}"
-
-
-def workers() -> int:
-  """The number of cores that this process may use: taskset limits a run."""
-  try:
-    cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # macOS, Windows
-    cores = os.cpu_count() or 1
-  return max(1, min(8, cores))
-
-
-@contextlib.contextmanager
-def pool() -> Iterator[concurrent.futures.Executor]:
-  """Runs functions side by side; the first error ends the run, and its tests.
-
-  One more than the cores that there are: some wait for the index, or for what
-  must not end.
-  """
-  try:
-    with concurrent.futures.ThreadPoolExecutor(workers() + 1) as made:
-      try:
-        yield made
-      except BaseException:
-        fork_servers.stopping.set()
-        made.shutdown(wait=False, cancel_futures=True)
-        raise
-  finally:  # all of them have ended
-    fork_servers.stopping.clear()
-
-
-def submit_in_turn(
-    executor: concurrent.futures.Executor, one: Sequence[Callable[[], _A]],
-    other: Sequence[Callable[[], _B]]
-) -> tuple[list[concurrent.futures.Future[_A]],
-           list[concurrent.futures.Future[_B]]]:
-  """Submits functions of two kinds alternately; the futures of each kind."""
-  made, done = [], []
-  for a, b in itertools.zip_longest(one, other):
-    if a is not None:
-      made.append(executor.submit(a))
-    if b is not None:
-      done.append(executor.submit(b))
-  return made, done
 
 
 def longest_first(jobs: Iterable[Job]) -> list[Job]:
@@ -160,9 +111,8 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     found: the jobs of one base.
     chosen: all bases of the run.
   """
-  every = bases.all_bases()
   having = _bases_of_files(series)
-  alike = [b for b in every[2:-1] if b in chosen]
+  alike = [b for b in bases.whole() if b in chosen and b.line in _ALIKE]
   out = []
   for number, file in enumerate(sorted(having)):
     same = [b for b in having[file] if b in alike]
@@ -180,6 +130,20 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
         # Not all patterns of regression tests have one here.
         out.append(_with_share(dataclasses.replace(job, reds=()), "0/0",
                                _share_of_others(job)))
+  return out
+
+
+def sampled(found: Sequence[Job]) -> list[Job]:
+  """The jobs of a release whose line is proven in whole on others.
+
+  One regression test of each kind, not the same on a release and the next, on
+  both sides: so each patch and each reason is seen there.
+  """
+  out = []
+  for job in found:
+    number = bases.releases().index(job.base)
+    if job.reds:
+      out.append(_with_share(job, f"{number}/{_ONE}", "0/0"))
   return out
 
 
@@ -243,7 +207,7 @@ def _share(kinds: Iterable[Sequence[str]], of_reds: str,
 def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
   """The bases that have each test file."""
   where: dict[str, list[Base]] = collections.defaultdict(list)
-  for base in bases.all_bases():
+  for base in bases.whole():
     mine = patches.for_base(series, base)
     for file in {*_files(mine, (), "tests"), *_files(mine, (), "unit_tests")}:
       where[file].append(base)

@@ -15,7 +15,8 @@ from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import fork_servers, jobs, judging, pytest_run, reproduce, venvs
+from mend.proof import (
+    fork_servers, jobs, judging, pools, pytest_run, reproduce, venvs)
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.releases import bases, interpreters
@@ -71,8 +72,8 @@ def run_tests(chosen: Sequence[Base], names: Sequence[str],
   prepare = _preparations(series, chosen, names, python_version, live,
                           not (names or only), every_test)
   total = Tally()
-  with jobs.pool() as pool:
-    made, done = jobs.submit_in_turn(pool, prepare, others)
+  with pools.pool() as pool:
+    made, done = pools.submit_in_turn(pool, prepare, others)
     todo = jobs.longest_first(job for f in made for job in f.result())
     rows = run_jobs(pool, todo, total)
     for future in done:
@@ -98,8 +99,11 @@ def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
   """
   def made(base: Base) -> list[Job]:
     found = jobs.for_base(series, base, names, python_version)
-    return found if every_test or not whole else jobs.shared_out(
-        series, found, chosen)
+    if every_test or not whole:
+      return found
+    if base.proof == "sample" or base.twin_of:
+      return jobs.sampled(found)
+    return jobs.shared_out(series, found, chosen)
 
   if live:
     return [functools.partial(jobs.live_for_base, series, base, names,
@@ -124,7 +128,7 @@ def run_each(chosen: Sequence[Base], names: Sequence[str],
                  for job in jobs.for_base(needed, base, [patch.id],
                                           python_version)
                  if job.side == "mended"]
-  with jobs.pool() as pool:
+  with pools.pool() as pool:
     return finish(run_jobs(pool, todo, total), total)
 
 

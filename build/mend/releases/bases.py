@@ -34,12 +34,17 @@ class Base:
     requirements: what its proof and tests run on, pinned.
     line: the letter of its line, a row of releases with one dialect; "" of a
       release that is none of ours.
+    proof: "whole", or "sample" of a release whose line is proven on others.
+    twin_of: the release that this one is but for `version.py`, which is checked
+      and stands for it; or "".
   """
   version: str
   sha256: str
   python: str
   requirements: tuple[str, ...]
   line: str = ""
+  proof: str = "whole"
+  twin_of: str = ""
 
   def supports(self, python: str) -> bool:
     return SpecifierSet(self.python).contains(python)
@@ -93,18 +98,51 @@ def release() -> int:
 
 
 @functools.cache
+def releases() -> tuple[Base, ...]:
+  """Every release that is mended, oldest first."""
+  found = [Base(**{**b, "requirements": tuple(b["requirements"])})
+           for b in _data()["base"]]
+  return tuple(sorted(found, key=lambda b: Version(b.version)))
+
+
+@functools.cache
 def all_bases() -> tuple[Base, ...]:
-  """Every base, oldest first."""
-  bases = [Base(b["version"], b["sha256"], b["python"],
-                tuple(b["requirements"]), b["line"]) for b in _data()["base"]]
-  return tuple(sorted(bases, key=lambda b: Version(b.version)))
+  """Every release but twins, for which another one stands; oldest first."""
+  return tuple(b for b in releases() if not b.twin_of)
+
+
+@functools.cache
+def whole() -> tuple[Base, ...]:
+  """Every release that is proven by all tests, oldest first."""
+  return tuple(b for b in all_bases() if b.proof == "whole")
+
+
+@functools.cache
+def representatives() -> tuple[Base, ...]:
+  """The newest whole release of each line, the columns of a table."""
+  newest = {b.line: b for b in whole()}
+  return tuple(newest.values())
+
+
+def span(specifier: str) -> str:
+  """The releases that a specifier means, in words; "" where it means all."""
+  runs: list[list[str]] = []
+  open_run = False
+  for base in releases():
+    if base.within(specifier):
+      runs = runs if open_run else [*runs, []]
+      runs[-1].append(base.version)
+    open_run = base.within(specifier)
+  if sum(map(len, runs)) == len(releases()):
+    return ""
+  return ", ".join(r[0] if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs)
 
 
 def get(version: str) -> Base:
-  for base in all_bases():
+  for base in releases():
     if base.version == version:
       return base
-  known = ", ".join(b.version for b in all_bases())
+  known = ", ".join(b.version for b in releases())
   near = did_you_mean(version, known.split(", "))
   raise MendError(f"jax {version} is not a base release of Mend ({known})"
                   f"{near or '.'}",

@@ -19,7 +19,7 @@ from mend.editing import patches
 from mend.ground import cache, pages, process, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import environments, jobs, judging, pytest_run, testing, venvs
+from mend.proof import environments, judging, pools, pytest_run, testing, venvs
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -179,7 +179,7 @@ def _run_base(request: Request,
         f"{client.version}, one in {request.share}")
     return client.name, which, counts
 
-  with jobs.pool() as pool:
+  with pools.pool() as pool:
     return list(pool.map(lambda pair: one(*pair), todo))
 
 

@@ -16,7 +16,7 @@ import re
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import environments, jobs, judging, pytest_run, testing
+from mend.proof import environments, judging, pools, pytest_run, testing
 from mend.releases import bases
 from mend.releases.bases import Base
 from mend.suites.verdicts import Outcomes
@@ -142,7 +142,7 @@ def _outcomes(base: Base, files: Sequence[pathlib.Path],
                                      **_ENVIRONMENT})
     return {f"{path.stem}.{test}": outcome for test, outcome in found.items()}
 
-  with jobs.pool() as pool:
+  with pools.pool() as pool:
     todo = [(python, path) for python in (made.pristine, made.mended)
             for path in files]
     done = list(pool.map(one, todo))

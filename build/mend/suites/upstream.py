@@ -17,7 +17,7 @@ from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import environments, jobs, pytest_run, testing
+from mend.proof import environments, pools, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 from mend.suites import verdicts
@@ -171,7 +171,7 @@ def _run_base(request: Request,
     return _run(python, path, request.limit,
                 only=sorted(failing)) if failing else {}
 
-  with jobs.pool() as pool:
+  with pools.pool() as pool:
     mended = list(pool.map(one, todo))
     # Once a file, for all patches: starting costs more than the tests.
     paths = list(dict.fromkeys(job.path for job in todo))

@@ -10,7 +10,7 @@ from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.proof import environments, jobs, judging, pytest_run, testing
+from mend.proof import environments, judging, pools, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.trees import drift
 from mend.upkeep import candidates
@@ -137,7 +137,7 @@ def _states_of(patch: patches.Patch,
 def _run(python: pathlib.Path, named: Sequence[str]) -> dict[str, Outcomes]:
   """The outcomes of each test file, by its name."""
   files = list(dict.fromkeys(named))
-  with jobs.pool() as pool:
+  with pools.pool() as pool:
     outcomes = pool.map(lambda f: pytest_run.run_file(
         python, bases.ROOT / f, limit=_LIMIT, env=testing.TEST_ENVIRONMENT),
                         files)
