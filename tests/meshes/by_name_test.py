@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import partly_manual
 from testing.sharding import shard_map
 from varying.testing import common
 
@@ -222,7 +223,7 @@ class ShardMapTest(jtu.JaxTestCase):
 
   def test_partly_manual(self):
     mesh = common.make_mesh(4, 2)
-    some = common.partly_manual('y', of='xy')
+    some = partly_manual('y', of='xy')
     f = shard_map(weighted, mesh=mesh, in_specs={'x': P('x'), 'w': P('x')},
                   out_specs=P('x'), **some)
     got = jax.jit(f)(X, w=W)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import partly_manual
 from testing.sharding import shard_map
 from varying.testing import common
 
@@ -92,7 +93,7 @@ def mesh_of(kind):
 
 def mapped(program, kind, mesh):
   """A function of x and w, whose shard_map gets x and captures w."""
-  partly = common.partly_manual('y', of='xy')
+  partly = partly_manual('y', of='xy')
   manual = partly if kind.startswith('partly') else {}
   def f(x, w):
     return shard_map(lambda x: program(x, w), mesh=mesh, in_specs=P('x'),

@@ -190,8 +190,7 @@ class VaryingFlowTest(RegionTestCase):
     bare = [calls(depth, lambda c: c) for depth in (4, 6, 8)]
     written = calls(8, lambda c: cast(c, ['x']))
     # Before Python 3.12 a comprehension is a call.
-    bound = 1.25 if sys.version_info >= (3, 12) else 1.3
-    self.assertLess(bare[-1], bound * written)
+    self.assertLess(bare[-1], 1.25 * written)
     self.assertLess(bare[2] - bare[1], 1.05 * (bare[1] - bare[0]))
 
   def test_loop_around_a_nested_shard_map_is_traced_once(self):

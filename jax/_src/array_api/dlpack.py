@@ -261,12 +261,19 @@ def _is_in_rows(capsule: Any) -> bool:
 
 @functools.cache
 def _reads_strides() -> bool:
-  """Whether the runtime heeds the order of an array's dimensions in memory."""
+  """Whether the runtime heeds the order of an array's dimensions in memory.
+
+  A process that has no CPU device (``JAX_PLATFORMS=cuda``) can't ask with one:
+  there the runtime is left to read or refuse, as JAX leaves it.
+  """
   room = np.zeros(32, np.float32)
   start = -room.ctypes.data % 64 // 4  # what isn't aligned is copied in order
   probe = room[start:start + 4].reshape(2, 2).T
   probe[:] = [[0, 1], [2, 3]]
-  device = xla_bridge.get_backend("cpu").local_devices()[0]
+  try:
+    device = xla_bridge.get_backend("cpu").local_devices()[0]
+  except RuntimeError:
+    return True
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
         probe.__dlpack__(), device, None)

@@ -50,13 +50,13 @@ def varying(aval) -> Axes:
 
 def reduced(aval) -> Axes:
   """The axes that a value of this type is reduced over."""
-  manual = _manual_axis_type(aval)
+  manual = getattr(aval, 'manual_axis_type', None) if CAN_BE_REDUCED else None
   return NO_AXES if manual is None else manual.reduced
 
 
 def unreduced(aval) -> Axes:
   """The axes that a value of this type is unreduced over."""
-  manual = _manual_axis_type(aval)
+  manual = getattr(aval, 'manual_axis_type', None) if CAN_BE_REDUCED else None
   return NO_AXES if manual is None else manual.unreduced
 
 
@@ -68,13 +68,10 @@ def declared(structure) -> Axes | None:
   """
   if AXES_OF_ARRAY == 'vma':
     return getattr(structure, 'vma', None)  # 0.6.0's own have none
-  manual = _manual_axis_type(structure)
+  # None up to 0.6.0, whose types hold no axes otherwise.
+  manual = (getattr(structure, 'manual_axis_type', None)
+            if CAN_BE_REDUCED else None)
   return None if manual is None else manual.varying
-
-
-def _manual_axis_type(x):
-  """That of a type or a description; None if it has none, and up to 0.6.0."""
-  return getattr(x, 'manual_axis_type', None) if CAN_BE_REDUCED else None
 
 
 def with_axes(aval: core.ShapedArray, axes: Axes) -> core.ShapedArray:

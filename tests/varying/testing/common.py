@@ -26,9 +26,7 @@ from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import eight_devices
-from testing.sharding import partly_manual  # noqa: F401
 from testing.sharding import shard_map
-from testing.sharding import UNCHECKED  # noqa: F401
 
 eight_devices()
 

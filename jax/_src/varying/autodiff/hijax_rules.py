@@ -48,21 +48,21 @@ def remember(make: Callable, types: int | None = None) -> Callable:
   """Lets a rule that is made for an operation be made for another one.
 
   Args:
-    make: of the operation's traced function, the user's rule and more, by
-      position.
+    make: of the operation's traced function, the user's rule and more.
     types: which argument is the operation's types, if one is.
 
   Returns:
     A function of the same arguments and result.
   """
-  def made(*args):
-    rule = make(*args)
+  def made(*args, **kwargs):
+    rule = make(*args, **kwargs)
     def again(operation):
       new = [operation.traced, *args[1:]]
       if types is not None:
         new[types] = operation.in_avals
-      return make(*new)
-    _makers[rule] = again
+      return make(*new, **kwargs)
+    if len(args) > (types or 0):  # what changes is told by its position
+      _makers[rule] = again
     return rule
   return made
 

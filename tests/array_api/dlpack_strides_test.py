@@ -1,0 +1,44 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Whether the runtime reads strides is asked of it, where it can be asked."""
+from unittest import mock
+
+from absl.testing import absltest
+import jax
+from jax._src import test_util as jtu
+from jax._src import xla_bridge
+from jax._src.array_api import dlpack
+
+jax.config.parse_flags_with_absl()
+
+
+class StridesTest(jtu.JaxTestCase):
+
+  def test_the_runtime_answers_for_itself(self):
+    dlpack._reads_strides.cache_clear()
+    self.assertIsInstance(dlpack._reads_strides(), bool)
+
+  def test_without_a_cpu_the_runtime_is_left_alone(self):
+    # What JAX_PLATFORMS=cuda says of the backend of the CPU.
+    gone = mock.patch.object(
+        xla_bridge, 'get_backend', side_effect=RuntimeError('Unknown backend'))
+    dlpack._reads_strides.cache_clear()
+    self.addCleanup(dlpack._reads_strides.cache_clear)
+    with gone as asked:
+      self.assertTrue(dlpack._reads_strides())
+    asked.assert_called_once()
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
