@@ -23,7 +23,7 @@ from jax._src import test_util as jtu
 from jax.experimental import checkify
 import jax.numpy as jnp
 import numpy as np
-from testing.sharding import shard_map
+from testing.sharding import partly_manual, shard_map
 import varying.testing.common as smt
 from varying.testing.common import P
 
@@ -35,7 +35,7 @@ F32 = jnp.float32
 ERRORS = checkify.all_checks
 ENTER = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 # What makes a shard_map over 'x' and 'y' manual along 'x' only.
-ALONG_X = smt.partly_manual('y', of='xy')
+ALONG_X = partly_manual('y', of='xy')
 
 
 def small(x, w):
