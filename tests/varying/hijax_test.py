@@ -134,6 +134,8 @@ class HijaxTest(jtu.JaxTestCase):
 
   @parameterized.parameters(False, True)
   def test_a_traced_function_is_typed_by_its_operands(self, converted):
+    if converted and not hasattr(jax.stages.Traced, 'closure_convert'):
+      self.skipTest('the release has no Traced.closure_convert')
     def f(a, w):
       if not converted:  # with what it captures, it can't be called (upstream)
         traced = jax.jit(lambda u, w: u * jnp.sin(w)).trace(w, w)
