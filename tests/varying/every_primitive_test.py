@@ -17,7 +17,7 @@ Each primitive that jax registers must be one of these:
   - bound by an example below, on which a generic test shows the rule: with any
     one, or all, of the operands varying, every result varies at least along
     the union of the operands' axes, or the call is refused;
-  - given the rule that is right by construction (``primitives.join``);
+  - given the rule that is right by construction (``primitives.type_by_union``);
   - listed here with the reason why another rule is the right one.
 """
 import collections
@@ -365,7 +365,7 @@ class RulesTest(jtu.JaxTestCase):
             narrower = narrower_results(eqn, axes)
           except (ValueError, TypeError, AssertionError) as e:
             mixed = len(set(axes)) > 1
-            if not mixed or prim in varying_primitives.joined:
+            if not mixed or prim in varying_primitives.typed_by_union:
               wrong.append(f'{prim} refuses {axes}: {e}')
             continue
           tested += 1
@@ -376,7 +376,7 @@ class RulesTest(jtu.JaxTestCase):
     self.assertGreater(tested, 200)
 
   def test_every_primitive_is_accounted_for(self):
-    shown = set(examples()) | varying_primitives.joined
+    shown = set(examples()) | varying_primitives.typed_by_union
     unknown = []
     for prim, modules in registered().items():
       kernel = modules and all(m.startswith(KERNELS) for m in modules)
@@ -386,10 +386,10 @@ class RulesTest(jtu.JaxTestCase):
         unknown.append(f'{prim.name} of {sorted(modules)}')
     self.assertEmpty(
         sorted(unknown), 'Give each an example in EXAMPLES, the rule of '
-        'primitives.join of varying.rules, or a reason in REASONS.')
+        'primitives.type_by_union of varying.rules, or a reason in REASONS.')
 
   def test_no_reason_covers_what_is_joined(self):
-    names = {p.name for p in varying_primitives.joined}
+    names = {p.name for p in varying_primitives.typed_by_union}
     self.assertEmpty(names & set(REASON_OF))
 
   def test_holders_of_jaxprs_are_typed_by_what_they_hold(self):
@@ -418,8 +418,8 @@ class RulesTest(jtu.JaxTestCase):
     prim.def_abstract_eval(
         lambda x, y: [core.ShapedArray(x.shape, x.dtype),
                       core.ShapedArray(y.shape, y.dtype)])
-    varying_primitives.join(prim)
-    self.addCleanup(varying_primitives.joined.discard, prim)
+    varying_primitives.type_by_union(prim)
+    self.addCleanup(varying_primitives.typed_by_union.discard, prim)
     eqn = jax.make_jaxpr(lambda x, y: prim.bind(x, y))(V, ONE).eqns[0]
     for axes in choices(eqn):
       self.assertEmpty(narrower_results(eqn, axes))

@@ -99,10 +99,10 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
   if not _is_automatic(eqn.outvars[i].aval):
     return None
   if name == "sharding_constraint":
-    return _settled(eqn.params["sharding"])
+    return _complete_sharding(eqn.params["sharding"])
   given = eqn.params.get("out_shardings")
   if given is not None and not isinstance(given[i], UnspecifiedValue):
-    return _settled(given[i])
+    return _complete_sharding(given[i])
   called = eqn.params[_CALLS[name]]
   called = getattr(called, "jaxpr", called)
   if len(called.invars) != len(eqn.invars):
@@ -126,7 +126,7 @@ def _axes_are_automatic(mesh: Any) -> bool:
   return all(getattr(t, "name", "") == "Auto" for t in mesh.axis_types)
 
 
-def _settled(sharding: Any) -> sharding_lib.Sharding | None:
+def _complete_sharding(sharding: Any) -> sharding_lib.Sharding | None:
   """Returns a sharding that says all of a layout, or None."""
   if not isinstance(sharding, sharding_lib.Sharding):
     return None

@@ -118,7 +118,7 @@ def home(external: Any, device: xc.Device) -> xc.Device:
   return own if own.client is device.client else device
 
 
-def settled(out: Any, device: xc.Device) -> Any:
+def wait_if_moved(out: Any, device: xc.Device) -> Any:
   """Waits for `out` if it was moved away from memory of another library.
 
   Args:

@@ -38,7 +38,7 @@ from jax._src.mend import releases
 import numpy as np
 
 
-class Together(tuple):
+class PartlyReached(tuple):
   """Names of the axes of a ppermute that not all devices of the mesh reach.
 
   It is no other tuple's equal, so that no cache takes one for the other.
@@ -46,13 +46,13 @@ class Together(tuple):
   __slots__ = ()
 
   def __eq__(self, other):
-    return type(other) is Together and tuple.__eq__(self, other)
+    return type(other) is PartlyReached and tuple.__eq__(self, other)
 
   def __ne__(self, other):
     return not self == other
 
   def __hash__(self):
-    return hash((Together, tuple(self)))
+    return hash((PartlyReached, tuple(self)))
 
 
 def marked_eqn(eqn: core.JaxprEqn,
@@ -67,7 +67,7 @@ def marked_eqn(eqn: core.JaxprEqn,
   if eqn.primitive.name == 'ppermute':
     axes = params['axis_name']
     axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-    params['axis_name'] = Together(axes)
+    params['axis_name'] = PartlyReached(axes)
   elif all(x is eqn.params[name] for name, x in params.items()):
     return eqn
   return eqn.replace(params=params)
@@ -84,7 +84,7 @@ def lower_for_cpu(ppermute_p: core.Primitive, lowering: Callable[..., Any]):
 
   def lower(ctx, x, /, **params):
     axes = params['axis_name']
-    if type(axes) is not Together:
+    if type(axes) is not PartlyReached:
       return lowering(ctx, x, **params)
     aval, = map(core.physical_aval, ctx.avals_in)  # of a key, its words
     gather = _summed if _aborts_at_gathers(ctx) else _gathered

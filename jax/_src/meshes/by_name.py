@@ -191,7 +191,8 @@ def _shown(signature: inspect.Signature) -> str:
       for p in signature.parameters.values()]))
 
 
-def cast(kwargs: dict[str, Any], convert: Callable, mesh) -> dict[str, Any]:
+def keywords_inside(kwargs: dict[str, Any], convert: Callable, mesh
+                    ) -> dict[str, Any]:
   """Keyword arguments of ``auto_axes`` as they are inside.
 
   Args:

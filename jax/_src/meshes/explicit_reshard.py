@@ -170,7 +170,7 @@ def _without(spec: Spec, dims) -> Spec:
   return tuple(None if n in dims else s for n, s in enumerate(spec))
 
 
-def _join(a: Spec, b: Spec) -> Spec | None:
+def _common_spec(a: Spec, b: Spec) -> Spec | None:
   """What both leave possible: one entry of each two is None, or both agree."""
   if len(a) != len(b) or any(
       None not in (x, y) and x != y for x, y in zip(a, b)):
@@ -182,7 +182,7 @@ def _joined(avals) -> Spec | None:
   specs = [spec_of(a) for a in avals if _placed(a)]
   spec: Spec | None = specs[0] if specs else None
   for s in specs[1:]:
-    spec = None if spec is None else _join(spec, s)
+    spec = None if spec is None else _common_spec(spec, s)
   return spec
 
 
@@ -197,7 +197,7 @@ def _dot_general(avals, params):
   lhs, rhs = (list(spec_of(a)) for a in avals)
   _, batch = params['dimension_numbers']
   for l, r in zip(*batch):
-    both = _join((lhs[l],), (rhs[r],))
+    both = _common_spec((lhs[l],), (rhs[r],))
     if both is None:
       return None
     lhs[l], = rhs[r], = both
@@ -262,14 +262,14 @@ def _matrices(*ranks: int) -> Callable:
     batches = [spec_of(a)[:len(a.shape) - r] for a, r in zip(avals, ranks)]
     batch: Spec | None = batches[0]
     for b in batches[1:]:
-      batch = None if batch is None else _join(batch, b)
+      batch = None if batch is None else _common_spec(batch, b)
     return None if batch is None else [batch + (None,) * r for r in ranks]
   return rule
 
 
 def _triangular_solve(avals, params):
   a, b = map(spec_of, avals)
-  batch = _join(a[:-2], b[:-2])
+  batch = _common_spec(a[:-2], b[:-2])
   if batch is None:
     return None
   left = params['left_side']
@@ -414,7 +414,7 @@ def matmul(a, b) -> tuple[Any, Any] | None:
     return None
   specs = [list(spec_of(x)) for x in avals]
   for n in range(3, min(len(a.shape), len(b.shape)) + 1):
-    both = _join((specs[0][-n],), (specs[1][-n],))
+    both = _common_spec((specs[0][-n],), (specs[1][-n],))
     if both is None or a.shape[-n] != b.shape[-n]:
       return None
     specs[0][-n], = specs[1][-n], = both

@@ -138,7 +138,7 @@ def _donations(lowering: Any) -> entry_function.Donations:
   return entry_function.Donations({}, frozenset())
 
 
-def _settled_donations(donations: entry_function.Donations, executable: Any
+def _compiled_donations(donations: entry_function.Donations, executable: Any
                        ) -> entry_function.Donations:
   """Completes `donations` with the aliasing that XLA settled on."""
   if not donations.donors:
@@ -166,7 +166,7 @@ def attach(compiled: Any, lowered: Any) -> Any:
     forwarded = entry_function.forwarded(lowered._lowering.stablehlo())
     compiled._parameter_map = of_lowered(
         lowered, "jax.stages.Compiled", functools.partial(
-            _settled_donations, donations, compiled._executable),
+            _compiled_donations, donations, compiled._executable),
         lambda: forwarded)
   except Exception as e:  # pylint: disable=broad-except
     compiled._parameter_map = e

@@ -16,7 +16,7 @@
 Whoever binds the primitive, a public function, a transformation or another
 library's interpreter, its parameters hold jaxprs that were traced at some
 types, and its operands have some. ``flow`` solves what it and its operands must
-vary over; the operands are cast to that here, outside of the loop or branch,
+vary over; the operands are cast to that outside of the loop or branch,
 and the jaxprs re-typed (``retype``), once. What no re-typing can mend is traced
 again (``retrace``). A loop or branch that is right as it was traced costs a
 comparison of its types and is bound as it is, with no frame more on the stack,
@@ -41,93 +41,123 @@ from jax._src.varying.flow import Site
 from jax._src.varying.types import Axes, NO_AXES
 
 
-def settle_where_bound(
-    prim: core.Primitive,
-    settled: Callable[[dict[str, Any], Sequence[Any]], bool],
-    settle: Callable[[Sequence[Any], dict[str, Any], Sequence[Any]],
-                     tuple[list, dict]],
-) -> None:
-  """Has operands and parameters of ``prim`` settled before any trace has them.
+class Binding:
+  """How a primitive is bound whose parameters hold jaxprs: a loop, a branch.
 
-  Args:
+  Each primitive has a subclass. ``is_solved`` is asked at every bind. If it
+  says no, ``solve`` gives what to bind instead, by ``binders`` and
+  ``typed_params``.
+
+  Attributes:
     prim: the primitive.
-    settled: says, of the parameters and of the operands' types, whether they go
-      together. Most do, and that should cost next to nothing.
-    settle: gives the operands and parameters to use instead, from those and
-      the operands' types. It runs in the trace that ``prim`` is bound in.
-  """
-  if not releases.binds_with_types():
-    def bound_by_value(trace, args, params):
-      if vt.checking() and not settled(params, list(map(vt.typeof, args))):
-        with core.set_current_trace(trace):
-          args, params = settle(args, params, list(map(vt.typeof, args)))
-      return trace.process_primitive(prim, args, params)
-    prim.def_bind_with_trace(bound_by_value)
-    return
-
-  check = releases.check_option()  # as vt.checking(), in the fewest steps
-
-  def bound(trace, args, avals, params):
-    if check.value and not settled(params, avals):
-      with core.set_current_trace(trace):
-        new, params = settle(args, params, avals)
-      avals = [a if x is y else vt.typeof(y)
-               for a, x, y in zip(avals, args, new)]
-      args = new
-    # A library's own trace may lack the attribute.
-    if getattr(trace, 'requires_low', True) and prim.is_high(*avals, **params):
-      return core.Primitive.bind_with_trace(prim, trace, args, avals, params)
-    return trace.process_primitive(prim, args, params)
-
-  prim.def_bind_with_trace(bound)
-
-
-def bind_at_least_types(prim: core.Primitive, solved: Callable[..., bool],
-                        binders: Callable[[dict], Sequence[core.Var | None]],
-                        typed_params: Callable[[Site], dict],
-                        carries: bool = False) -> None:
-  """Has a loop or branch bound at the least types that hold for it.
-
-  Args:
-    prim: the primitive.
-    solved: says, of the parameters and the operands' types, whether these are
-      the types at which it was traced, and right for it. Without a third, true
-      argument, refs are not: what the trace holds of them must be seen first.
-    binders: gives, from the parameters, the variable that each operand is
-      passed to, if it is passed to one. What varies over fewer axes than that
-      is cast to the type that it was traced with.
-    typed_params: gives the parameters that hold jaxprs, from the solved site.
     carries: whether its operands are carries, whose promotion can be refused
       with a TypeError where the configuration says so.
   """
-  def settle(args, params, avals):
+  carries = False
+
+  def __init__(self, prim: core.Primitive):
+    self.prim = prim
+
+  @staticmethod
+  def is_solved(params: dict[str, Any], avals: Sequence[Any],
+                refs: bool = False) -> bool:
+    """Whether the jaxprs were traced at the least types that hold for them.
+
+    Most were, and that should cost next to nothing to see.
+
+    Args:
+      params: the primitive's parameters.
+      avals: its operands' types.
+      refs: whether refs among these are as the current trace holds them. If
+        not, a jaxpr that uses refs isn't known to be solved.
+    """
+    raise NotImplementedError
+
+  @staticmethod
+  def binders(params: dict[str, Any]) -> Sequence[core.Var | None]:
+    """The variable that each operand is passed to, if it is passed to one.
+
+    What varies over fewer axes than that is cast to the type that it was traced
+    with.
+    """
+    raise NotImplementedError
+
+  @staticmethod
+  def typed_params(site: Site) -> dict[str, Any]:
+    """The parameters that hold jaxprs, at the types of the solution."""
+    raise NotImplementedError
+
+  def solve(self, args, params, avals) -> tuple[list, dict]:
+    """The operands and parameters to bind, in the trace that binds them."""
     if vt.any_ref(avals):
       given = args
-      args, avals = all_here(args, avals)
+      args, avals = refs_in_current_trace(args, avals)
       for jaxpr in jaxprs_in(params):
         check_refs(jaxpr, given, avals)
-      if solved(params, avals, True):
+      if self.is_solved(params, avals, True):
         return args, params
-    site = solve(prim, params, args, avals, binders(params))
-    if carries and site.operands != site.ins:
-      if not vt.promotes_where_checked():
-        raise TypeError(_refusal(site))
-      new = flow.union([
-          to - now for now, to in zip(site.ins, site.operands)])
-      sums = any(outdated.doubtful(kid, new) for kid in site.kids)
-      lacking = [] if from_derivative(site.eqn) else site.lacking
-      if sums or lacking:
-        # With the sums that are missing, other carries needn't grow after all.
-        wanted = site.operands if sums or lacking == site.ins else lacking
-        raise retrace.CarryGrew(zip(args, wanted), new)
-    site.selects = prim.name == 'cond' and vt.is_mapped(args[0])
+    site = solve(self.prim, params, args, avals, self.binders(params))
+    if self.carries and site.operands != site.ins:
+      _check_promotion(site, args)
+    site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
     flow.check_divergence([site])
-    args, params = agree(site, args, avals), {**params, **typed_params(site)}
+    args = operands_at_solution(site, args, avals)
+    params = {**params, **self.typed_params(site)}
     if config.enable_checks.value:
-      verify.verify_bound(prim, list(map(vt.typeof, args)), params)
+      verify.verify_bound(self.prim, list(map(vt.typeof, args)), params)
     return args, params
 
-  settle_where_bound(prim, solved, settle)
+  def install(self) -> None:
+    """Has operands and parameters solved before any trace is given them."""
+    prim, is_solved, solve_bound = self.prim, self.is_solved, self.solve
+    if not releases.binds_with_types():
+      def bound_by_value(trace, args, params):
+        if vt.checking() and not is_solved(params, list(map(vt.typeof, args))):
+          with core.set_current_trace(trace):
+            args, params = solve_bound(
+                args, params, list(map(vt.typeof, args)))
+        return trace.process_primitive(prim, args, params)
+      prim.def_bind_with_trace(bound_by_value)
+      return
+
+    check = releases.check_option()  # as vt.checking(), in the fewest steps
+
+    def bound(trace, args, avals, params):
+      if check.value and not is_solved(params, avals):
+        with core.set_current_trace(trace):
+          new, params = solve_bound(args, params, avals)
+        avals = [a if x is y else vt.typeof(y)
+                 for a, x, y in zip(avals, args, new)]
+        args = new
+      # A library's own trace may lack the attribute.
+      if getattr(trace, 'requires_low', True) and prim.is_high(
+          *avals, **params):
+        return core.Primitive.bind_with_trace(prim, trace, args, avals, params)
+      return trace.process_primitive(prim, args, params)
+
+    prim.def_bind_with_trace(bound)
+
+
+def _check_promotion(site: Site, args) -> None:
+  """Refuses carries that must not be promoted, or not without a new trace.
+
+  Args:
+    site: a solved loop with operands that must vary over more axes.
+    args: its operands.
+
+  Raises:
+    TypeError: if an option says that casts are to be written out.
+    CarryGrew: if sums of a derivative in the body are too many or too few.
+  """
+  if not vt.promotes_where_checked():
+    raise TypeError(_refusal(site))
+  new = flow.union([to - now for now, to in zip(site.ins, site.operands)])
+  sums = any(outdated.doubtful(kid, new) for kid in site.kids)
+  lacking = [] if from_derivative(site.eqn) else site.lacking
+  if sums or lacking:
+    # With the sums that are missing, other carries needn't grow after all.
+    wanted = site.operands if sums or lacking == site.ins else lacking
+    raise retrace.CarryGrew(zip(args, wanted), new)
 
 
 def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:
@@ -142,27 +172,28 @@ class Operands(NamedTuple):
   """What is done with operands of a kind that isn't cast.
 
   Attributes:
-    here: of an operand: it, as the current trace holds it.
-    agree: of an operand, the axes that it must vary over, and whether the
-      equation writes to it: what to bind in its place.
+    in_current_trace: gives an operand, as the current trace holds it.
+    widened_or_copied: gives, of an operand, the axes that it must vary over,
+      and whether the equation writes to it, what to bind in its place.
   """
-  here: Callable[[Any], Any]
-  agree: Callable[[Any, Axes, bool], Any]
+  in_current_trace: Callable[[Any], Any]
+  widened_or_copied: Callable[[Any, Axes, bool], Any]
 
 
 # By the kind, 'ref'; the modules that the package lists fill it.
 operands: dict[str, Operands] = {}
 
 
-def here(ref):
+def ref_in_current_trace(ref):
   """A ref, as the current trace holds it, where its type can grow."""
   rule = operands.get('ref')
-  return rule.here(ref) if rule else ref
+  return rule.in_current_trace(ref) if rule else ref
 
 
-def all_here(args, avals) -> tuple[list, list]:
+def refs_in_current_trace(args, avals) -> tuple[list, list]:
   """Operands and types, with refs as the current trace holds them."""
-  held = [here(x) if vt.is_ref(a) else x for x, a in zip(args, avals)]
+  held = [ref_in_current_trace(x) if vt.is_ref(a) else x
+          for x, a in zip(args, avals)]
   return held, [a if x is y else vt.typeof(y)
                 for a, x, y in zip(avals, args, held)]
 
@@ -190,14 +221,15 @@ def check_refs(jaxpr: core.Jaxpr, given, avals) -> None:
          if vt.is_ref(a) and axes & vt.varying(a)], axes)
 
 
-def agree(site: Site, args, avals) -> list:
+def operands_at_solution(site: Site, args, avals) -> list:
   """The operands of a solved equation, as it needs them."""
   out = []
   for n, (x, aval, axes) in enumerate(zip(args, avals, site.operands)):
     if not axes or not axes - vt.varying(aval):
       out.append(x)
     elif 'ref' in operands and vt.is_ref(aval):
-      out.append(operands['ref'].agree(x, axes, n in site.writes))
+      out.append(operands['ref'].widened_or_copied(
+          x, axes, n in site.writes))
     else:
       out.append(vt.cast(x, axes))
   return out

@@ -36,7 +36,7 @@ _again = vt.part_of_trace_key('traced_again', False)
 
 
 @contextlib.contextmanager
-def again() -> Iterator[None]:
+def tracing_again() -> Iterator[None]:
   """While a function is traced again, with promoted inputs."""
   before = _again.swap_local(True)
   try:
@@ -50,7 +50,8 @@ def traced_again() -> bool:
   return _again.value
 
 
-def missing(cast: Callable[..., Any], x: Any, axis_name, /, **options) -> Any:
+def cast_missing_axes(cast: Callable[..., Any], x: Any, axis_name, /,
+                      **options) -> Any:
   """Casts each leaf along those axes that it doesn't vary along yet.
 
   Args:

@@ -131,7 +131,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
       axes = named_axes(eqn)
       collectives |= axes
       permutes |= (eqn.primitive.name == 'ppermute' and
-                   type(params['axis_name']) is not permute.Together)
+                   type(params['axis_name']) is not permute.PartlyReached)
       if eqn.primitive.name == 'psum_invariant':
         sums |= axes
         if from_derivative(eqn):

@@ -236,9 +236,9 @@ def unknown(site: Site, ins: list[Axes]) -> None:
                  for v, a in zip(site.eqn.outvars, site.outs)]
 
 
-def entered(site: Site, region: Region, ins: list[Axes], first: int = 0
-            ) -> list[Axes]:
-  """``ins``, with what refs must vary over, which is noted as written.
+def record_ref_writes(site: Site, region: Region, ins: list[Axes],
+                      first: int = 0) -> list[Axes]:
+  """The inputs' axes, those of refs raised by what is written to them.
 
   Args:
     site: the site of an equation that passes operands on to a jaxpr.

@@ -216,7 +216,7 @@ class _Typed(NamedTuple):
     return self.mat
 
 
-def at_types(check, types) -> Callable:
+def check_eager_types(check, types) -> Callable:
   """``check``, of the outputs' types inside an eager shard_map.
 
   Upstream passes the types of what is stacked over devices, which can't vary,

@@ -76,7 +76,7 @@ def anew(axes: Axes):
   """
   before = _widened.swap_local((*_widened.value, axes))
   try:
-    with casts.again():
+    with casts.tracing_again():
       yield
   finally:
     _widened.set_local(before)
@@ -160,7 +160,7 @@ class CarryGrew(Exception):
       new = [vt.cast(x, self.axes) for x in leaves]
     if all(map(operator.is_, new, leaves)):
       raise TypeError(str(self)) from self
-    with casts.again():
+    with casts.tracing_again():
       return trace(new)
 
   def _places(self, leaves: list) -> list[int]:
@@ -234,7 +234,7 @@ class DivergentDerivativeError(ValueError):
     if all(map(operator.is_, new, leaves)) or self.retries > self.MOST_RETRIES:
       raise self
     try:
-      with casts.again():
+      with casts.tracing_again():
         return trace(new)
     except Exception:
       raise self from None

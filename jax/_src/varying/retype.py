@@ -197,7 +197,7 @@ _raised = raised_refs.data  # to see quickly that there is none
 _LOOPS = frozenset(['scan', 'fori_loop', 'while_cond', 'while_body'])
 
 
-def settled(trace, traced):
+def rebuild_if_refs_widened(trace, traced):
   """What a trace gives, with refs that it takes at the types they rose to.
 
   Args:
@@ -229,7 +229,7 @@ def settled(trace, traced):
   return traced
 
 
-def at_types(jaxpr: core.Jaxpr, consts, args):
+def retype_for_values(jaxpr: core.Jaxpr, consts, args):
   """A jaxpr that is about to be evaluated, at the types of what it is given.
 
   What is traced for later, such as the functions of a linear solve, a converted
@@ -256,7 +256,7 @@ def at_types(jaxpr: core.Jaxpr, consts, args):
     if aval is not v.aval:
       axes = vt.varying(aval)
       if axes - vt.varying(v.aval):
-        return _at_wider_types(jaxpr, values)
+        return _retype_wider(jaxpr, values)
       if axes != vt.varying(v.aval):
         narrow[v] = axes
   if narrow and _clash(jaxpr, narrow):
@@ -302,7 +302,7 @@ def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
   return False
 
 
-def _at_wider_types(jaxpr: core.Jaxpr, values):
+def _retype_wider(jaxpr: core.Jaxpr, values):
   from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
   jaxpr = pe.convert_constvars_jaxpr(jaxpr)
   joined = [vt.varying(v.aval) | vt.varying(vt.typeof(x))

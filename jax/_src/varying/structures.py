@@ -62,7 +62,7 @@ def equal(a, b) -> bool:
   return key(a) == key(b) and _mesh(a) == _mesh(b)
 
 
-def here(aval: core.AbstractValue) -> core.AbstractValue:
+def at_current_mesh(aval: core.AbstractValue) -> core.AbstractValue:
   """A type that was noted somewhere, as it is at this place.
 
   Args:

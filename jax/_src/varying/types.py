@@ -224,8 +224,9 @@ def _castable(aval, axes: Axes) -> bool:
   return axes.isdisjoint(manual_axes.unreduced(aval))
 
 
-def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
-  """Gives each output the varying axes of its input where casts can mend it.
+def with_expected_axes(in_avals: Sequence[Any], out_avals: Sequence[Any]
+                       ) -> Sequence[Any]:
+  """The outputs' types, with the expected axes where casts can mend it.
 
   Upstream compares the types of a loop's carry, or of two branches' outputs,
   and refuses a difference. What differs in varying axes alone is promoted
@@ -239,28 +240,29 @@ def agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
   Returns:
     ``out_avals``, with the axes of ``in_avals`` where promotion applies.
   """
-  return _agree(in_avals, out_avals) if checking() else out_avals
+  return _with_expected_axes(in_avals, out_avals) if checking() else out_avals
 
 
-def _agree(in_avals: Sequence[Any], out_avals: Sequence[Any]) -> Sequence[Any]:
+def _with_expected_axes(in_avals: Sequence[Any], out_avals: Sequence[Any]
+                        ) -> Sequence[Any]:
   if len(in_avals) != len(out_avals):
     return out_avals
   agreed = None
   for n, (a, b) in enumerate(zip(in_avals, out_avals)):
     if a is not b and varying(a) != varying(b):
       agreed = agreed or list(out_avals)
-      agreed[n] = _agreed(a, b)
+      agreed[n] = _aval_with_expected_axes(a, b)
   return agreed or out_avals
 
 
-def agreed_aval(in_aval, out_aval):
-  """``agree`` for one type."""
+def aval_with_expected_axes(in_aval, out_aval):
+  """One output's type, as ``with_expected_axes``."""
   if in_aval is out_aval or not checking():
     return out_aval
-  return _agreed(in_aval, out_aval)
+  return _aval_with_expected_axes(in_aval, out_aval)
 
 
-def _agreed(in_aval, out_aval):
+def _aval_with_expected_axes(in_aval, out_aval):
   a, b = varying(in_aval), varying(out_aval)
   if (a != b and promotes_where_checked() and _castable(in_aval, a | b)
       and _castable(out_aval, a | b)
@@ -271,11 +273,11 @@ def _agreed(in_aval, out_aval):
   return out_aval
 
 
-def agreeing_tree(in_avals, out_avals):
-  """``agree`` for the trees of types that later releases work with."""
+def tree_with_expected_axes(in_avals, out_avals):
+  """The trees of types of later releases, as ``with_expected_axes``."""
   if not checking():
     return out_avals
-  agreed = _agree(list(in_avals), before := list(out_avals))
+  agreed = _with_expected_axes(list(in_avals), before := list(out_avals))
   return out_avals if agreed is before else out_avals.update(agreed)
 
 

@@ -43,7 +43,7 @@ def _reduction(axes_, ins, /, *, axes, axis_index_groups):
   if axis_index_groups is None:
     return [flow.without(axes_, f, names(axes)) for f in ins]
   # Equal within each group only.
-  made = flow.made(axes_, names(axes))
+  made = flow.made_flow(axes_, names(axes))
   return [flow.union(axes_, [f, made]) for f in ins]
 
 
@@ -51,34 +51,34 @@ def _reduction(axes_, ins, /, *, axes, axis_index_groups):
 def _all_gather(axes, ins, /, *, axis_name, axis_index_groups, **_):
   if axis_index_groups is not None:
     return _exchange(axes, ins, axis_name=axis_name)
-  return flow.gathered(axes, flow.union(axes, ins), names(axis_name))
+  return flow.gathered_flow(axes, flow.union(axes, ins), names(axis_name))
 
 
 @flow.register(parallel.pbroadcast_p)
 def _from_one_device(axes, ins, /, *, axis_name, **_):
-  return flow.gathered(axes, flow.union(axes, ins), names(axis_name))
+  return flow.gathered_flow(axes, flow.union(axes, ins), names(axis_name))
 
 
 @flow.register(parallel.all_to_all_p, parallel.ppermute_p,
                parallel.reduce_scatter_p, parallel.ragged_all_to_all_p)
 def _exchange(axes, ins, /, *, axis_name, **_):
-  return flow.union(axes, [*ins, flow.made(axes, names(axis_name))])
+  return flow.union(axes, [*ins, flow.made_flow(axes, names(axis_name))])
 
 
 @flow.register(parallel.pgather_p)
 def _pgather(axes_, ins, /, *, axes):
-  return flow.union(axes_, [*ins, flow.made(axes_, axes)])
+  return flow.union(axes_, [*ins, flow.made_flow(axes_, axes)])
 
 
 @flow.register(parallel.axis_index_p)
 def _axis_index(axes, ins, /, *, axis_name):
   del ins
-  return flow.made(axes, names(axis_name))
+  return flow.made_flow(axes, names(axis_name))
 
 
 @flow.register(sm.pbroadcast_p)
 def _pbroadcast(axes_, ins, /, *, axes, **_):
-  return [flow.cast(axes_, f, axes) for f in ins]
+  return [flow.cast_flow(axes_, f, axes) for f in ins]
 
 
 @flow.register(pjit.pjit_p)

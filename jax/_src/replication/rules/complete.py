@@ -55,14 +55,14 @@ def standard(*primitives) -> None:
     sm.register_standard_rewrite(p)
 
 
-def everywhere(*primitives) -> None:
+def device_dependent(*primitives) -> None:
   for p in primitives:
-    flow.flow_rules[p] = lambda axes, ins, /, **_: flow.made(axes, axes)
+    flow.flow_rules[p] = lambda axes, ins, /, **_: flow.made_flow(axes, axes)
     sm._check_rules[p] = flow.check_rule(p)
-    sm._rewrite_rules[p] = functools.partial(_everywhere_rewrite, p)
+    sm._rewrite_rules[p] = functools.partial(_device_dependent_rewrite, p)
 
 
-def _everywhere_rewrite(prim, mesh, in_rep, /, *args, **params):
+def _device_dependent_rewrite(prim, mesh, in_rep, /, *args, **params):
   args = [flow.promote(mesh, x, r, set()) for x, r in zip(args, in_rep)]
   outs = prim.bind(*args, **params)
   outs = outs if prim.multiple_results else [outs]
@@ -81,7 +81,7 @@ def _pure_callback(axes, ins, /, *, result_avals, **_):
 
 def _ffi_call(axes, ins, /, *, result_avals, has_side_effect, **_):
   alone = has_side_effect and not ins
-  out = flow.made(axes, axes) if alone else flow.union(axes, ins)
+  out = flow.made_flow(axes, axes) if alone else flow.union(axes, ins)
   return [out] * len(result_avals)
 
 
@@ -103,8 +103,8 @@ standard(ad_checkpoint.name_p, pjit.reshard_p, debugging.inspect_sharding_p,
          custom_derivatives.unreachable_p, state_primitives.get_p,
          state_primitives.swap_p, state_primitives.addupdate_p,
          state_primitives.broadcast_to_p, core.freeze_p)
-everywhere(core.mutable_array_p, lax.infeed_p)
-_typed(lax.rng_uniform_p, lambda axes, ins, /, **_: flow.made(axes, axes))
+device_dependent(core.mutable_array_p, lax.infeed_p)
+_typed(lax.rng_uniform_p, lambda axes, ins, /, **_: flow.made_flow(axes, axes))
 
 linear.register_uniform(custom_batching.custom_vmap_p,
                         lambda params: [params['call'].jaxpr])
@@ -145,8 +145,8 @@ def _all_standard(module) -> None:
   standard(*_primitives(module))
 
 
-def _all_everywhere(module) -> None:
-  everywhere(*_primitives(module))
+def _all_device_dependent(module) -> None:
+  device_dependent(*_primitives(module))
 
 
 for _name in (
@@ -160,7 +160,7 @@ for _name in (
     'jax._src.cudnn.scaled_matmul_stablehlo'):
   lookup.when_imported(_name, _all_standard)
 for _name in ('jax._src.tpu_custom_call', 'jax.experimental.mosaic.gpu.core'):
-  lookup.when_imported(_name, _all_everywhere)
+  lookup.when_imported(_name, _all_device_dependent)
 
 
 def _custom_dce(module) -> None:

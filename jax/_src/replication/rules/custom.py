@@ -247,7 +247,7 @@ def _custom_lin(axes, ins, /, *, bwd, **_):
   out_reps = getattr(getattr(bwd, 'f', None), 'out_reps', None)
   if out_reps is None:
     return flow.union(axes, ins)
-  return [flow.made(axes, set(axes) - r) for r in out_reps()]
+  return [flow.made_flow(axes, set(axes) - r) for r in out_reps()]
 
 
 def run_primal(trace, fun, tracers):

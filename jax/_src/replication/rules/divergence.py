@@ -127,7 +127,7 @@ def remembered_fun(fun: lu.WrappedFun) -> lu.WrappedFun:
   return _under_regions(fun, _state.regions) if _state.regions else fun
 
 
-def refuse(prim, names):
+def refuse_divergent(prim, names):
   """Raises if a collective over `names` would be reached by some devices."""
   if allow.value:
     return
@@ -148,22 +148,22 @@ def refuse(prim, names):
           "predicate is known to agree, set jax_allow_divergent_collectives.")
 
 
-def together(params):
+def mark_permutes(params):
   """Parameters of what runs jaxprs as they are, permutations marked there."""
   if not _state.regions:
     return params
-  return {name: permute.together(x) for name, x in params.items()}
+  return {name: permute.mark(x) for name, x in params.items()}
 
 
-def refuse_within(prim, jaxprs):
+def refuse_divergent_within(prim, jaxprs):
   """Raises if `jaxprs`, run as they are by `prim`, hold such a collective."""
   if _state.regions:
     for jaxpr in jaxprs:
       for e in jaxpr.eqns:
         param = _params.get(e.primitive)
         if param is not None:
-          refuse(e.primitive, collectives.names(e.params[param]))
-      refuse_within(prim, core.subjaxprs(jaxpr))
+          refuse_divergent(e.primitive, collectives.names(e.params[param]))
+      refuse_divergent_within(prim, core.subjaxprs(jaxpr))
 
 
 _params = {}  # collective -> the parameter that names its axes
@@ -178,9 +178,9 @@ def guard(prim, param):
 
   def guarded(mesh, in_rep, /, *args, **params):
     if _state.regions:
-      refuse(prim, collectives.names(params[param]))
+      refuse_divergent(prim, collectives.names(params[param]))
       if prim is parallel.ppermute_p:
-        names = permute.Together(collectives.names(params[param]))
+        names = permute.PartlyReached(collectives.names(params[param]))
         params = {**params, param: names}
     return rule(mesh, in_rep, *args, **params)
   sm._rewrite_rules[prim] = guarded

@@ -32,7 +32,7 @@ from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
 from jax.experimental import shard_map as sm
 
-def settle(mesh, outs, out_reps, wanted):
+def cast_to_replicated(mesh, outs, out_reps, wanted):
   """Casts outputs that are to be replicated, and are the same, to be so.
 
   Args:

@@ -53,13 +53,13 @@ def _foreign(prim: core.Primitive) -> bool:
 
 def _check(prim, mesh, /, *in_rep, **_):
   if not in_rep:
-    lookup.missing(prim)
+    lookup.raise_no_rule(prim)
   return sm._standard_check(prim, mesh, *in_rep)
 
 
 def _rewrite(prim, mesh, in_rep, /, *args, **params):
   if not args:
-    lookup.missing(prim)
+    lookup.raise_no_rule(prim)
   out_rep = set(mesh.axis_names).intersection(*in_rep)
   args = [flow.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
   outs = prim.bind(*args, **params)

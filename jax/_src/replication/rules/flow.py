@@ -91,7 +91,7 @@ def constant(axes) -> Flow:
   return Flow((0,) * (2 * len(axes)))
 
 
-def made(axes, names) -> Flow:
+def made_flow(axes, names) -> Flow:
   """The flow of a value that varies along `names` by itself."""
   return Flow(2 * tuple(MADE if a in names else 0 for a in axes))
 
@@ -109,16 +109,16 @@ def without(axes, flow: Flow, names) -> Flow:
                     for a, m in zip([*axes, *axes], flow.masks)))
 
 
-def cast(axes, flow: Flow, names) -> Flow:
+def cast_flow(axes, flow: Flow, names) -> Flow:
   """The flow of a value that was cast to vary along `names`."""
   varies, differs = halves(axes, flow)
   varies = [m | MADE if a in names else m for a, m in zip(axes, varies)]
   return Flow((*varies, *differs))
 
 
-def gathered(axes, flow: Flow, names) -> Flow:
+def gathered_flow(axes, flow: Flow, names) -> Flow:
   """The flow of a value that varies along `names` and is the same there."""
-  return cast(axes, without(axes, flow, names), names)
+  return cast_flow(axes, without(axes, flow, names), names)
 
 
 def deciding(axes, flow: Flow) -> Flow:
@@ -165,7 +165,7 @@ def _by_check_rule(axes, prim, ins, params) -> Flow:
   outs = rule(mesh, *[everywhere] * len(ins), **params)
   outs = outs if isinstance(outs, (list, tuple)) else [outs]
   kept = everywhere.intersection(*[r for r in outs if r is not None])
-  return union(axes, [*ins, made(axes, everywhere - kept)])
+  return union(axes, [*ins, made_flow(axes, everywhere - kept)])
 
 
 class Axes(NamedTuple):
@@ -279,8 +279,9 @@ def check_rule(prim):
     axes = Sized(mesh)
     outs = flow_rules[prim](axes, from_reps(mesh, in_rep), **params)
     one = isinstance(outs, Flow)
-    unmapped.refuse_within(prim, in_rep, params, lambda i: _reached(
-        mesh, prim, params, len(in_rep), i))
+    unmapped.refuse_partly_mapped_within(
+        prim, in_rep, params,
+        lambda i: _reached(mesh, prim, params, len(in_rep), i))
     found = [{a for a, m in zip(axes, halves(axes, f)[1]) if not m}
              for f in ([outs] if one else outs)]
     return found[0] if one else found

@@ -118,8 +118,8 @@ def register_uniform(prim, functions, outputs=None):
   flow.flow_rules[prim] = rule
 
   def rewrite(mesh, in_rep, /, *args, **params):
-    params = divergence.together(params)
-    divergence.refuse_within(prim, functions(params))
+    params = divergence.mark_permutes(params)
+    divergence.refuse_divergent_within(prim, functions(params))
     flows = rule(flow.Sized(mesh), flow.from_reps(mesh, in_rep), **params)
     out_rep = [flow.to_rep(mesh, f) for f in flows]
     # They all vary alike; without results there is nothing to agree with.

@@ -55,7 +55,7 @@ def find(table, prim: core.Primitive):
   return table.get(prim)
 
 
-def missing(prim, /, *_, **__):
+def raise_no_rule(prim, /, *_, **__):
   """Raises the error for a primitive without a rule."""
   if prim.name in reasons:
     raise NotImplementedError(
@@ -71,4 +71,4 @@ def missing(prim, /, *_, **__):
 
 
 def rule(table, prim):
-  return find(table, prim) or functools.partial(missing, prim)
+  return find(table, prim) or functools.partial(raise_no_rule, prim)

@@ -23,16 +23,16 @@ from jax._src.lax import parallel
 from jax._src.mend import jaxprs
 from jax._src.mend import permute
 
-Together = permute.Together
+PartlyReached = permute.PartlyReached
 
 
-def together(x):
+def mark(x):
   """What a parameter holds, with each ppermute of its jaxprs marked."""
-  return jaxprs.map_jaxprs(_together, x)
+  return jaxprs.map_jaxprs(_mark_jaxpr, x)
 
 
-def _together(jaxpr: core.Jaxpr) -> core.Jaxpr:
-  eqns = [permute.marked_eqn(e, _together) for e in jaxpr.eqns]
+def _mark_jaxpr(jaxpr: core.Jaxpr) -> core.Jaxpr:
+  eqns = [permute.marked_eqn(e, _mark_jaxpr) for e in jaxpr.eqns]
   if all(a is b for a, b in zip(eqns, jaxpr.eqns)):
     return jaxpr
   return jaxpr.replace(eqns=eqns)

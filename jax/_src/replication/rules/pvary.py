@@ -26,7 +26,7 @@ from jax.experimental import shard_map as sm
 
 @flow.register(pvary.pvary_p)
 def _pvary(axes_, ins, *, axes):
-  return flow.union(axes_, [*ins, flow.made(axes_, axes)])
+  return flow.union(axes_, [*ins, flow.made_flow(axes_, axes)])
 
 
 def _rewrite(mesh, in_rep, x, *, axes):

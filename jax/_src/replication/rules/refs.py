@@ -94,7 +94,7 @@ def _kernel(axes, ins, /, *, jaxpr, grid_mapping, out_avals, **params):
   if params.get('mesh') is None and all(map(_only_computes, [jaxpr, *maps])):
     out = flow.union(axes, ins)
   else:
-    out = flow.made(axes, axes)
+    out = flow.made_flow(axes, axes)
   return [out] * len(out_avals)
 
 

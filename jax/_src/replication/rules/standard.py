@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from jax._src.replication.rules import unmapped
 
-refuse_unmapped = unmapped.refuse
+refuse_unmapped = unmapped.refuse_partly_mapped
 
 
 def per_output(out_rep, num_outs: int) -> list:

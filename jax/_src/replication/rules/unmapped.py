@@ -77,7 +77,7 @@ def _names():
   return (core.get_axis_env().spmd_axis_names | _batches.bound) - _batches.cast
 
 
-def refuse(prim, in_rep) -> None:
+def refuse_partly_mapped(prim, in_rep) -> None:
   """Raises where a value that vmap maps over a mesh axis meets one that isn't.
 
   Args:
@@ -97,17 +97,18 @@ def refuse(prim, in_rep) -> None:
         'jax.numpy.broadcast_to, or pass check_rep=False.')
 
 
-def refuse_within(prim, in_rep, params, reached) -> None:
-  """The same of a primitive with a body.
+def refuse_partly_mapped_within(prim, in_rep, params, reached) -> None:
+  """Raises where values that differ so meet in the body of a primitive.
 
   Args:
     prim: the primitive.
-    in_rep: as for ``refuse``.
+    in_rep: as for ``refuse_partly_mapped``.
     params: the primitive's parameters.
     reached: a function of an operand's index: the outputs that depend on it.
 
   Raises:
-    Uncast: as ``refuse``, if an output depends on two that differ.
+    Uncast: as ``refuse_partly_mapped``, if an output depends on two that
+      differ.
   """
   names = _names()
   if not names or len({frozenset(names.intersection(r)) for r in in_rep
@@ -115,7 +116,7 @@ def refuse_within(prim, in_rep, params, reached) -> None:
     return
   avals = _operands(prim, params)
   if avals is None or len(avals) != len(in_rep):
-    return refuse(prim, in_rep)
+    return refuse_partly_mapped(prim, in_rep)
   seen: dict[int, list] = {}
   for i, (r, aval) in enumerate(zip(in_rep, avals)):
     if r is not None and dtypes.issubdtype(
@@ -123,7 +124,7 @@ def refuse_within(prim, in_rep, params, reached) -> None:
       for out in reached(i):
         seen.setdefault(out, []).append(r)
   for types in seen.values():
-    refuse(prim, types)
+    refuse_partly_mapped(prim, types)
 
 
 def _operands(prim, params):

@@ -59,7 +59,7 @@ def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
 
   Returns:
     The types; while a backward rule runs at new types, varying along the axes
-    of the cotangents too. Whether they may is for `at_new_types` to say.
+    of the cotangents too. Whether they may is for `retype_program` to say.
   """
   if not backward.rule.at.retyped:
     return avals
@@ -68,7 +68,7 @@ def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
           for ct, a in zip(cts, avals)]
 
 
-def at_new_types(
+def retype_program(
     jaxpr: core.Jaxpr, residuals: Sequence[Any], cts: Sequence[Any],
     accumulators: Sequence[Any] = ()) -> tuple[core.Jaxpr, Sequence[Any]]:
   """The linear program of a ``jax.vjp``, for the cotangents that it is given.

@@ -35,7 +35,7 @@ from jax._src.varying.types import Axes
 def _remat_opt(site: flow.Site, ins: list[Axes]) -> None:
   region, = site.regions(site.eqn.params['fwd_jaxpr'])
   site.outs = region.run(ins)
-  site.operands = flow.entered(site, region, ins)
+  site.operands = flow.record_ref_writes(site, region, ins)
 
 
 def _build_remat_opt(b, site: flow.Site) -> None:

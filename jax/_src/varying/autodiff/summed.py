@@ -61,8 +61,9 @@ class Way(enum.IntEnum):
   SUMMED = 2
 
 
-def refuse(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
-           out_cts: Any, attached_to: str = '') -> None:
+def refuse_reduced_results(
+    avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
+    out_cts: Any, attached_to: str = '') -> None:
   """Refuses results of a backward rule that were reduced over missing axes.
 
   Args:

@@ -56,7 +56,7 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
                                or refs and vt.is_ref(v.aval)) else a
            for a, r, v in zip(ops, reads, site.eqn.invars[1:])]
   if refs:
-    ops = _join_refs(site, branches, ops)
+    ops = _widen_refs(site, branches, ops)
   outs = zip(*(b.run(ops) for b in branches))
   typed = (isinstance(vs[0].aval, core.ShapedArray) and not _is_one_number(vs)
            for vs in zip(*(b.jaxpr.outvars for b in branches)))
@@ -65,7 +65,7 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
                for o, t in zip(outs, typed)]
 
 
-def _join_refs(site: flow.Site, branches, ops: list[Axes]) -> list[Axes]:
+def _widen_refs(site: flow.Site, branches, ops: list[Axes]) -> list[Axes]:
   """Raises refs among the operands to what any branch writes to them.
 
   A ref that is only read gets the index's axes too, as an array does, by a copy
@@ -85,15 +85,9 @@ def _join_refs(site: flow.Site, branches, ops: list[Axes]) -> list[Axes]:
   return ops
 
 
-def cond_params(site: flow.Site) -> dict:
-  branches = site.eqn.params['branches']
-  return permute.marked(site, dict(branches=tuple(
-      vt.reclose(b, retype.rebuild(region, site.outs))
-      for b, region in zip(branches, site.kids))))
-
-
 FLOW_RULES = {'cond': cond_rule}
-BUILDERS = {'cond': lambda b, site: retype.copy(b, site, **cond_params(site))}
+BUILDERS = {'cond': lambda b, site: retype.copy(
+    b, site, **_Cond.typed_params(site))}
 
 
 def reading(cond_p: core.Primitive, branches, operands):
@@ -114,10 +108,10 @@ def reading(cond_p: core.Primitive, branches, operands):
   """
   avals = list(map(vt.typeof, operands))
   params = dict(branches=branches)
-  if not vt.parting(vt.varying(avals[0])) or cond_solved(params, avals):
+  if not vt.parting(vt.varying(avals[0])) or _Cond.is_solved(params, avals):
     return branches
-  site = binding.solve(cond_p, params, operands, avals, cond_binders(params))
-  return type(branches)(cond_params(site)['branches'])
+  site = binding.solve(cond_p, params, operands, avals, _Cond.binders(params))
+  return type(branches)(_Cond.typed_params(site)['branches'])
 
 
 def split_alike(eqn: core.JaxprEqn, first, second, kept):
@@ -153,11 +147,11 @@ def split_alike(eqn: core.JaxprEqn, first, second, kept):
           at(second, lambda ins: [*axes, *ins[n:]], lambda outs: outs), wide)
 
 
-def agree(out_avals1, out_avals2):
-  """``types.agree``, for branches or for trees of their results."""
+def with_expected_axes(out_avals1, out_avals2):
+  """Branches' types, or trees of them, as ``types.with_expected_axes``."""
   if isinstance(out_avals1, (list, tuple)):
-    return vt.agree(out_avals1, out_avals2)
-  return vt.agreeing_tree(out_avals1, out_avals2)
+    return vt.with_expected_axes(out_avals1, out_avals2)
+  return vt.tree_with_expected_axes(out_avals1, out_avals2)
 
 
 def by_value(index, forwarded, inputs):
@@ -227,20 +221,35 @@ def keep_numbers(index, branches, chosen, outs):
           for vs, out, x in zip(every, outs, chosen)]
 
 
-def cond_solved(params, avals, refs: bool = False) -> bool:
-  """Whether branches agree, and with the index where devices part ways."""
-  branches = [vt.open_jaxpr(b) for b in params['branches']]
-  first, index = branches[0], vt.parting(vt.varying(avals[0]))
-  if not binding.same_axes(first.invars, avals[1:]):
-    return False
-  outs = [v.aval for v in first.outvars]
-  for b in branches:
-    if not refs and vt.has_refs(b) or (
-        refs and not binding.same_axes(b.invars, avals[1:])) or (
-        b is not first and not binding.same_axes(b.outvars, outs)):
+class _Cond(binding.Binding):
+  """How conditionals are bound: at the union of what their branches do."""
+
+  @staticmethod
+  def is_solved(params, avals, refs: bool = False) -> bool:
+    """Whether branches have equal types, which fit an index that varies."""
+    branches = [vt.open_jaxpr(b) for b in params['branches']]
+    first, index = branches[0], vt.parting(vt.varying(avals[0]))
+    if not binding.same_axes(first.invars, avals[1:]):
       return False
-  return not index or not refs and _fits_index(
-      branches, avals[1:], outs, index)
+    outs = [v.aval for v in first.outvars]
+    for b in branches:
+      if not refs and vt.has_refs(b) or (
+          refs and not binding.same_axes(b.invars, avals[1:])) or (
+          b is not first and not binding.same_axes(b.outvars, outs)):
+        return False
+    return not index or not refs and _fits_index(
+        branches, avals[1:], outs, index)
+
+  @staticmethod
+  def binders(params) -> list[core.Var | None]:
+    return [None, *vt.open_jaxpr(params['branches'][0]).invars]
+
+  @staticmethod
+  def typed_params(site: flow.Site) -> dict:
+    branches = site.eqn.params['branches']
+    return permute.marked(site, dict(branches=tuple(
+        vt.reclose(b, retype.rebuild(region, site.outs))
+        for b, region in zip(branches, site.kids))))
 
 
 def _fits_index(branches, avals, outs, index: Axes) -> bool:
@@ -260,13 +269,9 @@ def _fits_index(branches, avals, outs, index: Axes) -> bool:
   return True
 
 
-def cond_binders(params) -> list[core.Var | None]:
-  return [None, *vt.open_jaxpr(params['branches'][0]).invars]
-
-
 def bind_at_least_types(cond_p: core.Primitive) -> None:
   """Has branches bound at the least types that hold for them, by whomever."""
-  binding.bind_at_least_types(cond_p, cond_solved, cond_binders, cond_params)
+  _Cond(cond_p).install()
   vjp_node = releases.vjp_node()
   if vjp_node is not None:  # what the second half is bound as
     node = vjp_node(cond_p)

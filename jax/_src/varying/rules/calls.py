@@ -34,7 +34,7 @@ def call(site: flow.Site, ins: list[Axes]) -> None:
   """An equation that calls the one jaxpr in its parameters."""
   region, = site.regions(site.eqn.params[flow.callee(site.eqn.params)])
   site.outs = region.run(ins)
-  site.operands = flow.entered(site, region, ins)
+  site.operands = flow.record_ref_writes(site, region, ins)
 
 
 def call_params(site: flow.Site) -> dict:

@@ -66,7 +66,7 @@ TYPED_WITHOUT_CAST = frozenset((
 # Those that type themselves, once their operands vary over the same axes.
 CAST_ONLY = frozenset(('eq_to', 'le_to', 'lt_to', 'polynomial'))
 # Those whose results each device answers by itself.
-VARYING_EVERYWHERE = frozenset(('rng_uniform',))
+DEVICE_DEPENDENT = frozenset(('rng_uniform',))
 
 
 def enter(prim, rule: Callable) -> None:
@@ -78,23 +78,24 @@ def enter(prim, rule: Callable) -> None:
       more than once.
   """
   if foreign.is_foreign(rule):
-    _join(prim, cast=True)
+    _type_by_union(prim, cast=True)
   else:
     _enter_own(prim)
 
 
 def _enter_own(prim) -> None:
   if prim.name in TYPED_BY_OPERANDS or prim.name in TYPED_WITHOUT_CAST:
-    _join(prim, cast=prim.name in TYPED_BY_OPERANDS)
+    _type_by_union(prim, cast=prim.name in TYPED_BY_OPERANDS)
   if prim.name in CAST_ONLY:
     from jax._src.varying.rules import primitives  # it imports core
     primitives.bind_after_cast(prim)
-  if prim.name in VARYING_EVERYWHERE:
+  if prim.name in DEVICE_DEPENDENT:
     from jax._src.varying.rules import everywhere  # it imports core
-    everywhere.vary(prim)
+    everywhere.vary_along_all_axes(prim)
 
 
-def _join(prim, cast: bool) -> None:
+def _type_by_union(prim, cast: bool) -> None:
   from jax._src.varying.rules import primitives  # it imports core
   # Where its rule is defined once more, it casts already.
-  primitives.join(prim, cast=cast and prim not in primitives.joined)
+  known = prim in primitives.typed_by_union
+  primitives.type_by_union(prim, cast=cast and not known)

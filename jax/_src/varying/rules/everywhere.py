@@ -42,12 +42,12 @@ def _always(avals, params) -> bool:
   return True
 
 
-def is_told_nothing(avals, params) -> bool:
+def has_no_operand(avals, params) -> bool:
   """Whether a call with a side effect has no operand."""
   return params['has_side_effect'] and not avals
 
 
-def vary(*prims: core.Primitive,
+def vary_along_all_axes(*prims: core.Primitive,
          where: Callable[..., bool] = _always) -> None:
   """Types the results of each of ``prims`` as varying along all manual axes.
 

@@ -84,12 +84,13 @@ def correct(prim: core.Primitive) -> None:
   prim.bind = corrected
 
 
-def call_at_types(prim: core.Primitive) -> None:
+def bind_retyped_calls(prim: core.Primitive) -> None:
   """Re-types the jaxpr that ``prim`` calls where operands vary over more."""
   bind = prim.bind
 
   def bind_at_types(*args, call_jaxpr, **params):
-    jaxpr, _, args = retype.at_types(call_jaxpr, call_jaxpr.consts, args)
+    jaxpr, _, args = retype.retype_for_values(
+        call_jaxpr, call_jaxpr.consts, args)
     return bind(*args, call_jaxpr=jaxpr, **params)
   prim.bind = bind_at_types
 

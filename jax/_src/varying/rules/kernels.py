@@ -166,14 +166,14 @@ def _typed(rule):
   return abstract_eval
 
 
-def join(prim: core.Primitive) -> None:
+def type_kernel(prim: core.Primitive) -> None:
   """Types the results of ``prim``, the call of a kernel, by its operands.
 
   The operands are not cast: a kernel has no transpose, so none of a cast that
   came before it would be needed.
   """
   prim.abstract_eval = _typed(prim.abstract_eval)
-  primitives.joined.add(prim)
+  primitives.typed_by_union.add(prim)
 
 
 def lowered_unchecked(lower):

@@ -71,8 +71,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = grown
   if pred:
     cond, body = flow.diverges(site, pred)
-  cond_consts = flow.entered(site, cond, cond_consts + carry)[:nc]
-  body_consts = flow.entered(site, body, body_consts + carry, nc)[:nb]
+  cond_consts = flow.record_ref_writes(site, cond, cond_consts + carry)[:nc]
+  body_consts = flow.record_ref_writes(site, body, body_consts + carry, nc)[:nb]
   site.operands, site.outs = cond_consts + body_consts + carry, carry
 
 
@@ -91,86 +91,94 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     if grown == carry:
       break
     carry = grown
-  site.operands = flow.entered(site, body, consts + carry + xs)
+  site.operands = flow.record_ref_writes(site, body, consts + carry + xs)
   site.outs = carry + ys
 
 
-def while_params(site: flow.Site) -> dict:
-  cond, body = site.kids
-  params = site.eqn.params
-  return permute.marked(site, dict(
-      cond_jaxpr=vt.reclose(params['cond_jaxpr'], retype.rebuild(cond)),
-      body_jaxpr=vt.reclose(params['body_jaxpr'],
-                            retype.rebuild(body, site.outs))))
+class _While(binding.Binding):
+  """How ``while`` is bound: its carry at the fixpoint of ``while_rule``."""
+  carries = True
+
+  @staticmethod
+  def is_solved(params, avals, refs: bool = False) -> bool:
+    """Whether no carry grows, and none differs where devices part ways."""
+    cond = vt.open_jaxpr(params['cond_jaxpr'])
+    body = vt.open_jaxpr(params['body_jaxpr'])
+    nc, nb = params['cond_nconsts'], params['body_nconsts']
+    invars, outs = body.invars, body.outvars
+    if (vt.has_refs(cond) or not refs and vt.has_refs(body)
+        or nc and not binding.same_axes(cond.invars[:nc], avals)
+        or not binding.same_axes(invars, avals[nc:])):
+      return False
+    carry = invars[nb:]
+    if not binding.same_axes(carry, [v.aval for v in outs]):
+      return False
+    pred = vt.parting(vt.varying(cond.outvars[0].aval))
+    if not pred:
+      return True
+    if refs:
+      return False
+    for v, out in zip(carry, outs):
+      if (v is not out and isinstance(v.aval, core.ShapedArray)
+          and not pred <= vt.axes_of_array(v.aval)):
+        return False
+    return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
+
+  @staticmethod
+  def binders(params) -> list[core.Var]:
+    cond = vt.open_jaxpr(params['cond_jaxpr'])
+    body = vt.open_jaxpr(params['body_jaxpr'])
+    return [*cond.invars[:params['cond_nconsts']], *body.invars]
+
+  @staticmethod
+  def typed_params(site: flow.Site) -> dict:
+    cond, body = site.kids
+    params = site.eqn.params
+    return permute.marked(site, dict(
+        cond_jaxpr=vt.reclose(params['cond_jaxpr'], retype.rebuild(cond)),
+        body_jaxpr=vt.reclose(params['body_jaxpr'],
+                              retype.rebuild(body, site.outs))))
 
 
-def scan_params(site: flow.Site) -> dict:
-  body, = site.kids
-  return dict(jaxpr=vt.reclose(site.eqn.params['jaxpr'],
-                               retype.rebuild(body, site.outs)))
+class _Scan(binding.Binding):
+  """How ``scan`` is bound: its carry at the fixpoint of ``scan_rule``."""
+  carries = True
+
+  @staticmethod
+  def is_solved(params, avals, refs: bool = False) -> bool:
+    """Whether no carry grows."""
+    body = vt.open_jaxpr(params['jaxpr'])
+    if not refs and vt.has_refs(body):
+      return False
+    if not binding.same_axes(invars := body.invars, avals):
+      return False
+    nc, nk = vt.scan_counts(params)
+    for v, out in zip(invars[nc:nc + nk], body.outvars):
+      if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
+        return False
+    return True
+
+  @staticmethod
+  def binders(params) -> list[core.Var]:
+    return vt.open_jaxpr(params['jaxpr']).invars
+
+  @staticmethod
+  def typed_params(site: flow.Site) -> dict:
+    body, = site.kids
+    return dict(jaxpr=vt.reclose(site.eqn.params['jaxpr'],
+                                 retype.rebuild(body, site.outs)))
 
 
 FLOW_RULES = {'while': while_rule, 'scan': scan_rule}
 BUILDERS = {
-    'while': lambda b, site: retype.copy(b, site, **while_params(site)),
-    'scan': lambda b, site: retype.copy(b, site, **scan_params(site))}
-
-
-def while_solved(params, avals, refs: bool = False) -> bool:
-  """Whether no carry grows, and none differs where devices part ways."""
-  cond = vt.open_jaxpr(params['cond_jaxpr'])
-  body = vt.open_jaxpr(params['body_jaxpr'])
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
-  invars, outs = body.invars, body.outvars
-  if (vt.has_refs(cond) or not refs and vt.has_refs(body)
-      or nc and not binding.same_axes(cond.invars[:nc], avals)
-      or not binding.same_axes(invars, avals[nc:])):
-    return False
-  carry = invars[nb:]
-  if not binding.same_axes(carry, [v.aval for v in outs]):
-    return False
-  pred = vt.parting(vt.varying(cond.outvars[0].aval))
-  if not pred:
-    return True
-  if refs:
-    return False
-  for v, out in zip(carry, outs):
-    if (v is not out and isinstance(v.aval, core.ShapedArray)
-        and not pred <= vt.axes_of_array(v.aval)):
-      return False
-  return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
-
-
-def while_binders(params) -> list[core.Var]:
-  cond = vt.open_jaxpr(params['cond_jaxpr'])
-  body = vt.open_jaxpr(params['body_jaxpr'])
-  return [*cond.invars[:params['cond_nconsts']], *body.invars]
-
-
-def scan_solved(params, avals, refs: bool = False) -> bool:
-  """Whether no carry grows."""
-  body = vt.open_jaxpr(params['jaxpr'])
-  if not refs and vt.has_refs(body):
-    return False
-  if not binding.same_axes(invars := body.invars, avals):
-    return False
-  nc, nk = vt.scan_counts(params)
-  for v, out in zip(invars[nc:nc + nk], body.outvars):
-    if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
-      return False
-  return True
-
-
-def scan_binders(params) -> list[core.Var]:
-  return vt.open_jaxpr(params['jaxpr']).invars
+    'while': lambda b, site: retype.copy(b, site, **_While.typed_params(site)),
+    'scan': lambda b, site: retype.copy(b, site, **_Scan.typed_params(site))}
 
 
 def bind_at_least_types(scan_p: core.Primitive, while_p: core.Primitive):
   """Has loops bound at the least types that hold for them, by whomever."""
-  binding.bind_at_least_types(scan_p, scan_solved, scan_binders, scan_params,
-                              carries=True)
-  binding.bind_at_least_types(while_p, while_solved, while_binders,
-                              while_params, carries=True)
+  _Scan(scan_p).install()
+  _While(while_p).install()
 
 
 class _Call(threading.local):

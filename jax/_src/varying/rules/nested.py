@@ -89,7 +89,7 @@ def leave(trace, results, types: Sequence[Any], specs: Sequence[P]):
     if isinstance(results, tuple):  # before 0.9.1
       check(outside, specs, list(types))
     else:
-      varying_origin.at_types(check, types)(outside, specs, results)
+      varying_origin.check_eager_types(check, types)(outside, specs, results)
   left = [_restack(trace, x, _stacked(trace, t) - _named(spec), spec, False)
           for x, t, spec in zip(results, types, specs)]
   return results.update(left) if hasattr(results, 'update') else left

@@ -43,15 +43,15 @@ def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
   """
   if not site.predicate or site.selects:
     return params
-  return {name: jaxprs.map_jaxprs(_together, x) for name, x in params.items()}
+  return {name: jaxprs.map_jaxprs(_mark_jaxpr, x) for name, x in params.items()}
 
 
-def _together(jaxpr: core.Jaxpr) -> core.Jaxpr:
+def _mark_jaxpr(jaxpr: core.Jaxpr) -> core.Jaxpr:
   if not contents.contents(jaxpr).permutes:
     return jaxpr
   if jaxpr not in _marked:
     _marked[jaxpr] = jaxpr.replace(
-        eqns=[permute.marked_eqn(e, _together) for e in jaxpr.eqns])
+        eqns=[permute.marked_eqn(e, _mark_jaxpr) for e in jaxpr.eqns])
   return _marked[jaxpr]
 
 

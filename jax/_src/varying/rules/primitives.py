@@ -17,8 +17,8 @@
 Inside ``shard_map`` with the check on, a type holds the manual mesh axes along
 which a value may differ between devices. An abstract evaluation rule that
 builds its result from shape and dtype alone drops those axes, and the check
-then takes each device's own value for a replicated one. ``join`` gives a
-primitive the rule that needs no knowledge of what the primitive computes:
+then takes each device's own value for a replicated one. ``type_by_union`` gives
+a primitive the rule that needs no knowledge of what the primitive computes:
 
   V(output) = V(declared by the rule or the user) | union of V(operand)
 
@@ -94,10 +94,11 @@ def promote(values: Sequence[Any]) -> list[Any]:
   return values
 
 
-joined: set[core.Primitive] = set()  # for the test that looks at all of them
+# For the test that looks at all of them.
+typed_by_union: set[core.Primitive] = set()
 
 
-def _joined(rule):
+def _typed_by_union(rule):
   def abstract_eval(*avals, **params):
     if not vt.checking():
       return rule(*avals, **params)
@@ -109,7 +110,7 @@ def _joined(rule):
   return abstract_eval
 
 
-def join(*prims: core.Primitive, cast: bool = True) -> None:
+def type_by_union(*prims: core.Primitive, cast: bool = True) -> None:
   """Types the outputs of each of ``prims`` by the union of its operands' axes.
 
   Args:
@@ -118,10 +119,10 @@ def join(*prims: core.Primitive, cast: bool = True) -> None:
       gradient, where the cast would be an equation for nothing.
   """
   for prim in prims:
-    prim.abstract_eval = _joined(prim.abstract_eval)
+    prim.abstract_eval = _typed_by_union(prim.abstract_eval)
     if cast:
       bind_after_cast(prim)
-  joined.update(prims)
+  typed_by_union.update(prims)
 
 
 def vary_between_groups(*prims: core.Primitive) -> None:

@@ -46,7 +46,6 @@ a test of the operands' types per loop, branch and jit with the check on.
 from __future__ import annotations
 
 import functools
-from functools import partial
 
 from jax._src import core
 from jax._src.mend import traces
@@ -89,9 +88,9 @@ FLOW_RULES = {'get': read, 'swap': write, 'addupdate': write}
 BUILDERS = {'new_ref': _make}
 
 # Functions that are traced for these are re-typed when they are bound.
-_SETTLED = frozenset(['jit', 'pjit', 'scan', 'fori_loop', 'while_cond',
-                      'while_body', 'cond', 'switch', 'checkpoint', 'remat',
-                      'checkpoint / remat'])
+_RETYPED_WHEN_BOUND = frozenset([
+    'jit', 'pjit', 'scan', 'fori_loop', 'while_cond', 'while_body', 'cond',
+    'switch', 'checkpoint', 'remat', 'checkpoint / remat'])
 
 
 def widen(ref, axes: Axes):
@@ -117,7 +116,7 @@ def widen(ref, axes: Axes):
   if axes - vt.varying(base.aval):
     purpose = getattr(base._trace.frame.debug_info, 'traced_for', None)
     local = base.parent is not None and base.parent.primitive is core.ref_p
-    if not vt.promoting() or not local and purpose not in _SETTLED:
+    if not vt.promoting() or not local and purpose not in _RETYPED_WHEN_BOUND:
       raise TypeError(_refusal(ref.aval, axes, purpose))
     if local:
       with core.set_current_trace(base._trace):
@@ -212,7 +211,7 @@ def _refusal(aval, axes: Axes, purpose) -> str:
           "to='varying')).")
 
 
-def here(ref):
+def in_current_trace(ref):
   """A ref, as the current trace holds it."""
   trace = core.trace_ctx.trace
   if not isinstance(trace, pe.DynamicJaxprTrace):
@@ -220,7 +219,7 @@ def here(ref):
   return trace.to_jaxpr_tracer(ref, source_info_util.current())
 
 
-def agree(ref, axes: Axes, written: bool):
+def widened_or_copied(ref, axes: Axes, written: bool):
   """A ref that must vary over more axes, widened or copied.
 
   Args:
@@ -247,40 +246,40 @@ def _promote(ref: core.Tracer, axes: Axes) -> None:
   """Widens a ref where it was made or captured, and in the current trace."""
   with core.set_current_trace(ref._trace):
     widen(ref, axes)
-  widen(here(ref), axes)
+  widen(in_current_trace(ref), axes)
 
 
-OPERANDS = {'ref': binding.Operands(here, agree)}
+OPERANDS = {'ref': binding.Operands(in_current_trace, widened_or_copied)}
 PROMOTERS = {'ref': _promote}
 
 
-def _settle(prim: core.Primitive, args, params, avals):
+def _unify_refs(prim: core.Primitive, args, params, avals):
   """An equation's operands and parameters, with its refs at one type."""
   given = args
-  args, avals = binding.all_here(args, avals)
+  args, avals = binding.refs_in_current_trace(args, avals)
   for jaxpr in jaxprs_in(params):
     binding.check_refs(jaxpr, given, avals)
   site = binding.solve(prim, params, args, avals)
   flow.check_divergence([site])
   if site.kids:
     params = {**params, **calls.call_params(site)}
-  return binding.agree(site, args, avals), params
+  return binding.operands_at_solution(site, args, avals), params
 
 
-def _settling_access(prim: core.Primitive, bind, operands: int):
+def _unifying_access(prim: core.Primitive, bind, operands: int):
   """The same for a read or write, of so many operands besides the indices."""
   def bind_access(*args, **params):
     if len(args) == 1 or not vt.checking():  # the whole ref is read
       return bind(*args, **params)
     if getattr(args[0], '_trace', None) is not core.trace_ctx.trace:
-      args = (here(args[0]), *args[1:])
+      args = (in_current_trace(args[0]), *args[1:])
     avals = list(map(vt.typeof, args))
     ref, *others = map(vt.varying, avals)
     if others.count(ref) == len(others) or (
         others[:operands].count(ref) == operands
         and all(axes <= ref for axes in others[operands:])):
       return bind(*args, **params)
-    args, params = _settle(prim, args, params, avals)
+    args, params = _unify_refs(prim, args, params, avals)
     return bind(*args, **params)
   return bind_access
 
@@ -327,35 +326,42 @@ def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
     return vt.NO_AXES
   types = [x if isinstance(x, core.AbstractValue) else vt.typeof(x)
            for x in operands]
-  types = [vt.typeof(here(x)) if vt.is_ref(a) and a is not x else a
+  types = [vt.typeof(in_current_trace(x)) if vt.is_ref(a) and a is not x else a
            for a, x in zip(types, operands)]
   return outdated.overtaken(jaxpr, [*types, *avals])
 
 
-def _uses_no_ref(params, avals) -> bool:
-  """Whether a call goes without refs, which costs next to nothing to see."""
-  return not params['jaxpr'].effects or not vt.any_ref(avals)
+class _Call(binding.Binding):
+  """How a jitted or checkpointed function that uses refs is bound."""
+
+  @staticmethod
+  def is_solved(params, avals, refs: bool = False) -> bool:
+    """Whether it goes without refs, which costs next to nothing to see."""
+    return not params['jaxpr'].effects or not vt.any_ref(avals)
+
+  def solve(self, args, params, avals):
+    return _unify_refs(self.prim, args, params, avals)
 
 
-def _settling_closed_call(bind):
-  """``_settle`` for a call that has a way of its own to be bound."""
+def _unifying_closed_call(bind):
+  """``_unify_refs`` for a call that has a way of its own to be bound."""
   prim = core.closed_call_p
 
   def bind_call(*args, **params):
     avals = list(map(vt.typeof, args)) if vt.checking() else ()
     if vt.any_ref(avals):
-      args, params = _settle(prim, args, params, avals)
+      args, params = _unify_refs(prim, args, params, avals)
     return bind(*args, **params)
   return bind_call
 
 
-def bind_at_agreeing_types() -> None:
+def bind_with_unified_refs() -> None:
   """Settles the types of refs whenever what uses them is bound."""
   from jax._src import ad_checkpoint, pjit
   from jax._src.state import primitives as state
   for prim, operands in ((state.get_p, 0), (state.swap_p, 1),
                          (state.addupdate_p, 1)):
-    prim.bind = _settling_access(prim, prim.bind, operands)
+    prim.bind = _unifying_access(prim, prim.bind, operands)
   for prim in (pjit.jit_p, ad_checkpoint.remat_p):
-    binding.settle_where_bound(prim, _uses_no_ref, partial(_settle, prim))
-  core.closed_call_p.bind = _settling_closed_call(core.closed_call_p.bind)
+    _Call(prim).install()
+  core.closed_call_p.bind = _unifying_closed_call(core.closed_call_p.bind)

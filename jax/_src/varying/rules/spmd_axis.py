@@ -29,7 +29,7 @@ from jax._src.interpreters import batching
 from jax._src.varying import types as vt
 
 
-def cast(args) -> list:
+def cast_to_batch_axes(args) -> list:
   """Casts operands of one primitive to vary over the axes that a batch names.
 
   Args:
@@ -49,7 +49,7 @@ def cast(args) -> list:
           for x in args]
 
 
-def entered(x):
+def cast_if_captured(x):
   """A value that is broadcast, of a type of inside the shard_map.
 
   What is captured has the mesh of outside, in which it would be broadcast.
@@ -59,7 +59,7 @@ def entered(x):
   if (isinstance(aval, core.ShapedArray) and
       names & frozenset(mesh_lib.get_abstract_mesh().manual_axes)
       - frozenset(aval.sharding.mesh.manual_axes)):
-    x, = cast([x])
+    x, = cast_to_batch_axes([x])
   return x
 
 
