@@ -15,11 +15,11 @@
 
 Begin with ``explicit_reshard``, the option and the rules of what it reshards.
 ``captured`` is about arrays over Explicit axes that a mapped function uses,
-``by_name`` about keyword arguments, ``own_layout`` about results that the mesh
+``by_name`` about keyword arguments, ``result_layouts`` about results that the mesh
 of the context can't express, ``mesh_error`` about arrays of another mesh that
 are refused, ``constraints`` about shardings of outside that are used inside,
 ``partitioning`` about functions that say how they are partitioned, ``batched``
 about what a batch over a mesh axis maps, ``scattered`` about sums that are
-scattered over the other axes, ``implied`` about what only its type places.
+scattered over the other axes, ``inferred_mesh`` about what only its type places.
 Each of these nine stands by itself.
 """

@@ -17,8 +17,8 @@ There are four kinds beside those with a module of their own:
 
 * *standard*: the outputs depend on the operands and on nothing else;
 * *uniform*: the same, with functions inside (see ``linear``);
-* *everywhere*: the outputs may differ between any two devices, whatever the
-  operands, as for what is fed in to each, or a mutable array, which may be
+* *device-dependent*: the outputs may differ between any two devices, whatever
+  the operands, as for what is fed in to each, or a mutable array, which may be
   written to at any later time, and, without ``refs``, for kernels;
 * none, with a reason.
 

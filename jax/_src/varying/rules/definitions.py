@@ -90,8 +90,8 @@ def _enter_own(prim) -> None:
     from jax._src.varying.rules import primitives  # it imports core
     primitives.bind_after_cast(prim)
   if prim.name in DEVICE_DEPENDENT:
-    from jax._src.varying.rules import everywhere  # it imports core
-    everywhere.vary_along_all_axes(prim)
+    from jax._src.varying.rules import device_dependent  # it imports core
+    device_dependent.vary_along_all_axes(prim)
 
 
 def _type_by_union(prim, cast: bool) -> None:

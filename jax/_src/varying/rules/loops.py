@@ -36,7 +36,7 @@ from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.contents import parting_is_harmless
 from jax._src.varying.rules import permute
-from jax._src.varying.rules import untouched
+from jax._src.varying.rules import forwarded
 from jax._src.varying.types import Axes
 
 
@@ -64,7 +64,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
       site.lacking = cond_consts + body_consts + carry
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
-          zip(outs, untouched.sources(body.jaxpr)), nb)]
+          zip(outs, forwarded.sources(body.jaxpr)), nb)]
     grown = _grow(carry, outs, body, nb)
     if grown == carry:
       break

@@ -36,7 +36,7 @@ def meshes():
           Mesh(devices.reshape(4, 2), ('p', 'q'), axis_types=auto(2)))
 
 
-class OwnLayoutTest(jtu.JaxTestCase):
+class ResultLayoutsTest(jtu.JaxTestCase):
 
   def setUp(self):
     super().setUp()

@@ -11,12 +11,12 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which outputs of a jaxpr are inputs that nothing in it touches.
+"""The outputs of a jaxpr that are inputs, forwarded as they are.
 
 A carry that a loop's body returns as it was is the same after any number of
 trips, also where the body is under ``jax.jit`` or ``jax.checkpoint``, has a
 derivative rule, or hands the value through a loop or branch inside. Walks back
-from each output to what made it, through calls, casts, untouched carries, and
+from each output to what made it, through calls, casts, forwarded carries, and
 conditionals all of whose branches return the same operand. Nothing else counts:
 an operation that happens to return its operand is an operation.
 
@@ -84,5 +84,5 @@ def _carried(name: str, params, n: int) -> int | None:
   else:
     consts, body = params['body_nconsts'], params['body_jaxpr']
     before = params['cond_nconsts'] + consts
-  untouched = sources(vt.open_jaxpr(body))[n] == consts + n
-  return before + n if untouched else None
+  unchanged = sources(vt.open_jaxpr(body))[n] == consts + n
+  return before + n if unchanged else None

@@ -73,7 +73,7 @@ TRANSFORMS = {
 }
 
 
-class ImpliedTest(jtu.JaxTestCase):
+class InferredMeshTest(jtu.JaxTestCase):
 
   def arguments(self, mesh, spec=None):
     if len(jax.devices()) < 8:
