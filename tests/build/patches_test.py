@@ -80,7 +80,7 @@ def test_a_bad_patch_is_refused(project, old, new, words):
     ('tests = ["tests/greet/greeting_test.py"]', 'tests = "x.py"',
      r"greeting: tests: wanted a list \[...\], found text"),
     ('code = "from jax._src import polite"', "code = 3",
-     "edit 1: code: wanted text, found a whole number"),
+     "edit 1: code: wanted text or a table of releases, found a whole number"),
     ('takes = ["self", "name"]', 'takes = ["self", 1]',
      "edit 2: takes 2: wanted text, found a whole number"),
     (REASON, REASON + '\napi_missing = "yes"',

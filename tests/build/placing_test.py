@@ -4,6 +4,7 @@ import dataclasses
 
 from conftest import write
 from mend.editing import patches, placing
+from mend.ground.errors import MendError
 from mend.house import anchors
 from mend.releases import bases
 from mend.trees import drift, tree
@@ -179,3 +180,40 @@ code = "tangents_ft = lacking_p"
   assert looked == 1
   assert found == ["jax 1.0/jax/_src/greet.py: no lacking_p there, which an "
                    "edit names"]
+
+
+def test_what_releases_spell_otherwise_is_a_table_of_them(given, base):
+  series, result = given('''
+[[edit]]
+file = "jax/_src/greet.py"
+op = "replace_value"
+in = "greet"
+
+[edit.value]
+"<1" = "assign:name"
+">=1" = "return"
+
+[edit.code]
+"<1" = "greet_kind.to({})"
+">=1" = "greet_kind.to({}, 1)"
+''')
+  assert "return greet_kind.to(name, 1)" in result.edited["jax/_src/greet.py"]
+  assert [(e.number, e.bases) for e in series[0].edits] == [
+      (1, "<1"), (1, ">=1")]
+  assert len(series[0].edits_for(base)) == 1
+
+
+@pytest.mark.parametrize("more, problem", [
+    ('bases = ">=1"', "say of which releases the edit is"),
+    ('[edit.call]\n">=2" = "call:f"', "wanted the same releases in each"),
+    ("[edit.value]\nx = 1", "wanted text"),
+])
+def test_a_table_of_releases_is_refused(given, more, problem):
+  with pytest.raises(MendError, match=problem):
+    given(f'''
+[[edit]]
+file = "jax/_src/greet.py"
+op = "append"
+code = {{ ">=1" = "x = 1" }}
+{more}
+''')

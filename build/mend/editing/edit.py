@@ -2,7 +2,8 @@
 
 One `[[edit]]` table of a patch is one idea and can be several edits: `in` can
 be a list of definitions, and `file` one of files, of which the first that has
-the definition is edited. Its code names modules of ours as FAMILY_MODULE; what
+the definition is edited. A value that releases spell otherwise is a table of them.
+The code names modules of ours as FAMILY_MODULE; what
 it has to import for that follows from the names.
 """
 
@@ -20,6 +21,7 @@ MAX_LINES = 5  # of code: the rest belongs into a module
 
 _KEYS = ("file", "op", "code", "doc", "in", "n", "bases", "takes",
               "before", "after", "at", "call", "value", "optional")
+_BY_RELEASE = ("in", "takes", "before", "after", "call", "value", "code")
 # The keys that an operation needs beside file (one of, where nested).
 NEEDS: dict[str, tuple[Any, ...]] = {
     "add_import": ("code",), "append": ("code",),
@@ -90,9 +92,37 @@ def listed(value: str | list[str]) -> list[str]:
   return value if isinstance(value, list) else [value]
 
 
+def spelled(data: dict) -> list[str]:
+  """All that a table's code is, on one release or another."""
+  code = data.get("code", "")
+  return list(code.values()) if isinstance(code, dict) else [code]
+
+
 def read(patch: str, number: int, data: dict, refuse: Refuse,
-           imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
+         imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
   """The edits of one table: one for each definition that it names."""
+  return [edit for one in _by_release(data, f"edit {number}: ", refuse)
+          for edit in _read(patch, number, one, refuse, imports)]
+
+
+def _by_release(data: dict, where: str, refuse: Refuse) -> list[dict]:
+  """The table, once for each row of releases that it tells apart."""
+  tables = {k: data[k] for k in _BY_RELEASE if isinstance(data.get(k), dict)}
+  if not tables:
+    return [data]
+  releases = [list(table) for table in tables.values()]
+  if any(row != releases[0] for row in releases):
+    raise refuse(f"{where}{' and '.join(tables)} are tables of releases: "
+                 "wanted the same releases in each, in one order")
+  if "bases" in data:
+    raise refuse(f"{where}{' and '.join(tables)} say of which releases the "
+                 "edit is, so bases must not")
+  return [{**data, "bases": row, **{k: t[row] for k, t in tables.items()}}
+          for row in releases[0]]
+
+
+def _read(patch: str, number: int, data: dict, refuse: Refuse,
+          imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
   where = f"edit {number}: "
   keys.check_keys(data, ("file", "op"), _KEYS, where, refuse)
   files = tuple(listed(data["file"]))

@@ -12,6 +12,7 @@ from mend.releases import bases
 import msgspec
 
 _Names = list[str]
+_Text = str | dict[str, str]  # a table of releases
 
 
 class _Upstream(TypedDict, total=False):
@@ -35,10 +36,11 @@ class _Supersedes(TypedDict, total=False):
 
 
 _Edit = TypedDict("_Edit", {
-    "file": str | _Names, "op": str, "code": str, "doc": str,
-    "in": str | _Names, "n": int,
-    "bases": str, "takes": _Names, "before": str, "after": str, "at": str,
-    "call": str, "value": str, "optional": bool}, total=False)
+    "file": str | _Names, "op": str, "code": _Text, "doc": str,
+    "in": str | _Names | dict[str, str], "n": int,
+    "bases": str, "takes": _Names | dict[str, _Names], "before": _Text,
+    "after": _Text, "at": str, "call": _Text, "value": _Text,
+    "optional": bool}, total=False)
 
 
 class _Patch(TypedDict, total=False):
@@ -66,6 +68,9 @@ class _Patch(TypedDict, total=False):
 _WORDS = {"str": "text", "int": "a whole number", "bool": "true or false",
           "array": "a list [...]",
           "str | array": "text or a list [...]", "object": "a table",
+          "str | object": "text or a table of releases",
+          "array | object": "a list [...] or a table of releases",
+          "str | array | object": "text, a list [...] or a table of releases",
           "float": "a number"}
 
 

@@ -8,7 +8,7 @@ import pathlib
 import re
 
 from mend.editing import expected_failures, families, keys
-from mend.editing.edit import Edit, listed, read as edits_of
+from mend.editing.edit import Edit, listed, read as edits_of, spelled
 from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
 from mend.ground import report
@@ -128,7 +128,7 @@ def _add_shared(root: pathlib.Path, data: dict) -> None:
   """Adds the files that come with those that a patch names."""
   own = [*families.packages(root, data["modules"]), *data["modules"]]
   called = re.findall(r"\bmend_(\w+)", "\n".join(
-      edit.get("code", "") for edit in data.get("edit", [])))
+      code for edit in data.get("edit", []) for code in spelled(edit)))
   direct = [f for name in dict.fromkeys(called)
             if (root / (f := f"{families.GROUND_FLOOR}/{name}.py")).is_file()]
   floor = sorted({*direct, *families.shared(
