@@ -1,5 +1,6 @@
 """The documents: their generated parts, programs, pictures and links."""
 
+import dataclasses
 import re
 import runpy
 
@@ -34,7 +35,8 @@ def test_the_change_log_groups_bullets_by_kind(project):
   assert log == "* Bug fixes:\n\n  * `greet` is polite. (toy#1)"
   write(path, text.replace('bases = ">=0.5"', 'bases = "<0.10"'))
   log = docs.changelog(patches.load(project))
-  assert log.endswith("is polite. On 0.5.3 to 0.6.0. (toy#1)")
+  older = bases.span("<0.10")
+  assert log.endswith(f"is polite. On {older}. (toy#1)")
   write(path, text.replace("Bug fixes: ", "Fixed: "))
   with pytest.raises(MendError, match="wanted one of New features"):
     docs.changelog(patches.load(project))
@@ -42,7 +44,9 @@ def test_the_change_log_groups_bullets_by_kind(project):
 
 def test_stale_documents_are_found(project):
   write(project / "docs" / "reports.md", "greet() is polite.\n")
-  write(project / "README.md", "politeness\n")
+  first, last = bases.releases()[0].version, bases.releases()[-1].version
+  known = f"from {first} to {last}\n{docs.releases_table()}\n"
+  write(project / "README.md", f"politeness {known}")
   write(project / "CHANGELOG.md", MARKED.format("changes"))
   assert len(docs.stale(project)) == 1
   write(project / "docs" / "reports.md", "")
@@ -52,9 +56,12 @@ def test_stale_documents_are_found(project):
   (problem,) = docs.stale(project)
   assert "docs/reports.md lacks" in problem
   write(project / "docs" / "reports.md", "greet() is polite.\n")
-  write(project / "README.md", "")
+  write(project / "README.md", known)
   (problem,) = docs.stale(project)
   assert "README.md's table lacks 'politeness'" in problem
+  write(project / "README.md", "politeness")
+  (problem,) = docs.stale(project)
+  assert "other releases than build/bases.toml" in problem
 
 
 def test_reports_are_grouped_by_family(project):
@@ -80,10 +87,29 @@ def test_the_readme_begins_with_a_program_that_is_tested():
   assert f"PROGRAM = '''\\\n{program}'''\n" in tests.read_text("utf-8")
 
 
-def test_the_readme_has_a_line_for_each_base():
+def test_the_readme_has_each_release_once():
   readme = (ROOT / "README.md").read_text(encoding="utf-8")
-  for base in bases.all_bases():
-    assert readme.count(f"MEND_BASE={base.version} pip install .") == 1
+  section = readme.partition("<!-- releases:")[2].partition("<!-- end")[0]
+  first_cells = [line.split("|")[1] for line in section.splitlines()
+                 if line.startswith("| ")][1:]
+  listed = [v.strip() for cell in first_cells for v in cell.split(",")]
+  assert listed == [b.version for b in reversed(bases.releases())]
+
+
+def test_the_pythons_and_the_proof_of_a_release_are_told(monkeypatch, base):
+  make = lambda version, python, **more: dataclasses.replace(
+      base, version=version, python=python, line="X", **more)
+  monkeypatch.setattr(bases, "releases", lambda: (
+      make("0.9", ">=3.10,<3.11"), make("1.0", ">=3.11,<3.14", proof="sample"),
+      make("1.1", ">=3.11,<3.14"), make("1.2", ">=3.11,<3.14", twin_of="1.1"),
+      make("2.0", ">=3.12")))
+  cells = [[cell.strip() for cell in line.split("|")[1:-1]]
+           for line in docs.releases_table().splitlines()[2:]]
+  assert cells == [
+      ["2.0", "3.12 or newer", "every test"],
+      ["1.2, 1.1, 1.0", "3.11 to 3.13", "1.2: has the files of 1.1; "
+       "1.1: every test; 1.0: a sample of the tests"],
+      ["0.9", "3.10", "every test"]]
 
 
 def test_the_readme_says_what_stock_jax_has(project, base, monkeypatch):

@@ -38,11 +38,31 @@ def test_an_unknown_base_is_named_with_the_known_ones():
   assert bases.chosen("all") == bases.all_bases()
 
 
+def test_a_line_names_its_releases():
+  in_e = bases.chosen("E")
+  assert in_e and {b.line for b in in_e} == {"E"}
+  assert bases.chosen("E,E-G,0.10.2") == tuple(dict.fromkeys(
+      [*in_e, *bases.chosen("E-G")]))
+  with pytest.raises(MendError, match="no release is of that line"):
+    bases.chosen("Z")
+
+
+def test_a_plain_run_is_of_one_release_of_each_line(monkeypatch):
+  monkeypatch.setattr(sys, "version_info", (3, 11, 0))
+  found = bases.one_of_each_line()
+  assert [b.line for b in found] == [b.line for b in bases.representatives()]
+  assert bases.default_base() in found
+
+
 def test_the_default_base_is_the_newest_for_this_python(monkeypatch):
-  for running, version in (((3, 10, 1), "0.6.0"), ((3, 11, 0), "0.10.2"),
-                           ((3, 12, 0), "0.12.0.1"), ((3, 13, 5), "0.12.0.1")):
+  every, seen = bases.all_bases(), set()
+  for running in (3, 10, 1), (3, 11, 0), (3, 12, 0), (3, 13, 5):
     monkeypatch.setattr(sys, "version_info", running)
-    assert bases.default_base().version == version
+    found, python = bases.default_base(), ".".join(map(str, running))
+    assert found.supports(python)
+    assert not any(b.supports(python) for b in every[every.index(found) + 1:])
+    seen.add(found)
+  assert len(seen) == 3 and every[-1] in seen
   monkeypatch.setattr(sys, "version_info", (3, 9, 1))
   with pytest.raises(MendError, match="No base release supports Python 3.9.1"):
     bases.default_base()

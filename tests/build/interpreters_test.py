@@ -66,6 +66,7 @@ def test_bases_without_a_python_are_left_out_aloud(base, monkeypatch, capsys):
   later = dataclasses.replace(base, version="2.0", python=">=3.99")
   monkeypatch.setattr(bases, "all_bases", lambda: (base, later))
   monkeypatch.setattr(bases, "releases", lambda: (base, later))
+  monkeypatch.setattr(bases, "one_of_each_line", lambda: (base, later))
   ran = []
   monkeypatch.setattr(jobs, "for_base", lambda series, b, *a: ran.append(b)
                       or [])

@@ -95,8 +95,8 @@ def lists(tmp_path, monkeypatch):
 
 def test_releases_that_are_alike_share_the_files_out(lists):
   every, series = bases.whole(), patches.load()
-  alike = every[2:-1]
-  assert [b.version for b in alike] == ["0.10.2", "0.11.2"]
+  alike = [b for b in every if b.line in jobs._ALIKE]
+  assert len(alike) == 2
   have = {b: {*jobs._files(patches.for_base(series, b), (), "tests"),
               *jobs._files(patches.for_base(series, b), (), "unit_tests")}
           for b in every}
@@ -112,7 +112,7 @@ def test_releases_that_are_alike_share_the_files_out(lists):
   assert of(every[0], every) == have[every[0]]
   assert of(every[-1], every) == have[every[-1]]
   assert of(alike[0], alike) | of(alike[1], alike) == one | other
-  for chosen in (alike[:1], every[:3]):
+  for chosen in (alike[:1], every[:every.index(alike[0]) + 1]):
     assert of(alike[0], chosen) == have[alike[0]]
 
 
@@ -131,15 +131,17 @@ def _shares(side, reds, chosen):
 
 def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  every = bases.whole()[1:]
+  every = bases.whole()[1:]  # the file is of 0.6.0 and later
   mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
-  (alike,) = set(mended) - {"0.6.0", "0.12.0.1"}
-  assert alike in ("0.10.2", "0.11.2")
-  assert mended == {"0.6.0": ("0/9999", "0/0"), alike: ("1/9999", "0/0"),
-                    "0.12.0.1": ("0/1", "0/1", "2")}
+  *older, newest = mended
+  assert newest == every[-1].version and len(older) == len(every) - 2
+  assert mended == {newest: ("0/1", "0/1", "2"), **{
+      v: (f"{i}/9999", "0/0") for i, v in enumerate(older)}}
   # What is right on pristine, too, runs there on one base.
-  assert pristine == {"0.6.0": ("0/9999", "0/3"), alike: ("1/9999", "1/3"),
-                      "0.12.0.1": ("2/1", "2/3", "2")}
+  number = len(older)
+  assert pristine == {
+      newest: (f"{number}/1", f"{number}/{number + 1}", "2"), **{
+          v: (f"{i}/9999", f"{i}/{number + 1}") for i, v in enumerate(older)}}
 
 
 @pytest.mark.parametrize("file,kept", [(LOOPS, True), (FLOW, False)])
@@ -203,9 +205,50 @@ def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
     lists):
   every, series = bases.whole(), patches.load()
   reds = (Red(("T.test_red*",), "^E: some words"),)
-  for file, share, other in ((LOOPS, "0/0", "0/0"),
-                             (FLOW, "0/9999", "1/9999")):
-    found = [job for b in every[2:4] for job in jobs.shared_out(series, [
-        jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
-    assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"])
-                  for job in found) == [((), share), (reds, other)]
+  for file, of in (LOOPS, "0"), (FLOW, "9999"):
+    found = [job for b in every if b.line in jobs._ALIKE
+             for job in jobs.shared_out(series, [
+                 jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
+    assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"].split("/")[1])
+                  for job in found) == [((), of), (reds, of)]
+
+
+def test_a_smoke_test_of_each_base_and_every_file_on_one(monkeypatch):
+  monkeypatch.setattr(jobs.environments, "mended_only", lambda *a, **k: "p")
+  monkeypatch.setattr(jobs.interpreters, "for_base", lambda *a, **k: "p")
+  series, base = patches.load(), bases.one("0.6.0")
+  runs = [jobs.smoke(series, base, n, 6, None) for n in range(6)]
+  mine = patches.for_base(series, base)
+  every = {f for f in jobs._files(mine, (), "tests")
+           if jobs._reds(mine, base, f)}
+  families = {f.split("/")[1] for f in every}
+  for found in runs:
+    assert {job.file.split("/")[1] for job in found} == families
+    assert len(found) < len(every) / 4
+    for job in found:
+      assert job.side == "mended" and len(job.kinds) == 1
+      assert dict(job.env)["MEND_REDS_SHARE"].endswith("/9999")
+  assert {job.file for found in runs for job in found} == every
+
+
+def test_shares_of_a_run_have_each_job_once(base):
+  found = [jobs.Job(base, side, "p", file, ()) for side in ("a", "b")
+           for file in ("x", "y", "z")]
+  parts = [jobs.share_of(found, number, 2) for number in (1, 2)]
+  assert sorted(j.label for part in parts for j in part) == sorted(
+      j.label for j in found)
+  assert {j.file for j in parts[0]}.isdisjoint(j.file for j in parts[1])
+
+
+def test_a_plain_run_has_the_newest_base_whole(monkeypatch):
+  *others, newest = bases.one_of_each_line()
+  monkeypatch.setattr(jobs, "smoke", lambda series, b, n, of, python: [(n, of)])
+  job = jobs.Job(newest, "mended", pathlib.Path("p"), LOOPS, ())
+  monkeypatch.setattr(jobs, "for_base", lambda *a: [job])
+  chosen = (*others, newest)
+  run = lambda extent, b: jobs.chosen_for(extent, (), b, chosen, None)
+  assert [run(jobs.Extent.NEWEST, b) for b in others] == [
+      [(n, len(others))] for n in range(len(others))]
+  (found,) = run(jobs.Extent.NEWEST, newest)
+  assert dict(found.env)["MEND_OTHERS_SHARE"] == "0/1"
+  assert run(jobs.Extent.EVERY, others[0]) == [job]

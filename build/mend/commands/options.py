@@ -36,6 +36,16 @@ def positive(text: str) -> int:
   return int(text)
 
 
+def share(text: str) -> tuple[int, int]:
+  """K and N of "K/N"; of "N", which is the first of N, 1 and N."""
+  first, slash, last = text.partition("/")
+  k, n = (positive(first), positive(last)) if slash else (1, positive(first))
+  if k > n:
+    raise argparse.ArgumentTypeError(
+        f"wanted K/N with K at most N, found {text!r}")
+  return k, n
+
+
 def seconds(text: str) -> float:
   try:
     found = float(text)
@@ -51,11 +61,16 @@ def flag(name: str, text: str, **settings: Any) -> Option:
 
 
 KNOWN = ", ".join(b.version for b in bases.releases())
-BASE = flag("--base", f"a base release ({KNOWN}), a list a,b, or all; "
-            "without it the newest that the running Python supports",
+BASE = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
+            "a,b, or all; without it the newest that the running Python "
+            "supports",
             metavar="V")
-EVERY = flag("--base", f"a base release ({KNOWN}), a list a,b, or all; "
-             "without it every one that a Python here supports", metavar="V")
+EVERY = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
+             "a,b, or all, which is meant without it", metavar="V")
+OF_TESTS = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
+                "a,b, or all; without it the newest that the running Python "
+                "supports, and a little of one of each other line that a "
+                "Python here supports", metavar="V")
 PATCHES = flag("--patches", "only these patches, a,b, with what they need",
                type=names, metavar="A,B")
 OUTPUT = "the folder to write to"

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import functools
 import pathlib
 
-from mend.commands.options import (EVERY, PATCHES, PYTHON, flag, names,
-                                   only_with, positive, seconds)
+from mend.commands.options import (OF_TESTS, PATCHES, PYTHON, flag, names,
+                                   only_with, seconds, share)
 from mend.ground.arguments import USERS, Command
 from mend.ground.report import Verdict
 from mend.house import checking
 from mend.mutation import score
 from mend.proof import testing
+from mend.proof.jobs import Extent
 from mend.releases import bases, interpreters
 from mend.suites import clients, conformance, upstream
 
@@ -27,7 +28,7 @@ def _with_pythons(args: argparse.Namespace) -> tuple[
   Raises:
     MendError: those were asked for by name or as `all`, or nothing is left.
   """
-  asked = bases.chosen(args.base or "all")
+  asked = bases.chosen(args.base) if args.base else bases.one_of_each_line()
   here, others = interpreters.split(asked, args.python_version)
   if others and (args.base or not here):
     raise interpreters.missing(others, args.python_version)
@@ -38,17 +39,18 @@ def _test(args: argparse.Namespace) -> Verdict:
   whose = "upstream" if args.clients is None else "clients"
   only_with(args, "upstream", ("only", None))
   only_with(args, "clients", ("sources", None))
-  only_with(args, whose, ("time", _TIME), ("share", 1))
+  only_with(args, whose, ("time", _TIME))
+  number, of = args.share
   if not args.mutation:
     only_with(args, whose, ("write", False))
   if args.clients is not None:
     return clients.compare_wheels(clients.Request(
         args.clients, pathlib.Path(args.sources) if args.sources else None,
-        args.time, args.write, args.share), bases.chosen(args.base))
+        args.time, args.write, of, number - 1), bases.chosen(args.base))
   if args.upstream:
     return upstream.compare_wheels(upstream.Request(
         pathlib.Path(args.upstream), args.only or [], args.time, args.patches,
-        args.each, args.write, args.share), bases.chosen(args.base))
+        args.each, args.write, of, number - 1), bases.chosen(args.base))
   if args.array_api:
     return conformance.compare_wheels(pathlib.Path(args.array_api),
                                       bases.chosen(args.base), args.time)
@@ -58,19 +60,21 @@ def _test(args: argparse.Namespace) -> Verdict:
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
+  extent = (Extent.EVERY if args.whole else
+            Extent.SHARED if args.base else Extent.NEWEST)
   checks = [functools.partial(checking.project_checks, chosen)]
-  if len(chosen) > 1 or args.whole:  # one base alone is done in a few minutes
+  if args.whole or args.base and len(chosen) > 1:
     checks.append(functools.partial(clients.run_programs, chosen))
-  return testing.run_tests(
+  return testing.run_tests(testing.Request(
       chosen, args.tests, args.python_version, args.patches, checks, args.live,
-      left_out, args.whole)
+      left_out, extent, args.share))
 
 
 COMMANDS = (
     Command("test", _test, "the project's tests, upstream's or other "
             "libraries'", "test --base=0.6.0", (
         flag("tests", "test files or patch names; all without any", nargs="*",
-             metavar="TEST"), EVERY, PYTHON,
+             metavar="TEST"), OF_TESTS, PYTHON,
         flag("--upstream", "a jax source checkout", metavar="DIR"),
         flag("--only", "with --upstream: these test files; those that the "
              "patches name without it", nargs="+", metavar="FILE"),
@@ -82,9 +86,9 @@ COMMANDS = (
              "both wheels", metavar="DIR"),
         flag("--time", "seconds for one test of theirs", type=seconds,
              default=_TIME, metavar="S"),
-        flag("--share", "one test of theirs in N; with --upstream of each "
-             "file, another share for each patch", type=positive,
-             default=1, metavar="N"),
+        flag("--share", "the first, or the K-th, of N shares, for N machines; "
+             "with --upstream of each file, another share for each patch",
+             type=share, default=(1, 1), metavar="[K/]N"),
         PATCHES,
         flag("--each", "each patch alone, with what it depends on: its own "
              "tests", action="store_true"),

@@ -34,10 +34,10 @@ def check(chosen: Sequence[Base], record: bool,
   inexact = _show_states(found, len(chosen))
   applies = _applies(series, chosen)
   sound = applies and _check_anchors(series, chosen)
-  original = check_originality(bases.all_bases())
+  original = check_originality(chosen)
   if against:
     original &= check_against(against)
-  tables, twins = _check_tables(series), _check_twins()
+  tables, twins = _check_tables(series, chosen), _check_twins(chosen)
   stale = _show_stale(len(series))
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
@@ -69,9 +69,9 @@ def _show_stale(count: int) -> list[str]:
   return stale
 
 
-def _check_twins() -> bool:
+def _check_twins(chosen: Sequence[Base]) -> bool:
   """Holds each twin's source against that of the release that stands for it."""
-  twins = [base for base in bases.releases() if base.twin_of]
+  twins = bases.twins(chosen)
   compared, found = 0, []
   for twin in twins:
     sides = [source.pristine(base) / "jax"
@@ -90,10 +90,11 @@ def _check_twins() -> bool:
   return bool(compared or not twins) and not found
 
 
-def _check_tables(series: Sequence[patches.Patch]) -> bool:
+def _check_tables(series: Sequence[patches.Patch],
+                  chosen: Sequence[Base]) -> bool:
   """Holds jax-mend's tables against what the patches make of the releases."""
   try:
-    count, stale = live_table.stale(series)
+    count, stale = live_table.stale(series, chosen)
   except MendError as e:  # the series can't be applied: said already
     report.say(f"Tables: not made: {e.what}")
     return False

@@ -119,6 +119,31 @@ def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
                       reproduce.by_family(mine, outcomes))
 
 
+def releases_table() -> str:
+  """The releases that are mended, newest first, a row for those of a line.
+
+  Those of a line that support other Pythons have a row of their own.
+  """
+  rows: dict[tuple[str, str], list[Base]] = {}
+  for base in reversed(bases.releases()):
+    rows.setdefault((base.line, base.python), []).append(base)
+  return report.table(("installed", "for Python", "proven by"), [
+      (", ".join(b.version for b in found), bases.pythons(found[0]),
+       _proofs(found)) for found in rows.values()])
+
+
+def _proofs(found: Sequence[Base]) -> str:
+  """The ways in which releases are proven, the releases of each."""
+  ways: dict[str, list[str]] = {}
+  for base in found:
+    way = (f"has the files of {base.twin_of}" if base.twin_of else
+           "a sample of the tests" if base.proof == "sample" else "every test")
+    ways.setdefault(way, []).append(base.version)
+  if len(ways) == 1:
+    return next(iter(ways))
+  return "; ".join(f"{', '.join(on)}: {way}" for way, on in ways.items())
+
+
 def reversals(series: Sequence[patches.Patch]) -> str:
   """The deliberate refusals of upstream's that patches reverse."""
   rows = dict.fromkeys(
@@ -135,6 +160,7 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   rows = reports(series, chosen)
   tables = report_tables(rows, chosen, known)
   for file, name, body in (
+      ("README.md", "releases", releases_table()),
       ("README.md", "reports", summary(rows, chosen, known)),
       ("README.md", "stock", of_stock(series, chosen[-1])),
       ("README.md", "reversals", reversals(series)),
@@ -160,6 +186,11 @@ def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   found = []
   if pages.replace_between(log, "changes", changelog(series)) != log:
     found.append(f"CHANGELOG.md does not match patches/*.toml; run {COMMAND}")
+  first, last = bases.releases()[0].version, bases.releases()[-1].version
+  if (releases_table() not in readme
+      or f"from {first} to {last}" not in " ".join(readme.split())):
+    found.append("README.md says other releases than build/bases.toml (from "
+                 f"{first} to {last}); run {COMMAND}")
   if (any(p.supersedes for p in series)
       and reversals(series).strip() not in readme):
     found.append("README.md's table of refusals does not match the "

@@ -45,6 +45,14 @@ def build(base: Base, *, series: Sequence[patches.Patch] | None = None,
       venvs.with_wheels([after], deps, f"mended-{base.version}"), after)
 
 
+def mended_only(base: Base, *, series: Sequence[patches.Patch],
+                python: str, kind: str = "test") -> pathlib.Path:
+  """Builds the mended environment alone; returns its Python."""
+  return venvs.with_wheels([wheel.mended(series, base, python)],
+                           venvs.dependencies(base, python, kind),
+                           f"mended-{base.version}")
+
+
 def pristine_only(base: Base, python: str, kind: str = "test") -> pathlib.Path:
   """Builds the pristine environment alone; returns its Python."""
   return venvs.with_wheels([wheel.pristine(base)],
@@ -56,7 +64,7 @@ def with_jax_mend(base: Base, series: Sequence[patches.Patch] | None = None, *,
                   python: str, kind: str = "test") -> pathlib.Path:
   """Builds one of a stock jax, with jax-mend enabled; returns its Python."""
   deps = venvs.dependencies(base, python, kind)
-  made = venvs.with_wheels([wheel.pristine(base), live_wheel.wheel(series)],
+  made = venvs.with_wheels([wheel.pristine(base), live_wheel.wheel(series, [base])],
                            deps, f"live-{base.version}")
   if not (made.parents[1] / _CACHE).is_dir():
     _enable(made)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterable, Sequence
 import dataclasses
+import enum
 import pathlib
 
-from mend.editing import patches
+from mend.editing import families, patches
 from mend.editing.expected_failures import Red
 from mend.proof import environments, minimal_suite
 from mend.releases import bases, interpreters
@@ -25,6 +26,13 @@ from mend.releases.bases import Base
 _LIVE_ONE_IN = 5
 _ONE = 9999  # of so many: one test
 _ALIKE = "EF"  # lines that the same edits serve, for the most part
+
+
+class Extent(enum.Enum):
+  """How much of its tests a base has in a run of everything."""
+  EVERY = "all of them"
+  SHARED = "those that stand for all; the newest release all of them"
+  NEWEST = "the newest base of the run all of them, the others a smoke test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +79,33 @@ def reds_live(series: Sequence[patches.Patch], base: Base,
   return [dataclasses.replace(job, newer=version) for job in live_for_base(
       series, base, (), version or python_version,
       reds_only=True)[::2 if is_of_several else 4]]
+
+
+def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
+               chosen: Sequence[Base],
+               python_version: str | None) -> list[Job]:
+  """The jobs of a base in a run of everything on the bases `chosen`."""
+  if extent is Extent.NEWEST and base != chosen[-1]:
+    return smoke(series, base, chosen.index(base), len(chosen) - 1,
+                 python_version)
+  found = for_base(series, base, (), python_version)
+  if extent is Extent.EVERY:
+    return found
+  if extent is Extent.NEWEST:
+    return [_whole(job) for job in found]
+  if base.proof == "sample" or base.twin_of:
+    return sampled(found)
+  return shared_out(series, found, chosen)
+
+
+def share_of(found: Sequence[Job], number: int, of: int) -> list[Job]:
+  """The jobs of the `number`-th of so many machines, counted from 1.
+
+  Whole files, so that what the sides of a file have in common is compiled once.
+  """
+  files = sorted({job.file for job in found})
+  return [job for job in found
+          if files.index(job.file) % of == number - 1]
 
 
 def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
@@ -144,6 +179,40 @@ def sampled(found: Sequence[Job]) -> list[Job]:
     number = bases.releases().index(job.base)
     if job.reds:
       out.append(_with_share(job, f"{number}/{_ONE}", "0/0"))
+  return out
+
+
+def smoke(series: Sequence[patches.Patch], base: Base, number: int, of: int,
+          python_version: str | None) -> list[Job]:
+  """A smoke test of a base's wheel: a share of the files, one test of each.
+
+  A family's files are dealt out, so that each base has one of each family and
+  all bases together have every file.
+
+  Args:
+    series: the patches.
+    base: the release.
+    number: its place among those that have a smoke test.
+    of: how many these are.
+    python_version: such as "3.12"; None for the oldest that fits.
+  """
+  mine = patches.for_base(series, base)
+  by_family: dict[str, list[str]] = collections.defaultdict(list)
+  for file in _files(mine, (), "tests"):
+    if _reds(mine, base, file):
+      by_family[families.of(file.removeprefix("tests/"))].append(file)
+  taken = [file for found in by_family.values()
+           for i, file in enumerate(found) if i % of == number % len(found)]
+  if not taken:
+    return []
+  python = interpreters.for_base(base, python_version, lowest=True)
+  made = environments.mended_only(base, series=series, python=python)
+  out = []
+  for file in taken:
+    reds = _reds(mine, base, file)
+    every = tuple(pattern for red in reds for pattern in red.tests)
+    out.append(Job(base, "mended", made, file, reds, kinds=(every,), env=tuple(
+        _share([every], f"{number}/{_ONE}", "0/0"))))
   return out
 
 

@@ -17,7 +17,7 @@ from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import (
     fork_servers, jobs, judging, pools, pytest_run, reproduce, venvs)
-from mend.proof.jobs import Job
+from mend.proof.jobs import Extent, Job
 from mend.proof.judging import Tally
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
@@ -40,45 +40,63 @@ PRELOAD = ("jax", "absl.testing.absltest", "absl.testing.parameterized",
 _TOOL_TESTS = "tests/build"
 
 
-def run_tests(chosen: Sequence[Base], names: Sequence[str],
-              python_version: str | None, only: Sequence[str] | None = None,
-              checks: Sequence[Callable[[], Tally]] = (),
-              live: bool = False,
-              left_out: Sequence[Base] = (),
-              every_test: bool = False) -> Verdict:
-  """Runs everything, or the files and patches in `names`.
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """The options of a run of the project's tests.
 
-  Args:
-    chosen: the bases.
+  Attributes:
+    chosen: the bases, oldest first.
     names: test files and patches; none for all.
     python_version: such as "3.12"; None for the oldest that fits.
     only: on wheels that have these patches and no others.
     checks: what to count beside the tests where all of them are run.
     live: on a stock jax that jax-mend mends, instead of on both wheels.
     left_out: bases that are not run, because no Python here supports them.
-    every_test: on every base, and not those that stand for others.
+    extent: how many of its tests a base has where all are run.
+    share: (K, N), the K-th of N parts of the run.
   """
+  chosen: Sequence[Base]
+  names: Sequence[str] = ()
+  python_version: str | None = None
+  only: Sequence[str] | None = None
+  checks: Sequence[Callable[[], Tally]] = ()
+  live: bool = False
+  left_out: Sequence[Base] = ()
+  extent: Extent = Extent.SHARED
+  share: tuple[int, int] = (1, 1)
+
+
+def run_tests(request: Request) -> Verdict:
+  """Runs everything, or the files and patches that are named."""
   series = patches.load()
-  _refuse_unknown(series, names)
-  _say_left_out(left_out)
-  others: list[Callable[[], Tally]] = []
-  if only:
-    series = patches.select(series, only)
-  elif not live:
-    if not names:
-      others += checks
-    others += [functools.partial(_tool_test, chosen[-1], f)
-               for f in _tool_tests(names)]
-  prepare = _preparations(series, chosen, names, python_version, live,
-                          not (names or only), every_test)
+  _refuse_unknown(series, request.names)
+  _say_left_out(request.left_out)
+  if request.only:
+    series = patches.select(series, request.only)
+  prepare, others = _preparations(series, request), _others(request)
   total = Tally()
   with pools.pool() as pool:
     made, done = pools.submit_in_turn(pool, prepare, others)
-    todo = jobs.longest_first(job for f in made for job in f.result())
+    todo = jobs.longest_first(jobs.share_of(
+        [job for f in made for job in f.result()], *request.share))
     rows = run_jobs(pool, todo, total)
     for future in done:
       total.add(future.result())
-  return finish(rows, total, left_out)
+  return finish(rows, total, request.left_out)
+
+
+def _others(request: Request) -> list[Callable[[], Tally]]:
+  """What runs beside the tests of the patches: checks, and the tool's tests.
+
+  Of a run in shares the first has the checks, and each some of the files.
+  """
+  if request.only or request.live:
+    return []
+  number, of = request.share
+  checks = () if request.names or number > 1 else request.checks
+  files = _tool_tests(request.names)[number - 1::of]
+  return [*checks, *(functools.partial(_tool_test, request.chosen[-1], f)
+                     for f in files)]
 
 
 def _say_left_out(left_out: Sequence[Base]) -> None:
@@ -88,30 +106,27 @@ def _say_left_out(left_out: Sequence[Base]) -> None:
                + f". {why.what}\nTo add them: {why.next_step}")
 
 
-def _preparations(series: Sequence[patches.Patch], chosen: Sequence[Base],
-                  names: Sequence[str], python_version: str | None, live: bool,
-                  whole: bool,
-                  every_test: bool) -> list[Callable[[], list[Job]]]:
+def _preparations(series: Sequence[patches.Patch],
+                  request: Request) -> list[Callable[[], list[Job]]]:
   """Functions that make the jobs of each base, to be run side by side.
 
-  A run of everything has the regression tests of the newest base with jax-mend
-  too, and on the others tests that stand for all.
+  A run of everything has regression tests of its newest base with jax-mend too.
   """
-  def made(base: Base) -> list[Job]:
-    found = jobs.for_base(series, base, names, python_version)
-    if every_test or not whole:
-      return found
-    if base.proof == "sample" or base.twin_of:
-      return jobs.sampled(found)
-    return jobs.shared_out(series, found, chosen)
-
-  if live:
-    return [functools.partial(jobs.live_for_base, series, base, names,
-                              python_version) for base in chosen]
-  newest = [base for base in chosen if base == bases.all_bases()[-1]]
-  return [*(functools.partial(made, base) for base in chosen),
-          *(functools.partial(jobs.reds_live, series, base, python_version,
-                              len(chosen) > 1) for base in newest if whole)]
+  chosen, version = request.chosen, request.python_version
+  if request.live:
+    return [functools.partial(jobs.live_for_base, series, base, request.names,
+                              version) for base in chosen]
+  if request.names or request.only:
+    return [functools.partial(jobs.for_base, series, base, request.names,
+                              version) for base in chosen]
+  newest, is_newest = chosen[-1], request.extent is Extent.NEWEST
+  prepare = [functools.partial(jobs.chosen_for, request.extent, series, base,
+                               chosen, version) for base in chosen]
+  if is_newest or newest == bases.all_bases()[-1]:
+    prepare.append(functools.partial(
+        jobs.reds_live, series, newest, version,
+        len(chosen) > 1 and not is_newest))
+  return prepare
 
 
 def run_each(chosen: Sequence[Base], names: Sequence[str],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import pathlib
@@ -20,6 +21,7 @@ else:
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASES_FILE = ROOT / "build" / "bases.toml"
+_LAST_MINOR = 99  # of a Python 3 that will not be
 LINES = re.compile(r"([A-Z])(?:-([A-Z]))?")
 
 
@@ -111,6 +113,12 @@ def all_bases() -> tuple[Base, ...]:
   return tuple(b for b in releases() if not b.twin_of)
 
 
+def twins(origins: Sequence[Base]) -> tuple[Base, ...]:
+  """The releases that these stand for."""
+  versions = {b.version for b in origins}
+  return tuple(b for b in releases() if b.twin_of in versions)
+
+
 @functools.cache
 def whole() -> tuple[Base, ...]:
   """Every release that is proven by all tests, oldest first."""
@@ -138,6 +146,15 @@ def span(specifier: str) -> str:
   return ", ".join(r[0] if len(r) == 1 else f"{r[0]} to {r[-1]}" for r in runs)
 
 
+def pythons(base: Base) -> str:
+  """The Pythons that a base supports, in words: "3.11 to 3.13"."""
+  *minors, last = [n for n in range(_LAST_MINOR + 1) if base.supports(f"3.{n}")]
+  first = minors[0] if minors else last
+  if last == _LAST_MINOR:
+    return f"3.{first} or newer"
+  return f"3.{first}" + (f" to 3.{last}" if minors else "")
+
+
 def get(version: str) -> Base:
   for base in releases():
     if base.version == version:
@@ -161,8 +178,24 @@ def default_base() -> Base:
   return fitting[-1]
 
 
+def one_of_each_line() -> tuple[Base, ...]:
+  """The default base, and the representative of each other line."""
+  newest = default_base()
+  return tuple(newest if b.line == newest.line else b
+               for b in representatives())
+
+
+def _of_line(name: str) -> tuple[Base, ...]:
+  found = tuple(b for b in all_bases() if b.within(name))
+  if not found:
+    lines = ", ".join(dict.fromkeys(b.line for b in all_bases()))
+    raise MendError(f"--base={name}: no release is of that line.",
+                    f"choose one of {lines}, or one as C-D for several")
+  return found
+
+
 def chosen(option: str | None) -> tuple[Base, ...]:
-  """The bases that `--base=` means: one, `all`, or the default."""
+  """The bases that `--base=` means: some, of lines, `all`, or the default."""
   if option is not None and not all(v.strip() for v in option.split(",")):
     raise MendError("--base= names no release.",
                     "--base=V with one of "
@@ -170,7 +203,9 @@ def chosen(option: str | None) -> tuple[Base, ...]:
   if option == "all":
     return all_bases()
   if option:
-    return tuple(get(v.strip()) for v in option.split(","))
+    named = [_of_line(v) if LINES.fullmatch(v) else (get(v),)
+             for v in map(str.strip, option.split(","))]
+    return tuple(dict.fromkeys(b for found in named for b in found))
   return (default_base(),)
 
 

@@ -46,6 +46,7 @@ class Request:
   limit: float  # seconds for one test
   write: bool  # to DOCUMENT
   share: int = 1  # one test in so many
+  first: int = 0  # which of so many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +158,7 @@ def _run_base(request: Request,
           for client in of_base(base, request.names)]
   series = patches.load()
   made = environments.build(base, series=series, kind=f"clients-{base.version}")
-  share = f"0/{request.share}"
+  share = f"{request.first}/{request.share}"
 
   def one(client: Client,
           folder: pathlib.Path) -> tuple[str, str, dict[str, int]]:

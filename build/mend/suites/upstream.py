@@ -39,6 +39,7 @@ class Request:
   each: bool  # every patch alone, with what it depends on
   write: bool  # to DOCUMENT
   share: int = 1  # one test in so many of each file
+  first: int = 0  # which of so many
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +156,8 @@ def _run_base(request: Request,
   todo = _jobs(request, base)
 
   def one(job: _Job) -> Outcomes:
-    share = f"{job.number % request.share}/{request.share}"
+    number = (job.number + request.first) % request.share
+    share = f"{number}/{request.share}"
     began = time.monotonic()
     after = _run(job.made.mended, job.path, request.limit,
                  {"MEND_SHARE": share})

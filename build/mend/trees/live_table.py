@@ -49,30 +49,39 @@ def version() -> str:
 
 def make(series: Sequence[patches.Patch],
          sources: Mapping[Base, pathlib.Path] | None = None,
-         root: pathlib.Path = bases.ROOT) -> Files:
+         root: pathlib.Path = bases.ROOT,
+         twins: Sequence[Base] = ()) -> Files:
   """Every file of jax_mend/table, as its wheel has them.
 
   Args:
     series: the patches.
     sources: the pristine trees of the releases; None for those of all.
     root: where the patches' files lie.
+    twins: what goes with `sources`.
   """
   return _module_of_live("backend").assembled(
-      tables(series, sources, root), root)
+      tables(series, sources, root, twins), root)
+
+
+def of_releases(chosen: Sequence[Base]) -> tuple[
+    dict[Base, pathlib.Path], tuple[Base, ...]]:
+  """The sources that the tables of some releases need, and their twins."""
+  origins = dict.fromkeys(
+      bases.get(b.twin_of) if b.twin_of else b for b in chosen)
+  return ({base: source.pristine(base) for base in origins},
+          bases.twins([*origins]))
 
 
 def tables(series: Sequence[patches.Patch],
            sources: Mapping[Base, pathlib.Path] | None = None,
-           root: pathlib.Path = bases.ROOT) -> Files:
+           root: pathlib.Path = bases.ROOT,
+           twins: Sequence[Base] = ()) -> Files:
   """Every file of live/table: an index, and one of each release.
 
   A twin has what is its own, its manifest, and the name of the other.
   """
   if sources is None:
-    sources = {base: source.pristine(base) for base in bases.all_bases()}
-    twins = [base for base in bases.releases() if base.twin_of]
-  else:
-    twins = []
+    sources, twins = of_releases(bases.all_bases())
   files: Files = {}
   for base, origin in sources.items():
     result = tree.mended(series, base, origin, root)
@@ -81,18 +90,23 @@ def tables(series: Sequence[patches.Patch],
     files[f"{twin.version}.json"] = _lines(
         {"base": twin.version, "mended": twin.mended,
          "manifest": _manifest(series, twin)})
-  every = sorted([*sources, *twins], key=lambda b: Version(b.version))
-  files["index.json"] = _lines({
+  files["index.json"] = _index(series, [*sources, *twins], root)
+  return files
+
+
+def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
+           root: pathlib.Path) -> str:
+  ordered = sorted(releases, key=lambda b: Version(b.version))
+  return _lines({
       "version": version(),
       "releases": {b.version: {"python": _oldest(b), "twin_of": b.twin_of}
-                   for b in every},
+                   for b in ordered},
       "patches": {p.id: {"title": p.title, "issues": p.issues}
                   for p in series},
       "reports": {"runner": RUNNER, "programs": [
           {"patch": item.patch, "report": item.report, "line": item.line,
            "function": item.function, "file": item.file}
           for item in reproductions.collect(series, root)]}})
-  return files
 
 
 def write(series: Sequence[patches.Patch]) -> int:
@@ -110,11 +124,19 @@ def write(series: Sequence[patches.Patch]) -> int:
   return changed
 
 
-def stale(series: Sequence[patches.Patch]) -> tuple[int, list[str]]:
-  """The count of tables looked at, and those that patches make otherwise."""
-  made = tables(series)
+def stale(series: Sequence[patches.Patch],
+          chosen: Sequence[Base]) -> tuple[int, list[str]]:
+  """The count of tables looked at, and those that patches make otherwise.
+
+  Those of the releases `chosen` and their twins, the index, and whatever is of
+  no release.
+  """
+  sources, twins = of_releases(chosen)
+  made = tables(series, sources, twins=twins)
+  made["index.json"] = _index(series, bases.releases(), bases.ROOT)
   kept = {p.name: p.read_text(encoding="utf-8") for p in TABLES.glob("*.json")}
-  names = sorted({*made, *kept})
+  others = {f"{b.version}.json" for b in bases.releases()} - set(made)
+  names = sorted({*made, *kept} - others)
   return len(names), [n for n in names if made.get(n) != kept.get(n)]
 
 

@@ -11,6 +11,8 @@ import tempfile
 
 from mend.editing import patches
 from mend.ground import cache, report, repository
+from mend.releases import bases
+from mend.releases.bases import Base
 from mend.trees import live_table, tree
 from mend.trees import wheel as wheels
 
@@ -18,10 +20,12 @@ LIMIT = 2_000_000  # bytes that the wheel may have
 
 
 @contextlib.contextmanager
-def _whole_tree(series: Sequence[patches.Patch]) -> Iterator[pathlib.Path]:
-  """live/ with its table, in a scratch folder."""
+def _whole_tree(series: Sequence[patches.Patch],
+                chosen: Sequence[Base]) -> Iterator[pathlib.Path]:
+  """live/ with its table of some releases, in a scratch folder."""
   with report.step("making the table of jax-mend"):
-    table = live_table.make(series)
+    sources, twins = live_table.of_releases(chosen)
+    table = live_table.make(series, sources, twins=twins)
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch) / f"jax_mend-{live_table.version()}"
     for path in repository.files(live_table.LIVE):
@@ -35,10 +39,16 @@ def _whole_tree(series: Sequence[patches.Patch]) -> Iterator[pathlib.Path]:
     yield folder
 
 
-def wheel(series: Sequence[patches.Patch] | None = None) -> pathlib.Path:
-  """Builds the wheel, for all bases; it stays in the cache."""
+def wheel(series: Sequence[patches.Patch] | None = None,
+          chosen: Sequence[Base] | None = None) -> pathlib.Path:
+  """Builds the wheel; it stays in the cache.
+
+  Args:
+    series: the patches; the whole series if None.
+    chosen: the releases that it knows; all of them if None.
+  """
   series = patches.load() if series is None else series
-  with _whole_tree(series) as folder:
+  with _whole_tree(series, chosen or bases.all_bases()) as folder:
     key = cache.key(json.dumps({
         str(p.relative_to(folder)): cache.sha256(p)
         for p in sorted(folder.rglob("*")) if p.is_file()}))
@@ -49,5 +59,5 @@ def wheel(series: Sequence[patches.Patch] | None = None) -> pathlib.Path:
 
 def sdist(target: pathlib.Path) -> pathlib.Path:
   """Packs live/ with its table, which needs no tool to be installed."""
-  with _whole_tree(patches.load()) as folder:
+  with _whole_tree(patches.load(), bases.all_bases()) as folder:
     return wheels.build_tree(folder, target, kind="sdist")
