@@ -10,7 +10,7 @@ import types
 from mend.editing import patches
 from mend.editing.expected_failures import Red
 from mend.ground.errors import MendError
-from mend.proof import jobs, minimal_suite, pools, testing
+from mend.proof import jobs, minimal_suite, pools, shares, testing
 from mend.releases import bases
 import pytest
 
@@ -95,12 +95,12 @@ def lists(tmp_path, monkeypatch):
 
 def test_releases_that_are_alike_share_the_files_out(lists):
   every, series = bases.whole(), patches.load()
-  alike = [b for b in every if b.line in jobs._ALIKE]
+  alike = [b for b in every if b.line in shares._ALIKE]
   assert len(alike) == 2
-  have = {b: {*jobs._files(patches.for_base(series, b), (), "tests"),
-              *jobs._files(patches.for_base(series, b), (), "unit_tests")}
+  have = {b: {*jobs.files_of(patches.for_base(series, b), (), "tests"),
+              *jobs.files_of(patches.for_base(series, b), (), "unit_tests")}
           for b in every}
-  of = lambda b, chosen: {job.file for job in jobs.shared_out(series, [
+  of = lambda b, chosen: {job.file for job in shares.shared_out(series, [
       jobs.Job(b, "mended", pathlib.Path("p"), f, ()) for f in have[b]],
       chosen) if dict(job.env).get("MEND_REDS_SHARE") != "0/0"}
   one, other = (of(b, every) for b in alike)
@@ -119,7 +119,7 @@ def test_releases_that_are_alike_share_the_files_out(lists):
 def _shares(side, reds, chosen):
   """By base that has the file: the shares of regression tests and others."""
   series = patches.load()
-  found = [job for b in chosen for job in jobs.shared_out(series, [jobs.Job(
+  found = [job for b in chosen for job in shares.shared_out(series, [jobs.Job(
       b, side, pathlib.Path("p"), LOOPS, reds)], chosen)]
   envs = {job.base.version: env for job in found
           if (env := dict(job.env)).get("MEND_REDS_SHARE") != "0/0"}
@@ -149,7 +149,7 @@ def test_a_run_of_one_base_has_tests_that_stand_for_all(lists, file, kept):
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for base in bases.whole()[1:]:
     for side in "mended", "pristine":
-      (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+      (job,) = shares.shared_out(patches.load(), [jobs.Job(
           base, side, pathlib.Path("p"), file, reds)], [base])
       env = dict(job.env)
       assert env["MEND_REDS_SHARE"].endswith("/9999")
@@ -163,7 +163,7 @@ def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
   reds = (Red(both, "^E: some words"),
           Red(older, "^E: others", bases="<0.7"))
   for chosen in [bases.one("0.6.0")], bases.whole():
-    (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+    (job,) = shares.shared_out(patches.load(), [jobs.Job(
         bases.one("0.6.0"), "mended", pathlib.Path("p"), LOOPS, reds)], chosen)
     assert job.kinds == (both, older[:1], older[1:])
     assert dict(job.env)["MEND_REDS"] == (
@@ -175,8 +175,8 @@ def test_a_base_without_a_minimal_suite_runs_whole(
   base = bases.one("0.6.0")
   (tmp_path / "mutation" / "0.6.0.txt").unlink()
   minimal_suite.tests_of.cache_clear()
-  monkeypatch.setattr(jobs, "_one_case_in_two", None)  # nobody asks for it
-  (job,) = jobs.shared_out(patches.load(), [jobs.Job(
+  monkeypatch.setattr(shares, "_one_case_in_two", None)  # nobody asks for it
+  (job,) = shares.shared_out(patches.load(), [jobs.Job(
       base, "mended", pathlib.Path("p"), LOOPS, ())], bases.whole())
   assert not job.env
 
@@ -185,7 +185,7 @@ def test_what_one_base_alone_has_runs_whole():
   every, series = bases.whole(), patches.load()
   job = jobs.Job(every[0], "mended", pathlib.Path("p"),
                  "tests/replication/loops_test.py", ())
-  (found,) = jobs.shared_out(series, [job], every)
+  (found,) = shares.shared_out(series, [job], every)
   env = dict(found.env)
   assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"]) == ("0/1", "0/1")
 
@@ -194,7 +194,7 @@ def test_the_minimal_suite_runs_on_each_base(lists):
   every, series = bases.whole(), patches.load()
   def kept(side):
     return {job.base.version: dict(job.env).get("MEND_KEPT")
-            for b in every[1:] for job in jobs.shared_out(series, [jobs.Job(
+            for b in every[1:] for job in shares.shared_out(series, [jobs.Job(
                 b, side, pathlib.Path("p"), LOOPS, ())], every)}
   assert kept("mended") == {
       b.version: "T.test_a\nT.test_b" for b in every[1:]}
@@ -206,8 +206,8 @@ def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
   every, series = bases.whole(), patches.load()
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for file, of in (LOOPS, "0"), (FLOW, "9999"):
-    found = [job for b in every if b.line in jobs._ALIKE
-             for job in jobs.shared_out(series, [
+    found = [job for b in every if b.line in shares._ALIKE
+             for job in shares.shared_out(series, [
                  jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
     assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"].split("/")[1])
                   for job in found) == [((), of), (reds, of)]
@@ -217,10 +217,10 @@ def test_a_smoke_test_of_each_base_and_every_file_on_one(monkeypatch):
   monkeypatch.setattr(jobs.environments, "mended_only", lambda *a, **k: "p")
   monkeypatch.setattr(jobs.interpreters, "for_base", lambda *a, **k: "p")
   series, base = patches.load(), bases.one("0.6.0")
-  runs = [jobs.smoke(series, base, n, 6, None) for n in range(6)]
+  runs = [shares.smoke(series, base, n, 6, None) for n in range(6)]
   mine = patches.for_base(series, base)
-  every = {f for f in jobs._files(mine, (), "tests")
-           if jobs._reds(mine, base, f)}
+  every = {f for f in jobs.files_of(mine, (), "tests")
+           if jobs.reds_of(mine, base, f)}
   families = {f.split("/")[1] for f in every}
   for found in runs:
     assert {job.file.split("/")[1] for job in found} == families
@@ -234,7 +234,7 @@ def test_a_smoke_test_of_each_base_and_every_file_on_one(monkeypatch):
 def test_shares_of_a_run_have_each_job_once(base):
   found = [jobs.Job(base, side, "p", file, ()) for side in ("a", "b")
            for file in ("x", "y", "z")]
-  parts = [jobs.share_of(found, number, 2) for number in (1, 2)]
+  parts = [shares.share_of(found, number, 2) for number in (1, 2)]
   assert sorted(j.label for part in parts for j in part) == sorted(
       j.label for j in found)
   assert {j.file for j in parts[0]}.isdisjoint(j.file for j in parts[1])
@@ -242,13 +242,14 @@ def test_shares_of_a_run_have_each_job_once(base):
 
 def test_a_plain_run_has_the_newest_base_whole(monkeypatch):
   *others, newest = bases.one_of_each_line()
-  monkeypatch.setattr(jobs, "smoke", lambda series, b, n, of, python: [(n, of)])
+  monkeypatch.setattr(shares, "smoke",
+                      lambda series, b, n, of, python: [(n, of)])
   job = jobs.Job(newest, "mended", pathlib.Path("p"), LOOPS, ())
   monkeypatch.setattr(jobs, "for_base", lambda *a: [job])
   chosen = (*others, newest)
-  run = lambda extent, b: jobs.chosen_for(extent, (), b, chosen, None)
-  assert [run(jobs.Extent.NEWEST, b) for b in others] == [
+  run = lambda extent, b: shares.chosen_for(extent, (), b, chosen, None)
+  assert [run(shares.Extent.NEWEST, b) for b in others] == [
       [(n, len(others))] for n in range(len(others))]
-  (found,) = run(jobs.Extent.NEWEST, newest)
+  (found,) = run(shares.Extent.NEWEST, newest)
   assert dict(found.env)["MEND_OTHERS_SHARE"] == "0/1"
-  assert run(jobs.Extent.EVERY, others[0]) == [job]
+  assert run(shares.Extent.EVERY, others[0]) == [job]

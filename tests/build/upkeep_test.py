@@ -1,4 +1,4 @@
-"""Starting, retiring and adding: what `new`, `retire`, `add_base` write."""
+"""Starting, retiring and adding: what `new`, `retire` write."""
 
 import dataclasses
 import subprocess
@@ -9,7 +9,7 @@ from mend.editing import expected_failures, patches
 from mend.ground.errors import MendError
 from mend.proof import pytest_run
 from mend.releases import bases
-from mend.upkeep import candidate_report, candidates, lifecycle
+from mend.upkeep import candidate_report, lifecycle
 import pytest
 
 
@@ -153,30 +153,6 @@ def test_what_is_said_to_have_landed_is_tried(monkeypatch, capsys, outcomes):
   else:
     with pytest.raises(MendError, match="hasn't got patch .* fail there"):
       candidate_report.require_landed(patch, "2.0")
-
-
-def test_a_base_is_recorded_with_pins(tmp_path, monkeypatch):
-  bases_of(monkeypatch, "1.0")
-  near = bases.Base("1.0", "0" * 64, ">=3.10,<3.14",
-                    ("jaxlib==1.0", "numpy==2.0"))
-  monkeypatch.setattr(bases, "BASES_FILE", write(
-      tmp_path / "bases.toml", "release = 1\n"))
-  monkeypatch.setattr(candidates, "nearest", lambda v: near)
-  monkeypatch.setattr(candidates, "release", lambda v: bases.Base(
-      v, "f" * 64, ">=3.11", ("jaxlib<=1.1,>=1.0", "numpy==2.0")))
-  monkeypatch.setattr(lifecycle.interpreters, "for_base", lambda b: "python")
-  monkeypatch.setattr(lifecycle.venvs, "dependencies", lambda *a: tmp_path)
-  asked = []
-  monkeypatch.setattr(lifecycle, "_pins", lambda env, names: asked.extend(names)
-                      or [f"{n}==1.1" for n in names])
-  lifecycle.add_base("1.1")
-  (entry,) = bases.read_toml(tmp_path / "bases.toml")["base"]
-  assert asked == ["jaxlib", "numpy"]
-  assert entry == {"version": "1.1", "sha256": "f" * 64,
-                   "python": ">=3.11,<3.14",
-                   "requirements": ["jaxlib==1.1", "numpy==1.1"]}
-  with pytest.raises(MendError, match="a base already"):
-    lifecycle.add_base("1.0")
 
 
 def test_a_patch_with_what_it_needs(project):

@@ -14,7 +14,7 @@ from mend.ground.report import Verdict
 from mend.house import checking
 from mend.mutation import score
 from mend.proof import testing
-from mend.proof.jobs import Extent
+from mend.proof.shares import Extent
 from mend.releases import bases, interpreters
 from mend.suites import clients, conformance, upstream
 

@@ -74,15 +74,10 @@ def _check_twins(chosen: Sequence[Base]) -> bool:
   twins = bases.twins(chosen)
   compared, found = 0, []
   for twin in twins:
-    sides = [source.pristine(base) / "jax"
-             for base in (twin, bases.get(twin.twin_of))]
-    names = {p.relative_to(side) for side in sides for p in side.rglob("*")
-             if p.is_file()} - {pathlib.Path("version.py")}
-    compared += len(names)
+    origin = bases.get(twin.twin_of)
+    compared += len(source.files(twin))
     found += [f"jax {twin.version} and {twin.twin_of}: {name}"
-              for name in sorted(names) if not all(
-                  (side / name).is_file() for side in sides)
-              or len({(side / name).read_bytes() for side in sides}) > 1]
+              for name in source.differences(twin, origin)]
   for line in found:
     report.say(f"DIFFERS: {line}")
   report.say(f"Twins: {len(twins)}, {compared} files compared, {len(found)} "

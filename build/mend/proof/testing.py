@@ -16,9 +16,10 @@ from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import (
-    fork_servers, jobs, judging, pools, pytest_run, reproduce, venvs)
-from mend.proof.jobs import Extent, Job
+    fork_servers, jobs, judging, pools, pytest_run, reproduce, shares, venvs)
+from mend.proof.jobs import Job
 from mend.proof.judging import Tally
+from mend.proof.shares import Extent
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
@@ -77,7 +78,7 @@ def run_tests(request: Request) -> Verdict:
   total = Tally()
   with pools.pool() as pool:
     made, done = pools.submit_in_turn(pool, prepare, others)
-    todo = jobs.longest_first(jobs.share_of(
+    todo = jobs.longest_first(shares.share_of(
         [job for f in made for job in f.result()], *request.share))
     rows = run_jobs(pool, todo, total)
     for future in done:
@@ -86,7 +87,7 @@ def run_tests(request: Request) -> Verdict:
 
 
 def _others(request: Request) -> list[Callable[[], Tally]]:
-  """What runs beside the tests of the patches: checks, and the tool's tests.
+  """The checks and the tool's tests, which run beside those of the patches.
 
   Of a run in shares the first has the checks, and each some of the files.
   """
@@ -120,7 +121,7 @@ def _preparations(series: Sequence[patches.Patch],
     return [functools.partial(jobs.for_base, series, base, request.names,
                               version) for base in chosen]
   newest, is_newest = chosen[-1], request.extent is Extent.NEWEST
-  prepare = [functools.partial(jobs.chosen_for, request.extent, series, base,
+  prepare: list[Callable[[], list[Job]]] = [functools.partial(shares.chosen_for, request.extent, series, base,
                                chosen, version) for base in chosen]
   if is_newest or newest == bases.all_bases()[-1]:
     prepare.append(functools.partial(

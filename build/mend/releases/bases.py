@@ -107,6 +107,12 @@ def releases() -> tuple[Base, ...]:
   return tuple(sorted(found, key=lambda b: Version(b.version)))
 
 
+def forget() -> None:
+  """Reads bases.toml again when it is asked next."""
+  for read in (_data, releases, all_bases, whole, representatives):
+    read.cache_clear()
+
+
 @functools.cache
 def all_bases() -> tuple[Base, ...]:
   """Every release but twins, for which another one stands; oldest first."""

@@ -89,3 +89,18 @@ def unpack(archive: pathlib.Path, target: pathlib.Path) -> None:
     shutil.move(top, target)
   for path in target.rglob("*"):  # the archive's modes differ by base
     path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def files(base: Base) -> set[pathlib.Path]:
+  """The files of a release's package but version.py, which names it."""
+  folder = pristine(base) / "jax"
+  return {p.relative_to(folder) for p in folder.rglob("*")
+          if p.is_file()} - {pathlib.Path("version.py")}
+
+
+def differences(one: Base, other: Base) -> list[pathlib.Path]:
+  """The files beside version.py in which two releases differ."""
+  sides = [pristine(base) / "jax" for base in (one, other)]
+  return [name for name in sorted(files(one) | files(other))
+          if not all((side / name).is_file() for side in sides)
+          or len({(side / name).read_bytes() for side in sides}) > 1]

@@ -83,10 +83,11 @@ def release(version: str) -> Base:
   digest = cache.sha256(kept)
   unread = Base(version, digest, ">=3.10", ())
   python, wanted = requirements(source.pristine(unread))
+  jaxlib = [f"jaxlib{r.specifier}" for r in wanted if r.name == "jaxlib"]
   near = nearest(version)
   more = [r for r in near.requirements
           if Requirement(r).name != "jaxlib"]
-  return Base(version, digest, python, (*wanted, *more))
+  return Base(version, digest, python, (*jaxlib, *more))
 
 
 def _download(version: str, folder: pathlib.Path) -> None:
@@ -98,17 +99,19 @@ def _download(version: str, folder: pathlib.Path) -> None:
       next_step="check that such a release exists, and the network")
 
 
-def requirements(tree_of: pathlib.Path) -> tuple[str, tuple[str, ...]]:
-  """The Pythons and the jaxlib that a source distribution asks for."""
+def requirements(tree_of: pathlib.Path) -> tuple[str, list[Requirement]]:
+  """The Pythons and the packages that a source distribution asks for.
+
+  Those of an extra are not among them.
+  """
   info, _ = parse_email((tree_of / "PKG-INFO").read_bytes())
   wanted = [Requirement(r) for r in info.get("requires_dist", ())]
   if not wanted:  # as older setuptools wrote them: beside the metadata
     listed = (tree_of / "jax.egg-info" / "requires.txt").read_text(
         encoding="utf-8").split("[")[0]
     wanted = [Requirement(line) for line in listed.split("\n") if line.strip()]
-  jaxlib = [f"jaxlib{r.specifier}" for r in wanted
-            if r.name == "jaxlib" and not r.marker]
-  return info.get("requires_python") or ">=3.10", tuple(jaxlib)
+  return info.get("requires_python") or ">=3.10", [
+      r for r in wanted if not (r.marker and "extra" in str(r.marker))]
 
 
 def nearest(version: str) -> Base:

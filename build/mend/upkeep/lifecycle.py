@@ -1,4 +1,4 @@
-"""`build.py new`, `retire` and `add_base`: the series' own house-keeping."""
+"""`build.py new` and `retire`: patches come and go."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import re
 from typing import Any
 
 from mend.editing import families, patches
-from mend.ground import cache, process, report
 from mend.ground.errors import MendError
-from mend.proof import venvs
-from mend.releases import bases, interpreters
+from mend.releases import bases
 from mend.trees import tree
-from mend.upkeep import candidates
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 import tomlkit
@@ -211,43 +208,3 @@ def _append(path: pathlib.Path, key: str, entry: dict[str, Any],
 def _files(patch: patches.Patch) -> tuple[str, ...]:
   return (*patch.modules, *patch.tests, *patch.unit_tests,
           *patch.test_helpers, *patch.reproductions)
-
-
-def add_base(version: str) -> str:
-  """Fetches, hashes and installs a release, and records it as a base.
-
-  Returns:
-    The entry that bases.toml now ends with.
-  """
-  try:
-    version = str(Version(version))
-  except InvalidVersion as e:
-    raise MendError(f"{version!r} is no version.",
-                    "python3 build/build.py add_base 0.12.1") from e
-  if version in [b.version for b in bases.all_bases()]:
-    raise MendError(f"jax {version} is a base already.",
-                    f"python3 build/build.py check --base={version}")
-  found = candidates.release(version)
-  python = interpreters.for_base(found)
-  near = candidates.nearest(version)
-  pins = _pins(venvs.dependencies(found, python, ""),
-               ["jaxlib", *(re.split("[=<>!~]", r)[0]
-                            for r in near.requirements if "jaxlib" not in r)])
-  limits = [s for s in near.python.split(",") if s.startswith("<")]
-  supported = ",".join([found.python, *limits])
-  with cache.lock("bases"):
-    entry = _append(bases.BASES_FILE, "base", {
-        "version": version, "sha256": found.sha256, "python": supported,
-        "requirements": pins})
-  report.say(f"jax {version}: sha256 {found.sha256}, Python {supported}")
-  return entry
-
-
-def _pins(env: pathlib.Path, names: list[str]) -> list[str]:
-  """The versions that pip chose for `names` in `env`."""
-  code = ("import importlib.metadata as m, sys\n"
-          "for n in sys.argv[1:]: print(n + '==' + m.version(n))")
-  out = process.run([venvs.python_of(env), "-I", "-c", code, *names],
-                    what="Asking for the installed versions",
-                    next_step="run the same command again")
-  return out.split()

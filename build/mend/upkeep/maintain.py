@@ -1,4 +1,4 @@
-"""The commands for maintainers: export, new, retire, add_base."""
+"""The commands for maintainers: export, new, retire, new_release."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from mend.ground.report import Verdict
 from mend.house import lint
 from mend.releases import bases, source
 from mend.trees import drift, export
-from mend.upkeep import candidate_report, candidates, lifecycle
+from mend.upkeep import (
+    candidate_report, candidates, lifecycle, new_release)
 
 _COMMAND = "python3 build/build.py"
 
@@ -76,14 +77,8 @@ def _retire(args: argparse.Namespace) -> Verdict:
   return Verdict(f"retired; then {_COMMAND} docs and {_COMMAND} test")
 
 
-def _add_base(args: argparse.Namespace) -> Verdict:
-  lifecycle.add_base(args.version)
-  verdict = candidate_report.check([args.version], not args.no_tests, False)
-  report.say("\nRecorded in build/bases.toml.")
-  return Verdict(verdict.words, "correct the edits that are not exact, then "
-                 f"{_COMMAND} check --base={args.version} --record and "
-                 f"{_COMMAND} test --base={args.version}"
-                 if not verdict.good else "")
+def _new_release(args: argparse.Namespace) -> Verdict:
+  return new_release.run(args.version, not args.no_tests)
 
 
 def _lint(args: argparse.Namespace) -> Verdict:
@@ -122,8 +117,8 @@ COMMANDS = (
         ("name", {"metavar": "FAMILY/NAME"}),
         ("--landed", {"required": True, "metavar": "V",
                       "help": "the first release that has it"}))),
-    Command("add_base", _add_base, "fetches, hashes, records and looks at a "
-            "release", "add_base 0.12.1", (
+    Command("new_release", _new_release, "takes a release in: fetches, "
+            "hashes, records, looks, runs a sample", "new_release 0.12.1", (
         ("version", {"metavar": "V"}),
         ("--no_tests", {"action": "store_true",
                         "help": "only look at the edits"}))),
