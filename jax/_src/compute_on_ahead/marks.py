@@ -64,16 +64,19 @@ def marks_calls(emit: Callable[..., Any]) -> Callable[..., Any]:
   """Decorates what calls, or copies in, a rule that was lowered before.
 
   Args:
-    emit: a function of the module's context, the equation, tokens, dimension
-      variables, constants, the cached rule, and the equation's operands; it
-      returns the results and the tokens.
+    emit: a function of the module's context, the equation and values, among
+      them the equation's operands; it returns the results and the tokens.
   """
   @functools.wraps(emit)
-  def marking(ctx, eqn, tokens_in, dim_vars, consts, cached, *args):
-    outs, tokens_out = emit(
-        ctx, eqn, tokens_in, dim_vars, consts, cached, *args)
-    if eqn.ctx.compute_type is not None and not cached.inline:
-      mark_between(eqn.ctx.compute_type, args, outs)
+  def marking(ctx, eqn, /, *args, **kwargs):
+    outs, tokens_out = emit(ctx, eqn, *args, **kwargs)
+    if eqn.ctx.compute_type is not None:
+      given = set(_values(args))
+      for value in _values(outs):
+        # What is copied in was marked as it was lowered.
+        if (value not in given and not isinstance(value.owner, ir.Block) and
+            value.owner.operation.name == 'func.call'):
+          mark(value.owner, eqn.ctx.compute_type)
     return outs, tokens_out
   return marking
 

@@ -21,8 +21,10 @@ what is resharded gets its spec over the current mesh.
 
 A spec that names a manual axis is refused: along that axis the value is each
 device's own part already. A sharding over another mesh is left to JAX's rules,
-and so is, from 0.10 on, a value that varies over no axis where all axes are
-Auto: it was taken before, and has the program that it had.
+and so is, from 0.8 on, a value that varies over no axis where all axes are
+Auto: it was taken before, and has the program that it had. In 0.7 such a value
+has a type of no mesh, and keeps it: of the mesh of outside it couldn't vary in
+a loop.
 
 Up to 0.6.0 the constraint's own check can't read a mesh with manual axes; the
 lowering adds these itself. So there the mesh of outside is what is handed on.
@@ -36,20 +38,23 @@ from typing import Any
 from jax._src.mend import manual_axes
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
+from jax._src.mend import releases
 from jax._src.named_sharding import NamedSharding
 
 _Auto, _Manual = axis_types.AxisType.Auto, axis_types.AxisType.Manual
 
 
 def of_outside(aval: Any, sharding: Any) -> bool:
-  """Whether a value varies in a region that a sharding was made outside of.
+  """Whether a value may vary in a region that a sharding was made outside of.
 
   Args:
     aval: the value's type.
     sharding: what it is constrained by.
   """
-  return (bool(manual_axes.varying(aval)) and
-          _is_of_outside(sharding, aval.sharding.mesh))
+  mesh = aval.sharding.mesh
+  if mesh.empty and not releases.varying_types_have_a_mesh():
+    return _is_of_outside(sharding, mesh_lib.get_abstract_mesh())
+  return bool(manual_axes.varying(aval)) and _is_of_outside(sharding, mesh)
 
 
 def check(api: str, sharding: Any, aval: Any = None) -> None:
