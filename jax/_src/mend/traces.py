@@ -14,8 +14,8 @@
 """The traces around a value, and the tracers within one.
 
 A transformation's trace has that around it as its parent, and its tracer holds
-a value of that one. What is traced to a jaxpr has a parent from 0.10.2 on. Up
-to 0.6.0 it has none, and a walk outwards ends there, but where a batch names
+a value of that one. What is traced to a jaxpr has a parent from 0.6.2 on.
+Before, it has none, and a walk outwards ends there, but where a batch names
 mesh axes (``vmap(..., spmd_axis_name=)``): there an edit to
 ``DynamicJaxprTrace`` keeps the parent in its frame, so that the walk sees what
 it does on later releases. An eager ``shard_map`` has no parent on any.
