@@ -20,6 +20,15 @@ the release spells it; ``traces`` walks the traces and tracers around a value;
 a ppermute that not all devices of the mesh reach. Nothing here imports a
 family. Begin with ``releases``.
 
+Words: a release *has* or *takes* what ``releases`` finds in it; to *find* gives
+None where there is none; to *declare* axes says, in a result's description,
+along which it varies; to *vary* along an axis is to be able to differ between
+devices along it; to be *reduced* or *unreduced* over one is as JAX's types say;
+a trace *stages* what becomes a jaxpr, and *encloses* those within it; a tracer
+*holds* the value that it stands for; to *close* a jaxpr binds its constants; to
+*mark* an equation gives it a parameter that its lowering looks at; to *gather*
+gives each device what all of them hold.
+
 A patch doesn't name these modules: they ship with each that has a module which
 imports them (``ground_floor`` in ``build/mend/editing/families.py``).
 """

@@ -18,6 +18,17 @@ rules; they stand on ``pvary``, a cast that 0.5.3 lacks, and on
 ``divergence_option``. ``eager_calls`` and ``eager_transfers`` are about
 ``shard_map`` without ``jit``, the latter on later releases as well. Begin with
 ``rules``, in it with ``flow``.
+
+Words: a value is *replicated* along an axis if its type says that devices along
+it have the same; it *varies* if not, and *differs* if the devices may really
+have other values. To *check* finds the types of results, by a rule of
+upstream's table; to *rewrite* evaluates an equation and gives the types with
+it, by one of the other table; to *infer* finds flows, on which types depend; to
+*summarize* infers those of a whole jaxpr; to *cast* makes a value vary along
+more axes; to *erase* a cast takes it out; to *reduce* makes a value replicated;
+to *enter* a rule puts it into a table; devices *diverge* (or part) where a
+predicate differs between them; to *guard* a collective, and to *refuse*, raise
+an error that says what to write.
 """
 from __future__ import annotations
 

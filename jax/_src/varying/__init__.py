@@ -30,6 +30,17 @@ name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
 ``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``,
 ``PROMOTERS`` to ``retrace``, ``DIVERGENCE_CHECKS`` to ``flow`` again, and
 ``BELIEVED`` to ``required``.
+
+Words: a value *varies* along the mesh axes that its type names, as devices
+along them may have other values. To *cast* (or *promote*) makes a value vary
+along more axes; to *widen* does so to a ref's content; to *type* gives a
+primitive's results their axes; to *solve* finds the least axes that hold, as a
+fixpoint of the flow rules; to *rebuild* makes a jaxpr again at its solution, to
+*retype* does so at other types that are given; to *trace again* (*retrace*)
+runs the user's function once more; to *bind* gives an equation to a trace;
+devices *diverge* (or part) where a predicate varies; to *verify* compares types
+with what is required; to *check* raises an error if something is wrong, and to
+*refuse* raises it, with what to write.
 """
 from __future__ import annotations
 
