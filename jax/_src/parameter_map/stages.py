@@ -56,53 +56,32 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
     ValueError: the parameters can't be told for certain.
   """
   lowering, in_tree = lowered._lowering, lowered.in_tree
-  compiled_with = _compile_args(lowering, api)
+  compile_args = _compile_args(lowering, api)
   module = lowering.stablehlo()
   main = entry_function.entry(module)
-  constants = list(getattr(lowering, "const_args", ()))
-  all_avals = compiled_with["all_args_info"].in_avals
-  all_names = compiled_with["all_args_info"].debug_info.arg_names
+  all_avals = compile_args["all_args_info"].in_avals
+  all_names = compile_args["all_args_info"].debug_info.arg_names
   if all_names is None or len(all_names) != len(all_avals):
     all_names = ("",) * len(all_avals)
   # In front of the arguments that the caller passes, all_avals has the
   # constants, then the values captured from an enclosing trace.
   offset = len(all_avals) - in_tree.num_leaves
-  kept = sorted(compiled_with["kept_var_idx"])
+  kept = sorted(compile_args["kept_var_idx"])
   first_arg = bisect.bisect_left(kept, offset)
 
-  leading = []
-  def lead(kind, aval, name=None, value=None):
-    leading.append(Parameter(len(leading), kind, aval, name=name, value=value))
-  shape_poly_state = compiled_with["shape_poly_state"]
-  for name in shape_poly_state.dim_vars if shape_poly_state else ():
-    dtype = entry_function.integer_dtype(main.arguments[len(leading)])
-    aval = core.ShapedArray((), dtype)
-    # Asked for by the lowering itself, which puts this one first.
-    platform = name == "_platform_index"
-    lead("platform_index" if platform else "dimension", aval,
-         None if platform else name)
-  tokens = compiled_with["ordered_effects"]
-  for effect in tokens:
-    lead("token", core.abstract_token, str(effect))
-  num_prefix = len(leading)
-  for i in kept[:first_arg]:
-    if i < len(constants):
-      lead("constant", all_avals[i], value=constants[i])
-    else:
-      lead("captured", all_avals[i])
-
-  mutation = compiled_with["mut"]
-  refs = list(mutation.in_mut) if mutation else []
-  out_avals = compiled_with["global_out_avals"]
-  updates = [None if i is None else i + num_prefix for i in
-             (mutation.out_mut if mutation else [None] * len(out_avals))]
+  prefix = _prefix(compile_args, main)
+  leading = [*prefix, *_captured(lowering, all_avals, kept[:first_arg],
+                                 len(prefix))]
+  mutation = compile_args["mut"]
   results = ResultMap(
-      lowered.out_tree, out_avals, len(tokens), updates,
+      lowered.out_tree, compile_args["global_out_avals"],
+      len(compile_args["ordered_effects"]), _updates(compile_args, len(prefix)),
       read_donations or functools.partial(_donations, lowering),
       read_forwarded or functools.partial(entry_function.forwarded, module))
   pmap = ParameterMap(
       lowered.args_info, in_tree, leading,
-      [i - offset for i in kept[first_arg:]], refs, all_avals[offset:],
+      [i - offset for i in kept[first_arg:]],
+      list(mutation.in_mut) if mutation else [], all_avals[offset:],
       all_names[offset:], lowering._platforms, results, api,
       _takes_high_types(lowered))
   num_results = len(entry_function.returned(main))
@@ -112,6 +91,46 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
         f"{len(results)} results, got a module with {len(main.arguments)} and "
         f"{num_results}. Lower with keep_unused=True, and feed every argument.")
   return pmap
+
+
+def _prefix(compile_args: dict[str, Any], main: Any) -> list[Parameter]:
+  """Returns the parameters that lowering adds: dimensions, then tokens."""
+  state, found = compile_args["shape_poly_state"], []
+  for name in state.dim_vars if state else ():
+    dtype = entry_function.integer_dtype(main.arguments[len(found)])
+    # Asked for by the lowering itself, which puts this one first.
+    platform = name == "_platform_index"
+    found.append(Parameter(
+        len(found), "platform_index" if platform else "dimension",
+        core.ShapedArray((), dtype), name=None if platform else name))
+  for effect in compile_args["ordered_effects"]:
+    found.append(Parameter(len(found), "token", core.abstract_token,
+                           name=str(effect)))
+  return found
+
+
+def _captured(lowering: Any, avals: Any, kept: list[int], first: int
+              ) -> list[Parameter]:
+  """Returns the parameters that are constants, then those that are captured.
+
+  Args:
+    lowering: what `Lowered` holds.
+    avals: the types of all arguments.
+    kept: which of these are such parameters.
+    first: the number of the first such parameter.
+  """
+  constants = list(getattr(lowering, "const_args", ()))
+  return [Parameter(n, "constant", avals[i], value=constants[i])
+          if i < len(constants) else Parameter(n, "captured", avals[i])
+          for n, i in enumerate(kept, first)]
+
+
+def _updates(compile_args: dict[str, Any], first: int) -> list[int | None]:
+  """Returns for each result the parameter that it updates, or None."""
+  mutation = compile_args["mut"]
+  if not mutation:
+    return [None] * len(compile_args["global_out_avals"])
+  return [None if i is None else i + first for i in mutation.out_mut]
 
 
 def _compile_args(lowering: Any, api: str) -> dict[str, Any]:

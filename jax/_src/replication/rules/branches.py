@@ -27,6 +27,9 @@ Cost: each branch is traced once by the rewrite.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
 from jax._src import core
 from jax._src import util
 from jax._src.lax.control_flow import conditionals
@@ -61,26 +64,43 @@ def _cond(axes, ins, /, *, branches, **_):
           for out, s in zip(outs, _common_sources(summaries, _first(ops)))]
 
 
+class _Split(NamedTuple):
+  """A conditional without the outputs that are an operand in every branch.
+
+  Attributes:
+    branches: those that are left, without such outputs.
+    sources: for each output of the conditional, that operand, or None.
+    in_rep: the types at which the branches are given the operands.
+  """
+  branches: Sequence[core.ClosedJaxpr]
+  sources: Sequence[int | None]
+  in_rep: Sequence[Any]
+
+
+def _split(mesh, branches, ops_rep, first, decided) -> _Split:
+  """What of a conditional is bound where its index differs along `decided`."""
+  if not decided:
+    return _Split(branches, [None] * len(branches[0].out_avals), ops_rep)
+  axes = flow.Sized(mesh)
+  sources = _common_sources(
+      [flow.summarize(b.jaxpr, axes) for b in branches], first)
+  branches = [_drop_outputs(b, [s is not None for s in sources])
+              for b in branches]
+  read = set().union(*map(_inputs_read, branches))
+  return _Split(branches, sources, [
+      reps.less(r, decided) if i in read else r
+      for i, r in enumerate(ops_rep)])
+
+
 def _cond_rewrite(mesh, in_rep, index, /, *ops, branches, **params):
   index_rep, *ops_rep = in_rep
-  axes = flow.Sized(mesh)
   index_flow, *flows = flow.from_reps(mesh, in_rep)
   first = _first(ops)  # one value that is given twice is one operand
-  outs = _cond(axes, [index_flow, *(flows[i] for i in first)],
+  outs = _cond(flow.Sized(mesh), [index_flow, *(flows[i] for i in first)],
                branches=branches)
   out_rep = divergence.typed(mesh, outs)
   decided = flow.differing(mesh, index_rep)
-  sources = [None] * len(out_rep)
-  if decided:
-    sources = _common_sources(
-        [flow.summarize(b.jaxpr, axes) for b in branches], first)
-    branches = [_drop_outputs(b, [s is not None for s in sources])
-                for b in branches]
-    read = set().union(*map(_inputs_read, branches))
-    new_rep = [reps.less(r, decided) if i in read else r
-               for i, r in enumerate(ops_rep)]
-  else:
-    new_rep = ops_rep
+  branches, sources, new_rep = _split(mesh, branches, ops_rep, first, decided)
   args = [flow.promote(mesh, *a) for a in zip(ops, ops_rep, new_rep)]
   kept_rep = [r for r, s in zip(out_rep, sources) if s is None]
   with divergence.region('lax.cond', decided):

@@ -97,26 +97,9 @@ def retype_program(
   beyond = _beyond(residuals, kept)
   if not beyond and not any(new) and not _beyond(cts, jaxpr.outvars):
     return jaxpr, residuals
-  region = flow.Region(opened)
   ins = [vt.varying(v.aval) | vt.varying(_type(x))
          for v, x in zip(kept, residuals)]
-
-  def run(new):
-    # On later releases values follow what is a direction.
-    new = [*new, *[NO_AXES] * (len(inputs) - len(new))]
-    return region.run(ins + [
-        vt.varying(v.aval) | a if _is_direction(v.aval) else vt.varying(v.aval)
-        for v, a in zip(inputs, new)])
-
-  missing = _lacking(cts, run(new))
-  if missing:
-    every = missing | beyond | flow.union(new)
-    missing = _lacking(cts, run([every] * len(new)))
-  if missing:
-    ct, v = next((ct, v) for ct, v in zip(cts, region.outvars)
-                 if vt.varying(_type(ct)) - region.read(v))
-    raise ValueError(smc.refusal(
-        'jax.vjp', _type(ct), vt.with_varying(v.aval, region.read(v))))
+  region = _solve(opened, ins, new, beyond, cts)
   flow.check_divergence(region.sites.values())
   retyped = retype.rebuild(region)
   _retype(accumulators, [v.aval for v in retyped.invars[count:]])
@@ -125,6 +108,41 @@ def retype_program(
     retyped = pe.convert_invars_to_constvars(retyped, count)
     return _with_casts_made(retyped, residuals)
   return retyped, residuals
+
+
+def _solve(jaxpr: core.Jaxpr, ins: Sequence[Axes], new: Sequence[Axes],
+           beyond: Axes, cts: Sequence[Any]) -> flow.Region:
+  """The program, solved so that its results vary as their cotangents do.
+
+  Args:
+    jaxpr: the program; what was kept is its first inputs.
+    ins: what these vary over.
+    new: what the other inputs, or the first of them, vary over besides.
+    beyond: what was kept varies over besides.
+    cts: a cotangent of each result.
+
+  Raises:
+    ValueError: a cotangent varies where its result can't.
+  """
+  region, inputs = flow.Region(jaxpr), jaxpr.invars[len(ins):]
+
+  def run(new):
+    # On later releases values follow what is a direction.
+    new = [*new, *[NO_AXES] * (len(inputs) - len(new))]
+    return region.run([*ins, *(
+        vt.varying(v.aval) | a if _is_direction(v.aval) else vt.varying(v.aval)
+        for v, a in zip(inputs, new))])
+
+  lacking = _lacking(cts, run(new))
+  if lacking:
+    every = lacking | beyond | flow.union(new)
+    lacking = _lacking(cts, run([every] * len(new)))
+  if lacking:
+    ct, v = next((ct, v) for ct, v in zip(cts, region.outvars)
+                 if vt.varying(_type(ct)) - region.read(v))
+    raise ValueError(smc.refusal(
+        'jax.vjp', _type(ct), vt.with_varying(v.aval, region.read(v))))
+  return region
 
 
 def _with_casts_made(jaxpr: core.Jaxpr, residuals: Sequence[Any]):
