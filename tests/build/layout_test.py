@@ -18,7 +18,7 @@ STEPS = {
         ("rules",)),
     "jax._src.varying": (
         ("types", "reduced", "compile_time", "structures", "contents",
-         "required", "verify"),
+         "sources", "required", "verify"),
         ("flow", "casts", "retrace", "outdated", "backward"),
         ("retype", "bind", "divergence", "origin"), ("rules",), ("autodiff",)),
 }

@@ -41,6 +41,7 @@ from jax._src import sharding_impls
 from jax._src import tree_util
 from jax._src.array_api import unknown_device
 from jax._src.lib import xla_client as xc
+from jax._src.mend import release_types
 from jax._src.sharding import Sharding
 
 
@@ -184,4 +185,4 @@ def _to_put(device: Any) -> Any:
   if place is None or place is device or core.trace_state_clean():
     return place
   # On the device that is known the program may not be.
-  return releases.memory_of_kind()(device.memory_kind)
+  return release_types.memory_of_kind()(device.memory_kind)

@@ -13,12 +13,13 @@
 # limitations under the License.
 """The ground floor: what the families of modules share.
 
-``releases`` says what a release of JAX has, by named facts; no other module of
-ours asks. ``manual_axes`` reads what a type says of manual mesh axes, however
-the release spells it; ``traces`` walks the traces and tracers around a value;
-``foreign`` tells the primitives that other libraries define; ``permute`` lowers
-a ppermute that not all devices of the mesh reach. Nothing here imports a
-family. Begin with ``releases``.
+``releases`` says what a release of JAX has, by named facts, and
+``release_types`` what its types have; no other module of ours asks.
+``manual_axes`` reads what a type says of manual mesh axes, however the release
+spells it; ``traces`` walks the traces and tracers around a value; ``foreign``
+tells the primitives that other libraries define; ``permute`` lowers a ppermute
+that not all devices of the mesh reach. Nothing here imports a family.
+Begin with ``releases``.
 
 Words: a release *has* or *takes* what ``releases`` finds in it; to *find* gives
 None where there is none; to *declare* axes says, in a result's description,

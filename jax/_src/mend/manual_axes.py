@@ -26,14 +26,14 @@ import operator
 from typing import Any
 
 from jax._src import core
-from jax._src.mend import releases
+from jax._src.mend import release_types
 
 Axes = frozenset
 NO_AXES: Axes = frozenset()
 
-AXES_OF_ARRAY = releases.axes_in_types()
+AXES_OF_ARRAY = release_types.axes_in_types()
 # Of manual axis types, which may be reduced; not 0.6.0's sets.
-CAN_BE_REDUCED = releases.types_can_be_reduced()
+CAN_BE_REDUCED = release_types.types_can_be_reduced()
 
 # Of an array's type, in the fewest steps.
 axes_of_array: Callable[[Any], Axes] = (
@@ -91,6 +91,6 @@ def with_axes_of(aval: core.ShapedArray, other) -> core.ShapedArray:
 def on_mesh(structure, sharding):
   """A description of a result, with a sharding, that declares what it did."""
   name = 'manual_axis_type' if CAN_BE_REDUCED else 'vma'
-  return releases.structure_class()(
+  return release_types.structure_class()(
       structure.shape, structure.dtype, sharding=sharding,
       weak_type=structure.weak_type, **{name: getattr(structure, name)})

@@ -34,7 +34,7 @@ from typing import Any
 from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import jaxprs
-from jax._src.mend import releases
+from jax._src.mend import release_types
 import numpy as np
 
 
@@ -100,7 +100,7 @@ def _aborts_at_gathers(ctx) -> bool:
   """Whether some of the mesh's axes aren't manual, up to 0.6.0."""
   context = ctx.module_context.axis_context
   mesh = getattr(context, 'mesh', None)
-  return not releases.types_can_be_reduced() and mesh is not None and (
+  return not release_types.types_can_be_reduced() and mesh is not None and (
       frozenset(context.manual_axes) != frozenset(mesh.axis_names))
 
 

@@ -13,12 +13,12 @@
 # limitations under the License.
 """Named facts of a release of JAX, each asked of JAX once.
 
-The only module of ours that asks what a release has. A fact is a function
-without arguments: whether JAX has something, or what stands for it here. It is
-found by what upstream added or took away, not by a release's number, so that a
-release between two that are mended answers for itself. The releases in a
-docstring are those in which it was seen; the change came in the later one or
-between the two.
+The only module of ours that asks what a release has, beside ``release_types``,
+whose facts are about types. A fact is a function without arguments: whether JAX
+has something, or what stands for it here. It is found by what upstream added or
+took away, not by a release's number, so that a release between two that are
+mended answers for itself. The releases in a docstring are those in which it was
+seen; the change came in the later one or between the two.
 
 A fact about a module that is still being imported, and is to define later what
 is asked for, is refused: an answer is kept, and would be wrong from then on.
@@ -34,21 +34,19 @@ import importlib
 import inspect
 from typing import Any
 
-import numpy as np
-
-_fact = functools.cache
+fact = functools.cache
 
 
-def _find(module: str, path: str) -> Any:
+def find(module: str, path: str) -> Any:
   """What a module of JAX has by a dotted name; None if it hasn't.
 
   Raises:
     RuntimeError: the module is being imported, and will have it later.
   """
-  first, *rest = path.split('.')
+  head, *rest = path.split('.')
   owner = importlib.import_module(module)
-  found = getattr(owner, first, None)
-  if found is None and _will_define(owner, first):
+  found = getattr(owner, head, None)
+  if found is None and _will_define(owner, head):
     raise RuntimeError(
         f'jax._src.mend.releases: {module} was asked for {path} while it is '
         'being imported. Ask within a function that runs later.')
@@ -66,14 +64,14 @@ def _will_define(module: Any, name: str) -> bool:
   return code is not None and name in code.co_names
 
 
-def _first(*places: tuple[str, str]) -> Any:
+def first(*places: tuple[str, str]) -> Any:
   """What is found at the first of some places that a release has, or None."""
-  return next((x for x in (_find(*p) for p in places) if x is not None), None)
+  return next((x for x in (find(*p) for p in places) if x is not None), None)
 
 
-def _takes(module: str, path: str, parameter: str) -> bool:
+def takes(module: str, path: str, parameter: str) -> bool:
   """Whether a function of JAX has a parameter of that name."""
-  f = _find(module, path)
+  f = find(module, path)
   return f is not None and parameter in inspect.signature(f).parameters
 
 
@@ -98,294 +96,174 @@ def existing(module: Any, names: Sequence[str]) -> list[Any]:
     module: a module of JAX.
     names: of members, some of which are of other releases.
   """
-  found = [_find(module.__name__, name) for name in names]
+  found = [find(module.__name__, name) for name in names]
   return [x for x in found if x is not None]
 
 
 # Configuration.
 
 
-@_fact
+@fact
 def check_option() -> Any:
   """The option that a shard_map with the check on sets.
 
   ``_check_rep`` in 0.6.0, ``_check_vma`` from 0.10.2 on; None in 0.5.3, where
   the trace holds it.
   """
-  return _first(('jax._src.config', '_check_vma'),
+  return first(('jax._src.config', '_check_vma'),
                 ('jax._src.config', '_check_rep'))
 
 
-@_fact
+@fact
 def axes_are_optional() -> bool:
   """Whether ``varying_axes_in_types`` has to be on too: up to 0.6.0."""
-  return _find('jax._src.config', '_check_vma') is None
+  return find('jax._src.config', '_check_vma') is None
 
 
-@_fact
+@fact
 def auto_pcast() -> Any:
   """The option that lets operations cast operands; None up to 0.6.0."""
-  return _find('jax._src.config', 'auto_pcast')
+  return find('jax._src.config', 'auto_pcast')
 
 
-@_fact
+@fact
 def unchecked_backward_rules() -> Any:
   """The option ``disable_bwd_checks``; None up to 0.6.0."""
-  return _find('jax._src.config', 'disable_bwd_checks')
+  return find('jax._src.config', 'disable_bwd_checks')
 
 
-@_fact
+@fact
 def constants_as_arguments() -> Any:
   """The option ``use_simplified_jaxpr_constants``; None up to 0.6.0."""
-  return _find('jax._src.config', 'use_simplified_jaxpr_constants')
+  return find('jax._src.config', 'use_simplified_jaxpr_constants')
 
 
-@_fact
+@fact
 def options_join_trace_keys() -> bool:
   """Whether an option can say that it is in tracing caches' keys: by 0.8.0.
 
   Before, an edit to config.py adds ours.
   """
-  return _takes('jax._src.config', 'bool_state', 'include_in_trace_context')
-
-
-# Types.
-
-
-@_fact
-def typeof() -> Callable[[Any], Any]:
-  """What gives a value's type; ``get_aval`` is gone by 0.10.2."""
-  return _first(('jax._src.core', 'typeof'), ('jax._src.core', 'get_aval'))
-
-
-@_fact
-def axes_in_types() -> str | None:
-  """An array type's attribute, dotted, that holds the axes it varies along.
-
-  None in 0.5.3, where shard_map's tracers hold the axes that they don't vary
-  along; ``vma`` in 0.6.0, a manual axis type from 0.10.2 on.
-  """
-  if types_can_be_reduced():
-    return 'manual_axis_type.varying'
-  if _find('jax._src.core', 'ShapedArray.vma') is not None:
-    return 'vma'
-  return None
-
-
-@_fact
-def types_can_be_reduced() -> bool:
-  """Whether there are manual axis types, which tell what is (un)reduced.
-
-  From 0.10.2 on; up to 0.6.0 types hold varying axes at most.
-  """
-  return _find('jax._src.core', 'ShapedArray.mat') is not None
-
-
-@_fact
-def structure_class() -> Any:
-  """``jax.ShapeDtypeStruct``: in core since 0.7.0."""
-  return _first(('jax._src.core', 'ShapeDtypeStruct'),
-                ('jax._src.api', 'ShapeDtypeStruct'))
-
-
-@_fact
-def casts_take_groups() -> bool:
-  """Whether the cast to varying has ``axis_index_groups``: until 0.8.0."""
-  cast_p = _find('jax._src.core', 'pvary_p')
-  return cast_p.multiple_results and (
-      'axis_index_groups' in inspect.signature(cast_p.impl).parameters)
-
-
-@_fact
-def check_of_out_specs() -> Callable[..., None]:
-  """What holds out_specs against results; since 0.6.1 in jax/_src."""
-  return _first(('jax._src.shard_map', '_check_mats'),
-                ('jax._src.shard_map', '_check_vmas'))
-
-
-@_fact
-def mesh_cast_p() -> Any:
-  """The primitive that changes the kinds of a mesh's axes: until 0.7.1."""
-  return _find('jax._src.pjit', 'mesh_cast_p')
-
-
-@_fact
-def structures_declare() -> bool:
-  """Whether a ``ShapeDtypeStruct`` can declare axes: since 0.6.2."""
-  return types_can_be_reduced() or hasattr(structure_class(), 'vma')
-
-
-@_fact
-def shapes_tell_their_mesh() -> bool:
-  """Whether what ``eval_shape`` gives has the mesh of its axes: since 0.8.0.
-
-  Before, who passes it on has declared nothing, and can't be told from who has.
-  """
-  mesh = _find('jax._src.mesh', 'AbstractMesh')
-  return types_can_be_reduced() or hasattr(
-      mesh, '_are_all_axes_explicit_or_manual')
-
-
-@_fact
-def varying_types_have_a_mesh() -> bool:
-  """Whether a type that varies is one of a mesh: since 0.8."""
-  try:
-    _find('jax._src.core', 'ShapedArray')(
-        (), np.dtype(np.float32), vma=frozenset('x'))
-  except (AssertionError, ValueError):
-    return True
-  return False
-
-
-@_fact
-def out_shape_converter() -> Callable[[Any], Any]:
-  """Pallas' function from a result's description to its type."""
-  return _first(('jax._src.pallas.core', '_convert_out_shape_to_aval'),
-                ('jax._src.pallas.pallas_call', '_convert_out_shape_to_aval'))
-
-
-@_fact
-def types_have_cotangents() -> bool:
-  """Whether a type gives that of its cotangents, by 0.10.2.
-
-  Up to 0.6.0 it is the type of tangents.
-  """
-  return _find('jax._src.core', 'AbstractValue.to_ct_aval') is not None
-
-
-@_fact
-def shardings_update() -> bool:
-  """Whether ``NamedSharding.update`` is there: by 0.10.2."""
-  return _find('jax._src.named_sharding', 'NamedSharding.update') is not None
-
-
-@_fact
-def memory_of_kind() -> Callable[[str], Any]:
-  """What makes a destination of ``device_put`` of a memory's kind.
-
-  A memory space from 0.10.2 on; up to 0.6.0 ``TransferToMemoryKind``.
-  """
-  return _first(('jax._src.core', 'mem_kind_to_space'),
-                ('jax._src.sharding_impls', 'TransferToMemoryKind'))
+  return takes('jax._src.config', 'bool_state', 'include_in_trace_context')
 
 
 # Jaxprs and primitives.
 
 
-@_fact
+@fact
 def jaxpr_classes() -> tuple[type, ...]:
   """The classes of jaxprs: one by 0.11.2, where each holds its constants."""
-  jaxpr = _find('jax._src.core', 'Jaxpr')
-  if _find('jax._src.core', 'Jaxpr.consts') is not None:
+  jaxpr = find('jax._src.core', 'Jaxpr')
+  if find('jax._src.core', 'Jaxpr.consts') is not None:
     return (jaxpr,)
-  return jaxpr, _find('jax._src.core', 'ClosedJaxpr')
+  return jaxpr, find('jax._src.core', 'ClosedJaxpr')
 
 
-@_fact
+@fact
 def variables_have_suffixes() -> bool:
   """Whether ``core.Var`` takes a suffix before the type: up to 0.6.0."""
-  return _takes('jax._src.core', 'Var.__init__', 'suffix')
+  return takes('jax._src.core', 'Var.__init__', 'suffix')
 
 
-@_fact
+@fact
 def effects_name_variables() -> bool:
   """Whether an effect on an input names its variable: by 0.10.2.
 
   Up to 0.6.0 it has the input's position.
   """
-  return _takes('jax._src.effects', 'JaxprInputEffect.__init__', 'input')
+  return takes('jax._src.effects', 'JaxprInputEffect.__init__', 'input')
 
 
-@_fact
+@fact
 def binds_with_types() -> bool:
   """Whether ``bind_with_trace`` is given the operands' types: by 0.10.2."""
-  return _takes('jax._src.core', 'Primitive.bind_with_trace', 'avals')
+  return takes('jax._src.core', 'Primitive.bind_with_trace', 'avals')
 
 
-@_fact
+@fact
 def refs_can_be_pinned() -> bool:
   """Whether ``core.new_ref`` takes ``pin``: by 0.11.2."""
-  return _takes('jax._src.core', 'new_ref', 'pin')
+  return takes('jax._src.core', 'new_ref', 'pin')
 
 
-@_fact
+@fact
 def cast_operands() -> Callable[..., Sequence[Any]]:
   """What casts operands that vary differently to what they all vary along.
 
   ``standard_insert_pvary`` in 0.6.0, ``auto_insert_reshard`` by 0.10.2.
   """
-  return _first(('jax._src.core', 'auto_insert_reshard'),
+  return first(('jax._src.core', 'auto_insert_reshard'),
                 ('jax._src.core', 'standard_insert_pvary'))
 
 
-@_fact
+@fact
 def reduced_vary_cast_p() -> Any:
   """The cast from reduced to varying; None up to 0.6.0."""
-  return _find('jax._src.core', 'reduced_vary_cast_p')
+  return find('jax._src.core', 'reduced_vary_cast_p')
 
 
-@_fact
+@fact
 def vjp_node() -> Callable[[Any], Any] | None:
   """What gives the primitive of a derivative's second half: in 0.12."""
-  return _find('jax._src.interpreters.ad', 'vjp_node')
+  return find('jax._src.interpreters.ad', 'vjp_node')
 
 
 # Meshes, shard_map and jit.
 
 
-@_fact
+@fact
 def shard_map_module() -> Any:
   """The module of shard_map's trace and rules: experimental up to 0.6.0."""
   return (optional_module('jax._src.shard_map') or
           importlib.import_module('jax.experimental.shard_map'))
 
 
-@_fact
+@fact
 def use_concrete_mesh() -> Callable[[Any], Any]:
   """The context in which a mesh's devices are known."""
-  return _first(('jax._src.sharding_impls', '_internal_use_concrete_mesh'),
+  return first(('jax._src.sharding_impls', '_internal_use_concrete_mesh'),
                 ('jax._src.sharding_impls', 'use_concrete_mesh'))
 
 
-@_fact
+@fact
 def no_concrete_mesh() -> Any:
   """What ``use_concrete_mesh`` takes for no mesh: None up to 0.6.0."""
-  return _find('jax._src.mesh', 'empty_concrete_mesh')
+  return find('jax._src.mesh', 'empty_concrete_mesh')
 
 
-@_fact
+@fact
 def kept_meshes() -> dict[Any, Any] | None:
   """The table in which JAX keeps all meshes alive: up to 0.6.0."""
-  return _find('jax._src.mesh', '_mesh_object_dict')
+  return find('jax._src.mesh', '_mesh_object_dict')
 
 
-@_fact
+@fact
 def make_jitted() -> Callable[[Any, Any], Any]:
   """What makes a jitted function of a function and its ``_jit_info``."""
-  return _first(('jax._src.pjit', '_make_jit_wrapper'),
+  return first(('jax._src.pjit', '_make_jit_wrapper'),
                 ('jax._src.pjit', '_cpp_pjit'))
 
 
 # jaxlib.
 
 
-@_fact
+@fact
 def runtime() -> Any:
   """jaxlib's module of functions that xla_client has no part in.
 
   ``_jax``, or ``xla_client._xla`` up to 0.6.0.
   """
-  return _first(('jax._src.lib', '_jax'),
+  return first(('jax._src.lib', '_jax'),
                 ('jax._src.lib', 'xla_client._xla'))
 
 
-@_fact
+@fact
 def sparse_kernels() -> Any:
   """jaxlib's module of kernels for sparse arrays on CPU; None up to 0.6.0."""
   return optional_module('jaxlib.cpu_sparse')
 
 
-@_fact
+@fact
 def loads_for_devices() -> bool:
   """Whether a client is told the devices of what it loads: by 0.10.2."""
-  return _find('jax._src.lib', 'xla_client.Client.compile_and_load') is not None
+  return find('jax._src.lib', 'xla_client.Client.compile_and_load') is not None

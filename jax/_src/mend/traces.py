@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from jax._src import core
-from jax._src.mend import releases
+from jax._src.mend import release_types
 
-typeof = releases.typeof()
+typeof = release_types.typeof()
 
 
 def enclosing(trace: Any) -> Iterator[Any]:

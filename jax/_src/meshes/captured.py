@@ -46,10 +46,11 @@ from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
+from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 
-_EARLY = not releases.shardings_update()  # up to 0.6.0
+_EARLY = not release_types.shardings_update()  # up to 0.6.0
 
 # What is typed by its arguments before these are bound, and sums of cotangents
 # that are still to be of the type of outside. (What ``bind`` leaves alone by
@@ -195,7 +196,7 @@ def _is_inside(trace) -> bool:
 
 
 def _type_changed(x, sharding):
-  mesh_cast_p = releases.mesh_cast_p()  # there reshard is of one mesh
+  mesh_cast_p = release_types.mesh_cast_p()  # there reshard is of one mesh
   if mesh_cast_p is not None:
     return mesh_cast_p.bind(x, dst_sharding=sharding)
   return _reshard(x, sharding)

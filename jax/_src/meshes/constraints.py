@@ -38,7 +38,7 @@ from typing import Any
 from jax._src.mend import manual_axes
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
-from jax._src.mend import releases
+from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 
 _Auto, _Manual = axis_types.AxisType.Auto, axis_types.AxisType.Manual
@@ -52,7 +52,7 @@ def of_outside(aval: Any, sharding: Any) -> bool:
     sharding: what it is constrained by.
   """
   mesh = aval.sharding.mesh
-  if mesh.empty and not releases.varying_types_have_a_mesh():
+  if mesh.empty and not release_types.varying_types_have_a_mesh():
     return _is_of_outside(sharding, mesh_lib.get_abstract_mesh())
   return bool(manual_axes.varying(aval)) and _is_of_outside(sharding, mesh)
 

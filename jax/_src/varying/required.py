@@ -19,12 +19,12 @@ along what the operands do.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax._src import core
-from jax._src.mend.jaxprs import CLASSES as JAXPR_CLASSES
 from jax._src import mesh as mesh_lib
+from jax._src.varying import sources
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
@@ -37,20 +37,6 @@ believed: dict[str, Callable[[dict[str, Any]], bool]] = {}
 
 def axes_of(v) -> Axes:
   return vt.varying(v.aval)
-
-
-def _jaxprs(value) -> Iterator[core.Jaxpr]:
-  if isinstance(value, JAXPR_CLASSES):
-    yield vt.open_jaxpr(value)
-  elif isinstance(value, (tuple, list)):  # named tuples among them
-    for each in value:
-      yield from _jaxprs(each)
-
-
-def jaxprs_of(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
-  """The jaxprs in the parameters, and that of a traced operation."""
-  traced = getattr(eqn.params.get('_prim'), 'traced', None)
-  return list(_jaxprs((*eqn.params.values(), getattr(traced, 'jaxpr', ()))))
 
 
 def checks(eqn: core.JaxprEqn) -> bool:
@@ -76,7 +62,7 @@ def needs(eqn: core.JaxprEqn, ins: list[Axes]) -> Needs:
         return _believe(eqn, ins)
   if name in _RULES:
     return _RULES[name](eqn, ins)
-  if not name.startswith(WITHOUT_TYPES) and (inner := jaxprs_of(eqn)):
+  if not name.startswith(WITHOUT_TYPES) and (inner := sources.jaxprs_of(eqn)):
     return _call(eqn, ins, inner)
   return [_union(ins)] * len(eqn.outvars), {
       n: _union(ins) for n in vt.written(eqn)}
@@ -168,60 +154,13 @@ def _cond(eqn, ins) -> Needs:
   each = [_made_of(b, ins[1:]) for b in branches]
   outs = [_union(o) for o in zip(*(outs for outs, _ in each))]
   for n, vs in enumerate(zip(*(b.outvars for b in branches))):
-    if not _one_value(vs, branches):
+    if not sources.one_value(vs, branches):
       outs[n] |= index
   writes: dict[int, Axes] = {}
   for _, written in each:
     for n, axes in written.items():
       writes[n + 1] = writes.get(n + 1, NO_AXES) | axes | index
   return outs, writes
-
-
-def _one_value(variables, jaxprs) -> bool:
-  """Whether branches return one operand, or one number."""
-  if all(type(v) is core.Literal for v in variables):
-    return len({str(v.val) for v in variables}) == 1
-  places = {_origin(v, j) for v, j in zip(variables, jaxprs)}
-  return len(places) == 1 and None not in places
-
-
-def _origin(v, jaxpr: core.Jaxpr) -> int | None:
-  """Which input of a jaxpr the value is: passed on, cast, or carried on."""
-  made = {out: (eqn, n) for eqn in jaxpr.eqns
-          for n, out in enumerate(eqn.outvars)}
-  while v is not None and type(v) is not core.Literal and v in made:
-    eqn, n = made[v]
-    place = _passed_on(eqn, n, lambda v: _origin(v, jaxpr))
-    v = None if place is None else eqn.invars[place]
-  if v is None or type(v) is core.Literal:
-    return None
-  return next((n for n, u in enumerate(jaxpr.invars) if u is v), None)
-
-
-def _passed_on(eqn: core.JaxprEqn, n: int, origin) -> int | None:
-  """Which operand result ``n`` is, if it is one."""
-  name, params = vt.name_of(eqn.primitive), eqn.params
-  inner = jaxprs_of(eqn)
-  if name in ('pvary', 'copy', 'copy_p', 'optimization_barrier'):
-    return n
-  if name in ('while', 'scan'):
-    body = vt.open_jaxpr(params['body_jaxpr' if name == 'while' else 'jaxpr'])
-    consts, carries = ((params['body_nconsts'], len(eqn.outvars))
-                       if name == 'while' else vt.scan_counts(params))
-    if n < carries and _origin(body.outvars[n], body) == consts + n:
-      return params.get('cond_nconsts', 0) + consts + n
-  elif name == 'cond':
-    places = [_origin(b.outvars[n], b) for b in inner]
-    if None in places:
-      return None
-    if len({origin(eqn.invars[p + 1]) for p in places} - {None}) == 1 or (
-        len(set(places)) == 1):
-      return places[0] + 1
-  elif name not in _RULES and inner and (
-      len(inner[0].invars) == len(eqn.invars)
-      and len(inner[0].outvars) == len(eqn.outvars)):
-    return _origin(inner[0].outvars[n], inner[0])
-  return None
 
 
 def _loop(body: core.Jaxpr, ins: Sequence[Axes], consts: int, carries: int,
@@ -236,7 +175,7 @@ def _loop(body: core.Jaxpr, ins: Sequence[Axes], consts: int, carries: int,
     for n in range(carries):
       if isinstance(body.invars[consts + n].aval, core.ShapedArray):
         grown[consts + n] |= outs[n]
-        if parting and _origin(body.outvars[n], body) != consts + n:
+        if parting and sources.source(body.outvars[n], body) != consts + n:
           grown[consts + n] |= parting
     if grown == ins:
       return ins, outs, {n: axes | parting for n, axes in writes.items()}
@@ -290,7 +229,7 @@ def _write(eqn, ins) -> Needs:
 
 def _operation(eqn, ins) -> Needs:
   """What a traced function makes; whoever else defines a type, is believed."""
-  if inner := jaxprs_of(eqn):
+  if inner := sources.jaxprs_of(eqn):
     return _call(eqn, ins, inner)
   if type(eqn.params['_prim']) in computing:
     return [_union(ins)] * len(eqn.outvars), {}
@@ -317,3 +256,4 @@ _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes]], Needs]] = {
     # Their linear part is typed by the rule of the derivative.
     'custom_lin': _believe, 'call_hi_primitive_linearized': _believe,
 }
+sources.not_calls.update(_RULES)

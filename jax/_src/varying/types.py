@@ -29,6 +29,7 @@ from jax._src import config
 from jax._src import core
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
+from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
@@ -170,7 +171,7 @@ def declared(structure) -> Axes | None:
   It says ``vma`` since 0.6.2, and ``manual_axis_type`` since 0.10.
   """
   return (manual_axes.declared(structure)
-          if isinstance(structure, releases.structure_class()) else None)
+          if isinstance(structure, release_types.structure_class()) else None)
 
 
 def with_varying(aval, axes: Axes):
@@ -181,7 +182,7 @@ def with_varying(aval, axes: Axes):
     return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
   if axes_of_array(aval) == axes:
     return aval
-  if LATER or releases.varying_types_have_a_mesh():
+  if LATER or release_types.varying_types_have_a_mesh():
     # A literal's mesh is empty, and a captured value's can be an outer one.
     within = axes.issubset(aval.sharding.mesh.manual_axes)
     mesh = None if within else mesh_lib.get_abstract_mesh()
@@ -326,7 +327,7 @@ def cast(x, axes: Axes):
 def cast_params(axes: Axes) -> dict[str, Any]:
   """The parameters of the cast primitive for a promotion along ``axes``."""
   params: dict[str, Any] = dict(axes=ordered(axes))
-  if releases.casts_take_groups():
+  if release_types.casts_take_groups():
     params['axis_index_groups'] = None
   return params
 

@@ -50,6 +50,7 @@ from jax._src import source_info_util
 from jax._src.varying import required
 from jax._src.varying import types as vt
 from jax._src.varying.required import axes_of
+from jax._src.varying import sources
 from jax._src.varying.types import Axes
 
 checked = 0  # equations, since the module was imported, for tests
@@ -85,7 +86,7 @@ def verify(jaxpr, inside: bool | None = None) -> None:
       if required.checks(eqn):
         verify(eqn.params['jaxpr'], True)
     elif not name.startswith(required.WITHOUT_TYPES):
-      for inner in required.jaxprs_of(eqn):
+      for inner in sources.jaxprs_of(eqn):
         verify(inner, inside)
     if inside:
       checked += 1
@@ -106,7 +107,7 @@ def verify_bound(prim: core.Primitive, avals, params) -> None:
       *([vt.new_var(a) for a in each] for each in (avals, outs)), prim, params,
       core.no_effects, source_info_util.current())
   _compare(eqn, *required.needs(eqn, list(map(vt.varying, avals))))
-  for inner in required.jaxprs_of(eqn):
+  for inner in sources.jaxprs_of(eqn):
     verify(inner, True)
 
 

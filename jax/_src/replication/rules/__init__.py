@@ -20,6 +20,7 @@ varying one, so that its transpose sums over the devices in the right place.
 The modules here complete both tables:
 
 * ``flow``: what every value's type depends on, each jaxpr looked at once;
+* ``type_rules``: types of shard_map, and its rules, out of flows;
 * ``reps``, ``refine``, ``equal``: values that vary and are the same everywhere;
 * ``proven``: outputs of a derivative that need no other proof;
 * ``nested``: a ``shard_map`` within another;

@@ -37,6 +37,7 @@ from jax._src.replication.rules import divergence
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
 from jax._src.replication.rules import retype
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -94,14 +95,14 @@ def _split(mesh, branches, ops_rep, first, decided) -> _Split:
 
 def _cond_rewrite(mesh, in_rep, index, /, *ops, branches, **params):
   index_rep, *ops_rep = in_rep
-  index_flow, *flows = flow.from_reps(mesh, in_rep)
+  index_flow, *flows = type_rules.from_reps(mesh, in_rep)
   first = _first(ops)  # one value that is given twice is one operand
   outs = _cond(flow.Sized(mesh), [index_flow, *(flows[i] for i in first)],
                branches=branches)
   out_rep = divergence.typed(mesh, outs)
-  decided = flow.differing(mesh, index_rep)
+  decided = type_rules.differing(mesh, index_rep)
   branches, sources, new_rep = _split(mesh, branches, ops_rep, first, decided)
-  args = [flow.promote(mesh, *a) for a in zip(ops, ops_rep, new_rep)]
+  args = [type_rules.promote(mesh, *a) for a in zip(ops, ops_rep, new_rep)]
   kept_rep = [r for r, s in zip(out_rep, sources) if s is None]
   with divergence.region('lax.cond', decided):
     branches = tuple(
@@ -134,5 +135,6 @@ def _inputs_read(closed) -> set[int]:
   return {i for i, v in enumerate(jaxpr.invars) if v in used}
 
 
-sm._check_rules[conditionals.cond_p] = flow.check_rule(conditionals.cond_p)
+sm._check_rules[conditionals.cond_p] = type_rules.check_rule(
+    conditionals.cond_p)
 sm._rewrite_rules[conditionals.cond_p] = _cond_rewrite

@@ -30,6 +30,7 @@ from jax._src.lax import lax
 from jax._src.lax import parallel
 from jax._src.lax.control_flow import conditionals
 from jax._src.replication.rules import flow
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -158,7 +159,7 @@ def _check_all_gather(mesh, rep, /, *, axis_name, axis_index_groups, **_):
 
 def check_reduction(prim):
   """Returns the check rule of a reduction over devices."""
-  by_flow = flow.check_rule(prim)
+  by_flow = type_rules.check_rule(prim)
 
   def rule(mesh, /, *in_rep, axes, axis_index_groups):
     if axis_index_groups is not None:

@@ -45,6 +45,7 @@ from jax._src.replication.rules import divergence
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import linear
 from jax._src.replication.rules import lookup
+from jax._src.replication.rules import type_rules
 from jax._src.state import primitives as state_primitives
 from jax.experimental import shard_map as sm
 
@@ -58,12 +59,12 @@ def standard(*primitives) -> None:
 def device_dependent(*primitives) -> None:
   for p in primitives:
     flow.flow_rules[p] = lambda axes, ins, /, **_: flow.made_flow(axes, axes)
-    sm._check_rules[p] = flow.check_rule(p)
+    sm._check_rules[p] = type_rules.check_rule(p)
     sm._rewrite_rules[p] = functools.partial(_device_dependent_rewrite, p)
 
 
 def _device_dependent_rewrite(prim, mesh, in_rep, /, *args, **params):
-  args = [flow.promote(mesh, x, r, set()) for x, r in zip(args, in_rep)]
+  args = [type_rules.promote(mesh, x, r, set()) for x, r in zip(args, in_rep)]
   outs = prim.bind(*args, **params)
   outs = outs if prim.multiple_results else [outs]
   return outs, [set() for _ in outs]
@@ -72,7 +73,7 @@ def _device_dependent_rewrite(prim, mesh, in_rep, /, *args, **params):
 def _typed(prim, rule) -> None:
   """Enters a flow rule for a primitive whose operands need no cast."""
   flow.flow_rules[prim] = rule
-  flow.enter_unchanged(prim)
+  type_rules.enter_unchanged(prim)
 
 
 def _pure_callback(axes, ins, /, *, result_avals, **_):
@@ -115,14 +116,14 @@ linear.register_uniform(custom_derivatives.remat_opt_p,
 def _exchange_rewrite(prim, param, mesh, in_rep, /, *args, **params):
   made = set(collectives.names(params[param]))
   out_rep = set(mesh.axis_names).intersection(*in_rep) - made
-  args = [flow.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
+  args = [type_rules.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
   return [prim.bind(*args, **params)], [out_rep]
 
 
 for _p, _param in ((parallel.pbroadcast_p, 'axis_name'),
                    (parallel.ragged_all_to_all_p, 'axis_name'),
                    (parallel.pgather_p, 'axes')):
-  sm._check_rules[_p] = flow.check_rule(_p)
+  sm._check_rules[_p] = type_rules.check_rule(_p)
   sm._rewrite_rules[_p] = functools.partial(_exchange_rewrite, _p, _param)
   divergence.guard(_p, _param)
 

@@ -42,6 +42,7 @@ from jax._src.replication.rules import divergence
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
 from jax._src.replication.rules import tangents
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 _ZEROS = (ad_util.SymbolicZero, ad.Zero)
@@ -51,13 +52,13 @@ def _apart(mesh, vals, in_reps):
   """Casts arguments to vary along the axes of the divergent regions."""
   axes = divergence.axes()
   new_reps = [reps.less(r, axes) for r in in_reps]
-  vals = [flow.promote(mesh, *a) for a in zip(vals, in_reps, new_reps)]
+  vals = [type_rules.promote(mesh, *a) for a in zip(vals, in_reps, new_reps)]
   return vals, new_reps
 
 
 @lu.transformation2
 def _cast_outputs(f, mesh, axes, out_reps, *args):
-  return [flow.promote(mesh, x, r, reps.less(r, axes))
+  return [type_rules.promote(mesh, x, r, reps.less(r, axes))
           for x, r in zip(f(*args), out_reps())]
 
 
@@ -106,7 +107,7 @@ def _trace_rewritten(f, tag, mesh, in_reps, args):
 
 
 def _match(mesh, x, src, dst):
-  return x if src is None else flow.promote(mesh, x, src, dst)
+  return x if src is None else type_rules.promote(mesh, x, src, dst)
 
 
 @lu.transformation_with_aux2

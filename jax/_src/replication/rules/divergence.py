@@ -42,9 +42,9 @@ from jax._src import linear_util as lu
 from jax._src import source_info_util
 from jax._src.lax import parallel
 from jax._src.replication.rules import collectives
-from jax._src.replication.rules import flow
 from jax._src.replication.rules import permute
 from jax._src.replication.rules import reps
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -96,7 +96,7 @@ def typed(mesh, flows) -> list:
     mesh: the mesh of the shard_map.
     flows: those of the results.
   """
-  parting, found = axes(), [flow.to_rep(mesh, f) for f in flows]
+  parting, found = axes(), [type_rules.to_rep(mesh, f) for f in flows]
   if not parting:
     return found
   return [r if f.source is not None else reps.less(r, parting)

@@ -30,6 +30,7 @@ from jax._src.interpreters import mlir
 from jax._src.lax import lax
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 def cast_to_replicated(mesh, outs, out_reps, wanted):
@@ -79,4 +80,4 @@ def _same(axes_, ins, /, *, axes, **_):
   return flow.Flow((*varies, *differs))
 
 
-flow.enter_unchanged(same_p)
+type_rules.enter_unchanged(same_p)

@@ -36,6 +36,7 @@ from jax._src import core
 from jax._src.mend import foreign
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import lookup
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -61,7 +62,7 @@ def _rewrite(prim, mesh, in_rep, /, *args, **params):
   if not args:
     lookup.raise_no_rule(prim)
   out_rep = set(mesh.axis_names).intersection(*in_rep)
-  args = [flow.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
+  args = [type_rules.promote(mesh, x, r, out_rep) for x, r in zip(args, in_rep)]
   outs = prim.bind(*args, **params)
   outs = outs if prim.multiple_results else [outs]
   return outs, [out_rep] * len(outs)

@@ -37,6 +37,7 @@ from jax._src.replication.rules import divergence
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import refine
 from jax._src.replication.rules import retype
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -66,12 +67,12 @@ def _linear_solve(axes, ins, *, const_lengths, jaxprs):
 
 def _linear_solve_rewrite(mesh, in_rep, *args, const_lengths, jaxprs):
   num_consts = sum(const_lengths)
-  x, extra = _solve_flows(flow.Sized(mesh), flow.from_reps(mesh, in_rep),
+  x, extra = _solve_flows(flow.Sized(mesh), type_rules.from_reps(mesh, in_rep),
                           const_lengths, jaxprs)
   x_rep = divergence.typed(mesh, x)
   extra_rep = divergence.typed(mesh, extra)
   per_fun = util.split_list(in_rep[:num_consts], list(const_lengths))
-  args = util.safe_map(flow.promote, [mesh] * len(args), args, in_rep,
+  args = util.safe_map(type_rules.promote, [mesh] * len(args), args, in_rep,
                        [*in_rep[:num_consts], *x_rep])
   new = []
   for jaxpr, cs in zip(jaxprs, per_fun):
@@ -81,9 +82,9 @@ def _linear_solve_rewrite(mesh, in_rep, *args, const_lengths, jaxprs):
       out_rep = [*x_rep, *extra_rep[:num_extra]]
       if jaxpr is jaxprs.transpose_solve:
         outs = flow.call(flow.Sized(mesh), jaxpr.jaxpr,
-                         flow.from_reps(mesh, [*cs, *x_rep]))
+                         type_rules.from_reps(mesh, [*cs, *x_rep]))
         out_rep[len(x_rep):] = [
-            flow.to_rep(mesh, f) for f in outs[len(x_rep):]]
+            type_rules.to_rep(mesh, f) for f in outs[len(x_rep):]]
       jaxpr = retype.closed_jaxpr('lax.custom_linear_solve', mesh, jaxpr,
                                   [*cs, *x_rep], out_rep)
     new.append(jaxpr)
@@ -92,7 +93,8 @@ def _linear_solve_rewrite(mesh, in_rep, *args, const_lengths, jaxprs):
   return outs, [*x_rep, *extra_rep]
 
 
-sm._check_rules[solves.linear_solve_p] = flow.check_rule(solves.linear_solve_p)
+sm._check_rules[solves.linear_solve_p] = type_rules.check_rule(
+    solves.linear_solve_p)
 sm._rewrite_rules[solves.linear_solve_p] = _linear_solve_rewrite
 
 
@@ -120,16 +122,16 @@ def register_uniform(prim, functions, outputs=None):
   def rewrite(mesh, in_rep, /, *args, **params):
     params = divergence.mark_permutes(params)
     divergence.refuse_divergent_within(prim, functions(params))
-    flows = rule(flow.Sized(mesh), flow.from_reps(mesh, in_rep), **params)
-    out_rep = [flow.to_rep(mesh, f) for f in flows]
+    flows = rule(flow.Sized(mesh), type_rules.from_reps(mesh, in_rep), **params)
+    out_rep = [type_rules.to_rep(mesh, f) for f in flows]
     # They all vary alike; without results there is nothing to agree with.
     dst = out_rep[0] if out_rep else set(mesh.axis_names)
-    args = [flow.promote(mesh, x, r, dst) for x, r in zip(args, in_rep)]
+    args = [type_rules.promote(mesh, x, r, dst) for x, r in zip(args, in_rep)]
     outs = prim.bind(*args, **params)
     return outs if prim.multiple_results else [outs], out_rep
 
   refine.makers.add(prim)
-  sm._check_rules[prim] = flow.check_rule(prim)
+  sm._check_rules[prim] = type_rules.check_rule(prim)
   sm._rewrite_rules[prim] = rewrite
 
 

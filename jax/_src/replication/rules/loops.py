@@ -41,6 +41,7 @@ from jax._src.replication.rules import divergence
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
 from jax._src.replication.rules import retype
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -94,13 +95,13 @@ def _while_rewrite(mesh, in_rep, /, *args, cond_nconsts, cond_jaxpr,
                    body_nconsts, body_jaxpr):
   sizes = [cond_nconsts, body_nconsts]
   params = dict(cond_nconsts=cond_nconsts, body_nconsts=body_nconsts)
-  found = _while_flows(flow.Sized(mesh), flow.from_reps(mesh, in_rep),
+  found = _while_flows(flow.Sized(mesh), type_rules.from_reps(mesh, in_rep),
                        cond_jaxpr=cond_jaxpr, body_jaxpr=body_jaxpr, **params)
   carry_rep = divergence.typed(mesh, found.carry)
-  decided = flow.differing(mesh, flow.to_rep(mesh, found.predicate))
+  decided = type_rules.differing(mesh, type_rules.to_rep(mesh, found.predicate))
   num_consts = sum(sizes)
   const_rep = [reps.less(r, decided) for r in in_rep[:num_consts]]
-  args = util.safe_map(flow.promote, [mesh] * len(args), args, in_rep,
+  args = util.safe_map(type_rules.promote, [mesh] * len(args), args, in_rep,
                        [*const_rep, *carry_rep])
   cond_rep, body_rep = util.split_list(const_rep, [cond_nconsts])
   with divergence.region('lax.while_loop', decided):
@@ -113,7 +114,7 @@ def _while_rewrite(mesh, in_rep, /, *args, cond_nconsts, cond_jaxpr,
   return outs, carry_rep
 
 
-sm._check_rules[loops.while_p] = flow.check_rule(loops.while_p)
+sm._check_rules[loops.while_p] = type_rules.check_rule(loops.while_p)
 sm._rewrite_rules[loops.while_p] = _while_rewrite
 
 
@@ -133,17 +134,18 @@ def _scan(axes, ins, /, *, jaxpr, num_consts, num_carry, **_):
 
 def _scan_rewrite(mesh, in_rep, /, *args, jaxpr, num_consts, num_carry,
                   **params):
-  outs = _scan_flows(flow.Sized(mesh), flow.from_reps(mesh, in_rep), jaxpr,
-                     num_consts, num_carry)
+  outs = _scan_flows(flow.Sized(mesh), type_rules.from_reps(mesh, in_rep),
+                     jaxpr, num_consts, num_carry)
   out_rep = divergence.typed(mesh, outs)
   const_rep, _, xs_rep = util.split_list(in_rep, [num_consts, num_carry])
   new_rep = [*const_rep, *out_rep[:num_carry], *xs_rep]
-  args = util.safe_map(flow.promote, [mesh] * len(args), args, in_rep, new_rep)
+  args = util.safe_map(type_rules.promote, [mesh] * len(args), args, in_rep,
+                       new_rep)
   jaxpr = retype.closed_jaxpr('lax.scan', mesh, jaxpr, new_rep, out_rep)
   outs = loops.scan_p.bind(*args, jaxpr=jaxpr, num_consts=num_consts,
                            num_carry=num_carry, **params)
   return outs, out_rep
 
 
-sm._check_rules[loops.scan_p] = flow.check_rule(loops.scan_p)
+sm._check_rules[loops.scan_p] = type_rules.check_rule(loops.scan_p)
 sm._rewrite_rules[loops.scan_p] = _scan_rewrite

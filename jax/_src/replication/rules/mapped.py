@@ -35,8 +35,8 @@ import functools
 from typing import Any
 
 from jax._src.mend import traces
-from jax._src.replication.rules import flow
 from jax._src.replication.rules import nested
+from jax._src.replication.rules import type_rules
 from jax._src.replication.rules import unmapped
 from jax.experimental import shard_map as sm
 
@@ -60,7 +60,7 @@ class _Casting:
 def _matched(f, mesh, out_rep, wanted, *args):
   """Casts outputs as out_specs ask; whether they are proven is asked later."""
   outs = f(*args)
-  return [flow.promote(mesh, x, src, dst)
+  return [type_rules.promote(mesh, x, src, dst)
           for x, src, dst in zip(outs, out_rep(), wanted())]
 
 

@@ -30,6 +30,7 @@ from jax._src import mesh as mesh_lib
 from jax._src import util
 from jax._src.mend import axis_types
 from jax._src.replication.rules import flow
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -85,7 +86,7 @@ def _shard_map(axes, ins, /, *, jaxpr, **_):
   return flow.call(axes, jaxpr, ins)
 
 
-sm._check_rules[sm.shard_map_p] = flow.check_rule(sm.shard_map_p)
+sm._check_rules[sm.shard_map_p] = type_rules.check_rule(sm.shard_map_p)
 
 
 def _of_inner(prim):

@@ -21,6 +21,7 @@ from __future__ import annotations
 from jax._src.replication import pvary
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -35,8 +36,8 @@ def _rewrite(mesh, in_rep, x, *, axes):
   outer = tuple(a for a in axes if a not in mesh.axis_names)
   if outer:
     x = pvary.pvary_p.bind(x, axes=outer)
-  return [flow.promote(mesh, x, rep, dst)], [dst]
+  return [type_rules.promote(mesh, x, rep, dst)], [dst]
 
 
 sm._rewrite_rules[pvary.pvary_p] = _rewrite
-sm._check_rules[pvary.pvary_p] = flow.check_rule(pvary.pvary_p)
+sm._check_rules[pvary.pvary_p] = type_rules.check_rule(pvary.pvary_p)

@@ -33,7 +33,7 @@ from jax._src.lax import lax
 from jax._src.lax import parallel
 from jax._src.replication.rules import collectives
 from jax._src.replication.rules import divergence
-from jax._src.replication.rules import flow
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
@@ -46,7 +46,8 @@ def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
   axes = collectives.names(axes)
   if axis_index_groups is None and _of_mesh(mesh, axes):
     made = set(axes)
-    args = [flow.promote(mesh, x, r, r - made) for x, r in zip(args, in_rep)]
+    args = [type_rules.promote(mesh, x, r, r - made)
+          for x, r in zip(args, in_rep)]
     outs = named_prim.bind(*args, axes=axes, axis_index_groups=None)
     return outs, [r | made for r in in_rep]
   positional = tuple(a for a in axes if isinstance(a, int))
@@ -64,7 +65,7 @@ def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
     named = tuple(a for a in named if a in mesh.axis_names)
     if not named:
       return args, list(in_rep)
-  args = [flow.promote(mesh, x, r, r - set(named))
+  args = [type_rules.promote(mesh, x, r, r - set(named))
           for x, r in zip(args, in_rep)]
   grouped = axis_index_groups is not None
   outs = (prim if grouped else named_prim).bind(

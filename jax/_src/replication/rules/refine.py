@@ -26,6 +26,7 @@ from jax._src import pjit
 from jax._src.lax import parallel
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import reps
+from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 _KNOWN = {pjit.pjit_p, ad_checkpoint.remat_p, core.closed_call_p,
@@ -44,7 +45,8 @@ def outputs(mesh, prim, in_reps, out_reps, params):
   if flow.is_standard(prim):  # most are: without the way over flows
     same = set.intersection(*map(reps.equal, in_reps))
     return [reps.Rep(r, same) for r in out_reps]
-  flows = flow.infer(flow.Sized(mesh), prim, flow.from_reps(mesh, in_reps),
-                     params, len(out_reps))
-  return [reps.Rep(r, reps.equal(flow.to_rep(mesh, f)))
+  flows = flow.infer(
+      flow.Sized(mesh), prim, type_rules.from_reps(mesh, in_reps), params,
+      len(out_reps))
+  return [reps.Rep(r, reps.equal(type_rules.to_rep(mesh, f)))
           for r, f in zip(out_reps, flows)]

@@ -40,6 +40,7 @@ from jax._src.replication.rules import linear
 from jax._src.replication.rules import lookup
 from jax._src.replication.rules import loops
 from jax._src.replication.rules import refine
+from jax._src.replication.rules import type_rules
 from jax._src.state import discharge
 from jax.experimental import shard_map as sm
 
@@ -103,15 +104,16 @@ def enter_kernels(module) -> None:
   prim = module.pallas_call_p
 
   def rewrite(mesh, in_rep, /, *args, **params):
-    flows = _kernel(flow.Sized(mesh), flow.from_reps(mesh, in_rep), **params)
-    out_rep = [flow.to_rep(mesh, f) for f in flows]
+    flows = _kernel(flow.Sized(mesh), type_rules.from_reps(mesh, in_rep),
+                    **params)
+    out_rep = [type_rules.to_rep(mesh, f) for f in flows]
     dst = set(mesh.axis_names).intersection(*in_rep, *out_rep)
-    args = [flow.promote(mesh, x, r, dst) for x, r in zip(args, in_rep)]
+    args = [type_rules.promote(mesh, x, r, dst) for x, r in zip(args, in_rep)]
     return prim.bind(*args, **params), out_rep
 
   flow.flow_rules[prim] = _kernel
   refine.makers.add(prim)
-  sm._check_rules[prim] = flow.check_rule(prim)
+  sm._check_rules[prim] = type_rules.check_rule(prim)
   sm._rewrite_rules[prim] = rewrite
 
 

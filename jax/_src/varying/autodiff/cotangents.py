@@ -37,9 +37,9 @@ from typing import Any
 from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import manual_axes
-from jax._src.mend import releases
 from jax._src import tree_util
 from jax._src.ad_util import Zero
+from jax._src.mend import release_types
 from jax._src.varying import types as vt
 
 
@@ -49,7 +49,7 @@ def _other_axes(aval: Any) -> Any:
 
 def cotangent_type(aval: Any) -> Any:
   """Returns the type of a cotangent of a value of type `aval`."""
-  return (aval.to_ct_aval() if releases.types_have_cotangents()
+  return (aval.to_ct_aval() if release_types.types_have_cotangents()
           else aval.to_tangent_aval())
 
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator, Sequence
 import functools
 
 from jax._src import core
+from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src.util import weakref_lru_cache
@@ -111,7 +112,7 @@ def tells_apart(jaxpr: core.Jaxpr, grid_mapping) -> bool:
 def out_aval(out_shape):
   """A result's type; without a declaration it varies over nothing yet."""
   with _unchecked(_unchecked.value and vt.declared(out_shape) is not None):
-    return releases.out_shape_converter()(out_shape)
+    return release_types.out_shape_converter()(out_shape)
 
 
 def without_axes(avals: Sequence) -> tuple:
@@ -153,7 +154,7 @@ def _typed(rule):
     avals = [getattr(a, 'aval', a) for a in avals]
     outs, effects = rule(*avals, **params)
     if tells_apart(params['jaxpr'], params['grid_mapping']):
-      if releases.structures_declare():
+      if release_types.structures_declare():
         more = list(map(vt.varying, params['out_avals']))
       else:
         more = [frozenset(mesh_lib.get_abstract_mesh().manual_axes

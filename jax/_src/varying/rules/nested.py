@@ -36,7 +36,7 @@ from typing import Any
 
 from jax._src import api
 from jax._src import core
-from jax._src.mend import releases
+from jax._src.mend import release_types
 from jax._src import shard_map as sm
 from jax._src.mesh import use_abstract_mesh
 from jax._src.partition_spec import PartitionSpec as P
@@ -85,7 +85,7 @@ def leave(trace, results, types: Sequence[Any], specs: Sequence[P]):
   """
   if trace.check:
     outside = sm._as_manual_mesh(trace.mesh, trace.manual_axes)
-    check = releases.check_of_out_specs()
+    check = release_types.check_of_out_specs()
     if isinstance(results, tuple):  # before 0.9.1
       check(outside, specs, list(types))
     else:

@@ -49,6 +49,7 @@ from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
 from jax._src.interpreters import ad
+from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 from jax._src.varying import types as vt
@@ -208,7 +209,7 @@ def keep_casts(cast_p: core.Primitive) -> None:
 
 def result_types(name: str, operands: Sequence[Any], declarations,
                  avals: Sequence[Any] = (), *, impure: bool = False,
-                 declares: bool = releases.shapes_tell_their_mesh()):
+                 declares: bool = release_types.shapes_tell_their_mesh()):
   """Reads and checks what the user declares to vary about a call's results.
 
   Args:

@@ -1,0 +1,145 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Named facts of a release of JAX about types; see ``releases``.
+
+How a release spells the axes that a type varies along, and what else types,
+shardings, meshes' axes and results' descriptions have there.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import inspect
+from typing import Any
+
+from jax._src.mend import releases
+import numpy as np
+
+
+@releases.fact
+def typeof() -> Callable[[Any], Any]:
+  """What gives a value's type; ``get_aval`` is gone by 0.10.2."""
+  return releases.first(('jax._src.core', 'typeof'),
+                        ('jax._src.core', 'get_aval'))
+
+
+@releases.fact
+def axes_in_types() -> str | None:
+  """An array type's attribute, dotted, that holds the axes it varies along.
+
+  None in 0.5.3, where shard_map's tracers hold the axes that they don't vary
+  along; ``vma`` in 0.6.0, a manual axis type from 0.10.2 on.
+  """
+  if types_can_be_reduced():
+    return 'manual_axis_type.varying'
+  if releases.find('jax._src.core', 'ShapedArray.vma') is not None:
+    return 'vma'
+  return None
+
+
+@releases.fact
+def types_can_be_reduced() -> bool:
+  """Whether there are manual axis types, which tell what is (un)reduced.
+
+  From 0.10.2 on; up to 0.6.0 types hold varying axes at most.
+  """
+  return releases.find('jax._src.core', 'ShapedArray.mat') is not None
+
+
+@releases.fact
+def structure_class() -> Any:
+  """``jax.ShapeDtypeStruct``: in core since 0.7.0."""
+  return releases.first(('jax._src.core', 'ShapeDtypeStruct'),
+                ('jax._src.api', 'ShapeDtypeStruct'))
+
+
+@releases.fact
+def casts_take_groups() -> bool:
+  """Whether the cast to varying has ``axis_index_groups``: until 0.8.0."""
+  cast_p = releases.find('jax._src.core', 'pvary_p')
+  return cast_p.multiple_results and (
+      'axis_index_groups' in inspect.signature(cast_p.impl).parameters)
+
+
+@releases.fact
+def check_of_out_specs() -> Callable[..., None]:
+  """What holds out_specs against results; since 0.6.1 in jax/_src."""
+  return releases.first(('jax._src.shard_map', '_check_mats'),
+                ('jax._src.shard_map', '_check_vmas'))
+
+
+@releases.fact
+def mesh_cast_p() -> Any:
+  """The primitive that changes the kinds of a mesh's axes: until 0.7.1."""
+  return releases.find('jax._src.pjit', 'mesh_cast_p')
+
+
+@releases.fact
+def structures_declare() -> bool:
+  """Whether a ``ShapeDtypeStruct`` can declare axes: since 0.6.2."""
+  return types_can_be_reduced() or hasattr(structure_class(), 'vma')
+
+
+@releases.fact
+def shapes_tell_their_mesh() -> bool:
+  """Whether what ``eval_shape`` gives has the mesh of its axes: since 0.8.0.
+
+  Before, who passes it on has declared nothing, and can't be told from who has.
+  """
+  mesh = releases.find('jax._src.mesh', 'AbstractMesh')
+  return types_can_be_reduced() or hasattr(
+      mesh, '_are_all_axes_explicit_or_manual')
+
+
+@releases.fact
+def varying_types_have_a_mesh() -> bool:
+  """Whether a type that varies is one of a mesh: since 0.8."""
+  try:
+    releases.find('jax._src.core', 'ShapedArray')(
+        (), np.dtype(np.float32), vma=frozenset('x'))
+  except (AssertionError, ValueError):
+    return True
+  return False
+
+
+@releases.fact
+def out_shape_converter() -> Callable[[Any], Any]:
+  """Pallas' function from a result's description to its type."""
+  return releases.first(('jax._src.pallas.core', '_convert_out_shape_to_aval'),
+                ('jax._src.pallas.pallas_call', '_convert_out_shape_to_aval'))
+
+
+@releases.fact
+def types_have_cotangents() -> bool:
+  """Whether a type gives that of its cotangents, by 0.10.2.
+
+  Up to 0.6.0 it is the type of tangents.
+  """
+  return releases.find('jax._src.core', 'AbstractValue.to_ct_aval') is not None
+
+
+@releases.fact
+def shardings_update() -> bool:
+  """Whether ``NamedSharding.update`` is there: by 0.10.2."""
+  return releases.find(
+      'jax._src.named_sharding', 'NamedSharding.update') is not None
+
+
+@releases.fact
+def memory_of_kind() -> Callable[[str], Any]:
+  """What makes a destination of ``device_put`` of a memory's kind.
+
+  A memory space from 0.10.2 on; up to 0.6.0 ``TransferToMemoryKind``.
+  """
+  return releases.first(('jax._src.core', 'mem_kind_to_space'),
+                ('jax._src.sharding_impls', 'TransferToMemoryKind'))
