@@ -219,7 +219,8 @@ def result_types(name: str, operands: Sequence[Any], declarations,
       ``ShapeDtypeStruct`` declares, by the argument that the base has for it.
       One from ``jax.eval_shape`` says what another value varies along; it
       mostly has a sharding as well, or no axes. Then it declares nothing that
-      the operands don't: results vary along the operands' axes too.
+      the operands don't: results vary along the operands' axes too. Before 0.8
+      it can't be told from the user's, so there none is refused.
     avals: the flat result types, without varying axes.
     impure: whether the results can depend on more than the operands. Without
       an operand or a declaration they then vary along all manual axes, since
@@ -237,8 +238,9 @@ def result_types(name: str, operands: Sequence[Any], declarations,
   leaves = tree_util.tree_leaves(
       declarations, is_leaf=lambda x: x is core.abstract_token)
   declared = [vt.declared(leaf) if declares else None for leaf in leaves]
+  told = release_types.shapes_tell_their_mesh()
   for i, (leaf, axes) in enumerate(zip(leaves, declared)):
-    if axes and leaf.sharding is None and least - axes:
+    if axes and told and leaf.sharding is None and least - axes:
       raise ValueError(
           f'{name}: the operands vary over the mesh axes {_show(least)}, so '
           f'result {i} must be declared to vary over them at least, but its '
