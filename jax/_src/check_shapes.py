@@ -51,7 +51,7 @@ _LEAF = tree_util.tree_structure(0)
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """What a leaf must be.
+  """The type that a leaf must have.
 
   Attributes:
     text: the specification as the user wrote it, for messages.
@@ -70,7 +70,7 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Type:
-  """What a leaf is; `axes` is None where the release cannot tell."""
+  """The type of a leaf; `axes` is None where the release cannot tell."""
   dtype: str
   shape: tuple
   axes: frozenset | None

@@ -86,7 +86,7 @@ def info():
 
 
 def usable(device):
-  """Whether creation functions put on `device` what NumPy makes."""
+  """True if creation functions put on `device` what NumPy makes."""
   for call, want in map(CREATION.get, SOME):
     x = call(device)
     y = jnp.zeros(x.shape, x.dtype).to_device(device)
@@ -152,7 +152,7 @@ def run_children(folder, address):
 
 @functools.cache
 def children():
-  """What each child saw, by name, and what they said of errors."""
+  """The devices that each child saw, by name, and its words for errors."""
   with socket.socket() as s:
     s.bind(("localhost", 0))
     address = f"localhost:{s.getsockname()[1]}"

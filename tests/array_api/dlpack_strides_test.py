@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Whether the runtime reads strides is asked of it, where it can be asked."""
+"""Strides that the runtime reads or not: it is asked, where it can be."""
 from unittest import mock
 
 from absl.testing import absltest

@@ -71,7 +71,7 @@ INPUTS = {
 
 
 class Producer:
-  """What another library exports."""
+  """An array that another library exports."""
 
   def __init__(self, x):
     self.x = x

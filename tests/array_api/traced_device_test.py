@@ -43,7 +43,7 @@ def mesh(*shape):
 
 
 def program(x):
-  """What code for the standard does with x.device; of NumPy, without it."""
+  """A program that uses x.device as the standard says; of NumPy, without it."""
   if isinstance(x, np.ndarray):
     return float(sum((x * x + 2 * x + i).sum() for i in range(3)))
   xp = array_api_compat.array_namespace(x)

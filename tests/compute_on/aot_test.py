@@ -434,7 +434,7 @@ class ComputeOnTransformTest(jtu.JaxTestCase):
 
 
 class ComputeOnCachesTest(jtu.JaxTestCase):
-  """The same jitted function with and without compute_on."""
+  """Caches of one jitted function, with and without compute_on."""
 
   def setUp(self):
     super().setUp()

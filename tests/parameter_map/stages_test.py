@@ -492,7 +492,7 @@ class ResultMapTest(jtu.JaxTestCase):
 
 
 class NotArgumentsTest(jtu.JaxTestCase):
-  """What the caller doesn't pass."""
+  """Parameters that the caller doesn't pass."""
 
   def test_token(self):
     seen = []

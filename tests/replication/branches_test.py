@@ -319,7 +319,7 @@ class BranchTracedOnceTest(jtu.JaxTestCase):
 
 
 class GuardTest(jtu.JaxTestCase):
-  """What worked before stays as it was."""
+  """Programs that worked before stay as they were."""
 
   def test_collective_over_another_axis(self):
     @smap(mesh_2d(), (P('i', 'j'), P('i')), P('i', 'j'))

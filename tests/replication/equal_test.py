@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What is the same on all devices though it varies: out_specs, predicates."""
+"""Values that vary and are equal on all devices: out_specs, predicates."""
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax

@@ -318,7 +318,7 @@ class TraceOnceTest(jtu.JaxTestCase):
 
 
 class GuardTest(jtu.JaxTestCase):
-  """What worked before stays as it was."""
+  """Programs that worked before stay as they were."""
 
   def test_scan_of_one_type_has_no_casts(self):
     f = smap(mesh_1d(), P('i'), P('i'))(

@@ -45,7 +45,7 @@ def varying(aval):
 
 
 def sums_in_branches(jaxpr, axes=frozenset()):
-  """How many reductions only some of their devices reach."""
+  """The number of reductions that only some of their devices reach."""
   found = 0
   for eqn in getattr(jaxpr, 'jaxpr', jaxpr).eqns:
     inner = axes
@@ -187,7 +187,7 @@ W = np.float32(.7)
 
 
 def derivatives(run, name):
-  """Of w and x: the value, its derivative in one direction, its gradient."""
+  """The value at w and x, its derivative in one direction, its gradient."""
   def all_of(w, x):
     value, pull = jax.vjp(run, w, x)
     tangent = value
@@ -199,7 +199,7 @@ def derivatives(run, name):
 
 @functools.cache
 def alone(name):
-  """What a program's value and derivatives are, on one device."""
+  """The value and derivatives of a program, on one device."""
   def both(w, x):
     parts = enumerate(x.reshape(2, -1))
     return jnp.stack([PROGRAMS[name](w, p, jnp.int32(i)) for i, p in parts])

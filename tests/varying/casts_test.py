@@ -147,7 +147,7 @@ class CastsTest(jtu.JaxTestCase):
 
 
 def cast_now(x, axes):
-  """As a user writes it, who has not looked at what ``x`` varies along."""
+  """A cast by a user who has not looked at what ``x`` varies along."""
   return cast(x, axes)
 
 

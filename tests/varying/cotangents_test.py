@@ -361,7 +361,7 @@ class ErrorTest(Base):
 
 
 class IdentityTest(Base):
-  """What pristine accepts keeps its program, and needs no run-time casts."""
+  """Programs that pristine accepts stay as they are, without run-time casts."""
 
   def test_outside_shard_map(self):
     x, = inputs()

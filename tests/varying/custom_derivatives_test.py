@@ -341,7 +341,7 @@ class WithinTest(jtu.JaxTestCase):
 
 
 class CustomVjp3Test(jtu.JaxTestCase):
-  """The same under jax_custom_vjp3."""
+  """Custom derivative rules under jax_custom_vjp3."""
 
   def setUp(self):
     super().setUp()

@@ -47,7 +47,7 @@ def all_of(names):
 
 @functools.cache
 def alone(f, dtype):
-  """What `f` gives for each device's block, on one device."""
+  """The results of `f` for each device's block, on one device."""
   x, w = inputs(dtype)
   compiled = jax.jit(f)
   with jax.enable_checks(False):
@@ -55,7 +55,7 @@ def alone(f, dtype):
 
 
 def outcome(f, kind, jit=True, dtype=np.float32):
-  """What `f` gives inside shard_map, and what it should."""
+  """The results of `f` inside shard_map, and the expected ones."""
   mesh = make_mesh(*MESHES[kind])
   names = mesh.axis_names
   blocks = alone(f, dtype)

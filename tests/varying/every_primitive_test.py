@@ -334,7 +334,7 @@ def narrower_results(eqn, axes):
 
 
 def choices(eqn):
-  """Which operands vary along what: all, each alone, and a mixture."""
+  """Axes for the operands to vary along: all, each alone, and a mixture."""
   def axes(x, names):
     return () if isinstance(x.aval, core.AbstractToken) else names
   n = len(eqn.invars)

@@ -115,7 +115,7 @@ if hasattr(jax, 'new_ref'):
 
 
 def types(eqn):
-  """What an equation's operands and results, and its jaxprs', vary over."""
+  """The axes of an equation's operands and results, and its jaxprs'."""
   jaxprs = [v for inner in core.jaxprs_in_params(eqn.params)
             for v in (*inner.invars, *inner.outvars)]
   return eqn.primitive.name, [
@@ -211,7 +211,7 @@ class VaryingFlowTest(RegionTestCase):
     self.assertLen(calls, 1)
 
   def traces_of_a_loop(self, f):
-    """How often a loop's body is traced, and the primitives that it holds."""
+    """The number of traces of a loop's body, and the primitives in it."""
     calls = []
     def mapped(x):
       def body(c, _):

@@ -302,7 +302,7 @@ class DerivativeInLoopTest(BlockwiseTestCase):
 
 
 class TypesTest(BlockwiseTestCase):
-  """Which outputs may be declared to be the same on all devices."""
+  """Outputs that may be declared to be equal on all devices."""
 
   def run_with(self, f, out_specs):
     mesh, spec = make_mesh(2, 2), P('x', 'y')

@@ -88,7 +88,7 @@ WITHIN = {
 
 
 def communicates_in_branch(jaxpr, inside=False):
-  """Whether a branch has a sum over devices, which can wait forever."""
+  """True if a branch has a sum over devices, which can wait forever."""
   for eqn in jaxpr.eqns:
     if inside and eqn.primitive.name.startswith('psum'):
       return True

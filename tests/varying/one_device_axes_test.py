@@ -161,7 +161,7 @@ class OneDeviceLoopTest(jtu.JaxTestCase):
 
 
 class ManyDevicesTest(jtu.JaxTestCase):
-  """The same function over another mesh, where devices do part."""
+  """A function over one device and over a mesh where devices diverge."""
 
   @parameterized.product(first=[0, 1], jit=[False, True])
   def test_refused_whatever_was_traced_before(self, first, jit):

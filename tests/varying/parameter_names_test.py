@@ -195,7 +195,7 @@ HAS_TYPES = jax.__version_info__ >= (0, 6)
 
 
 def available(make):
-  """Whether the base has the module that the wrapper is in."""
+  """True if the base has the module that the wrapper is in."""
   wanted = set(make.__code__.co_consts) & {
       'varying.rules.primitives', 'varying.rules.refs',
       'varying.autodiff.transposes', 'varying.autodiff.forward'}

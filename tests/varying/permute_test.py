@@ -83,7 +83,7 @@ KINDS = ['key', 'bool', 'int4', 'uint8', 'int32', 'float32', 'bfloat16',
 
 
 def data(x):
-  """What an array holds, of a dtype that NumPy knows."""
+  """The data of an array, of a dtype that NumPy knows."""
   if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
     return np.asarray(jax.random.key_data(x))
   known = np.dtype(x.dtype).isbuiltin == 1

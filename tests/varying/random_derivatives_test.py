@@ -53,7 +53,7 @@ ruled.defvjp(lambda y: (ruled(y), y), _ruled_bwd)
 
 
 def root(y, a):
-  """Of r + r ** 3 = y * a, by Newton's method, with an implicit derivative."""
+  """The root of r + r ** 3 = y * a, by Newton's method, derived implicitly."""
   f = lambda r: r + r ** 3 - y * a
   def solve(f, r):
     step = lambda i, r: r - f(r) / jax.jvp(f, (r,), (jnp.ones(3),))[1]
@@ -63,7 +63,7 @@ def root(y, a):
 
 
 def solution(y, a):
-  """Of a system of linear equations, by conjugate gradients."""
+  """The solution of a system of linear equations, by conjugate gradients."""
   matvec = lambda v: (1. + y ** 2) * v + .1 * jnp.sum(v)
   return jax.scipy.sparse.linalg.cg(matvec, a, maxiter=4)[0]
 

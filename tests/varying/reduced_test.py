@@ -95,7 +95,7 @@ def varying(w):
 
 
 def part(f, axes):
-  """Of a device: what ``f`` gives, of a weight that is reduced."""
+  """The part of a device of what ``f`` gives, of a weight that is reduced."""
   def body(w, x):
     x, = x
     n = lax.axis_index(axes).astype(np.float32)

@@ -158,7 +158,7 @@ REFUSED = dict(custom_vjp=in_custom_vjp, inner_shard_map=in_shard_map)
 
 
 def program(hold, write, shape):
-  """What two names of the ref read after the write, and one before."""
+  """The values that two names of a ref read after the write, and one before."""
   def f(x):
     r = jax.new_ref(jnp.zeros(shape))
     other = {'r': [r]}

@@ -229,7 +229,7 @@ def device(f, i):
 
 
 def emulated(f, x):
-  """What each of two devices gives for its part, one after the other."""
+  """The results of two devices, each for its part, one after the other."""
   return jax.jit(lambda x: jnp.concatenate([
       device(f, i)(part) for i, part in enumerate(x.reshape(2, -1))]))(x)
 

@@ -45,7 +45,7 @@ def structure(x):
 
 
 def collect(f, where, check=True):
-  """What `f` of a device's element and of a shared one notes, and returns."""
+  """The notes and results of `f`, of a device's element and of a shared one."""
   kind, jit = where
   mesh = make_mesh(*MESHES[kind])
   g = shard_map(f, mesh=mesh, in_specs=(P(mesh.axis_names), P()),
@@ -154,7 +154,7 @@ def _(s, primals, tangents):
 
 
 def _equalities(a, b) -> list[bool]:
-  """Whether the two are equal, in each way to ask; their hashes come last."""
+  """True if the two are equal, in each way to ask; their hashes come last."""
   trees = [jax.tree.structure(Typed(0, s)) for s in (a, b)]
   return [a == b, b == a, not a != b, [a, 1] == [b, 1], Like(a) == Like(b),
           Helped(a) == Helped(b), trees[0] == trees[1], hash(a) == hash(b)]

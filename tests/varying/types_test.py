@@ -31,7 +31,7 @@ X, XY, NONE = map(frozenset, ['x', 'xy', ''])
 
 
 def inside(f, *args, names=('x', 'y')):
-  """What ``f`` returns when it is traced inside a shard_map."""
+  """The result of ``f`` when it is traced inside a shard_map."""
   mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), names)
   found = []
   def g(*args):

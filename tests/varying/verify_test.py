@@ -46,7 +46,7 @@ WEIGHT = jnp.float32(2.)
 
 
 def total(x):
-  """The same on all devices, of what varies over 'x'."""
+  """A value that is equal on all devices, of one that varies over 'x'."""
   return lax.psum(x, 'x')
 
 
@@ -287,7 +287,7 @@ class RulesTest(VerifyTestCase):
 
 
 def old_unknown(site, ins):
-  """Of a primitive that holds a jaxpr, as if it computed like another."""
+  """The needs of a primitive that holds a jaxpr, as if it computed."""
   site.operands = list(ins)
   new = flow.union(ins) - flow.union(
       [vt.varying(v.aval) for v in site.eqn.invars])
@@ -424,7 +424,7 @@ class DefectsTest(VerifyTestCase):
 
 
 class WalkTest(VerifyTestCase):
-  """Of programs that are right, it sees the equations, and refuses none."""
+  """Programs that are right: it sees the equations, and refuses none."""
 
   @parameterized.product(sizes=SIZES, transform=['jit', 'grad', 'jvp', 'vmap'])
   def test_looks_at_every_equation(self, sizes, transform):

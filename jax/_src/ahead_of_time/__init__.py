@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What leaves the process in which it was traced, and comes back.
+"""Functions that leave the process that traced them, and come back.
 
 Functions that are lowered, compiled, exported, stored and loaded: modules for
 what of a function must survive each of these steps. Begin with

@@ -117,7 +117,7 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
 
 
 def _is_automatic(aval: Any) -> bool:
-  """Whether the type leaves the layout to the compiler."""
+  """True if the type leaves the layout to the compiler."""
   mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
   return mesh is None or mesh.empty or _axes_are_automatic(mesh)
 

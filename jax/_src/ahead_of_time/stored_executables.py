@@ -220,7 +220,7 @@ def _name_of(callback: Any) -> str | None:
 
 
 def _within(f: Any) -> Iterator[Any]:
-  """What `f` may call on: by its closure, or as a wrapper."""
+  """Functions that `f` may call: in its closure, or what it wraps."""
   for cell in getattr(f, "__closure__", None) or ():
     try:
       inner = cell.cell_contents

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the array API says of devices: which there are, and where arrays go.
+"""Devices in the array API: which there are, and where arrays go.
 
 ``devices`` lists them, and checks what ``__array_namespace_info__`` is asked
 for; ``argument`` says what may be given as a device; ``placement`` puts what

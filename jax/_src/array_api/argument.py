@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a ``device=`` argument may be, in one place (jax#26000, jax#27606).
+"""The values of a ``device=`` argument, in one place (jax#26000, jax#27606).
 
 A device is ``None``, a :class:`jax.Device` or a :class:`jax.sharding.Sharding`,
 and, as a fourth, what ``x.device`` is where the device of ``x`` isn't known

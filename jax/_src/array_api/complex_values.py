@@ -101,7 +101,7 @@ def _corrected(rule: Callable[..., Any], table: _Table) -> Callable[..., Any]:
 
 
 def _is_on_cpu(ctx: mlir.LoweringRuleContext) -> Any:
-  """Whether a module for several platforms runs on a CPU, a scalar."""
+  """True if a module for several platforms runs on a CPU, a scalar."""
   # It is the first of the dimension variables, of the width of the others.
   index = ctx.dim_var_values[0]
   cpu = ctx.module_context.platforms.index("cpu")
@@ -135,7 +135,7 @@ class _Floats(NamedTuple):
     return mlir.compare_hlo(x, x, "NE", "FLOAT")
 
   def is_zero_and_nan(self, x: Any, y: Any) -> Any:
-    """Whether `x` is a zero, no subnormal number, and `y` is nan."""
+    """True if `x` is a zero, no subnormal number, and `y` is nan."""
     # CPUs compare subnormal numbers as zero, and the compiler makes that of a
     # comparison of the bits with 0. They are compared with a bit of `y`'s
     # exponent instead, 1 if it is nan.

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which devices the Array API's inspection namespace offers (jax#27606).
+"""Devices that the Array API's inspection namespace offers (jax#27606).
 
 The standard has a caller loop over ``devices()`` and hand each entry to a
 creation function, so every entry must be one that this process can write to

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What ``from_dlpack`` promises of copies, devices and layouts (jax#27606).
+"""Copies, devices and layouts, as ``from_dlpack`` promises them (jax#27606).
 
 The standard's ``copy=True`` means memory of one's own, ``copy=False`` memory
 that is shared or an error, and ``None`` that either will do. What the runtime
@@ -136,7 +136,7 @@ def wait_if_moved(out: Any, device: xc.Device) -> Any:
 
 
 def is_beyond_dlpack(external: Any) -> bool:
-  """Whether NumPy can't export `external`, which JAX can still read."""
+  """True if NumPy can't export `external`, which JAX can still read."""
   if not isinstance(external, np.ndarray):
     return False
   from jax._src import dlpack  # not on top: dlpack imports this module
@@ -244,7 +244,7 @@ def _is_empty(capsule: Any) -> bool:
 
 
 def _is_in_rows(capsule: Any) -> bool:
-  """Whether the last dimension is dense, and each one on those after it."""
+  """True if the last dimension is dense, and each one on those after it."""
   tensor = _tensor(capsule)
   if tensor is None or not tensor.strides or _is_empty(capsule):
     return True
@@ -261,7 +261,7 @@ def _is_in_rows(capsule: Any) -> bool:
 
 @functools.cache
 def _reads_strides() -> bool:
-  """Whether the runtime heeds the order of an array's dimensions in memory.
+  """True if the runtime heeds the order of an array's dimensions in memory.
 
   A process that has no CPU device (``JAX_PLATFORMS=cuda``) can't ask with one:
   there the runtime is left to read or refuse, as JAX leaves it.

@@ -56,7 +56,7 @@ def placed(out: Any, like: Any, shape: Any, device: Any) -> Any:
 
 
 def is_key(x: Any) -> bool:
-  """Whether `x` is an array of PRNG keys."""
+  """True if `x` is an array of PRNG keys."""
   return dtypes.issubdtype(getattr(x, "dtype", None) or bool, dtypes.prng_key)
 
 

@@ -49,7 +49,7 @@ from jax._src.sharding import Sharding
 
 
 def must_put(device: xc.Device | Sharding | None, *operands: Any) -> bool:
-  """Whether a sharding constraint cannot take `operands` to `device`.
+  """True if a sharding constraint cannot take `operands` to `device`.
 
   Args:
     device: what the caller gave as ``device``.
@@ -73,13 +73,13 @@ def put(out: Any, device: xc.Device | Sharding) -> Any:
 
 
 def spans_devices(device: xc.Device | Sharding | None) -> bool:
-  """Whether `device` stands for several devices."""
+  """True if `device` stands for several devices."""
   return (isinstance(device, Sharding) and device._is_concrete
           and len(device.device_set) > 1)
 
 
 def must_put_spread(device: xc.Device | Sharding | None, value: Any) -> bool:
-  """Whether broadcasting an array cannot spread it over `device`.
+  """True if broadcasting an array cannot spread it over `device`.
 
   Broadcasting takes an output sharding only on Explicit axes, and only with
   their mesh in the context; or one that splits nothing, which places nothing.
@@ -108,7 +108,7 @@ def must_put_spread(device: xc.Device | Sharding | None, value: Any) -> bool:
 
 
 def must_put_range(device: xc.Device | Sharding | None, *ends: Any) -> bool:
-  """Whether `linspace` must compute first and then put on `device`.
+  """True if `linspace` must compute first and then put on `device`.
 
   Where nothing is traced this refuses, as the other functions do, a number of
   samples that `device` does not divide; a constraint replicates them.
@@ -230,7 +230,7 @@ def concrete(x: Any) -> tuple[Any, bool]:
 
 
 def runs_now() -> bool:
-  """Whether operations are carried out, rather than put into a program."""
+  """True if operations are carried out, rather than put into a program."""
   if core.trace_state_clean():
     return True
   trace = core.trace_ctx.trace

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What ``x.device`` answers while ``x`` is traced (jax#26000).
+"""The device of a traced array, ``x.device`` (jax#26000).
 
 The standard has code read ``x.device`` and make further arrays there. Under a
 transformation ``x`` is a tracer, and what can be said depends on what is

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What ``compute_on`` returns, ahead of time: lowered, compiled and exported.
+"""Functions of ``compute_on``, ahead of time: lowered, compiled and exported.
 
 ``check`` refuses and explains; ``marks`` puts the compute type on every
 operation; ``jit`` gives a jitted function an entry of its own in the caches for

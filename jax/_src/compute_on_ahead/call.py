@@ -99,7 +99,7 @@ class FunctionalCall:
       _staging.types = outer
 
   def has_statics(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether any of these arguments is static."""
+    """True if any of these arguments is static."""
     return (any(-len(args) <= i < len(args) for i in self._argnums)
             or any(name in kwargs for name in self._argnames))
 
@@ -117,7 +117,7 @@ class FunctionalCall:
     return self._transform(body)(arrays, free)
 
   def _is_nested(self) -> bool:
-    """Whether the same compute type is being staged around this call."""
+    """True if the same compute type is being staged around this call."""
     types = getattr(_staging, 'types', ())
     return (bool(types) and types[-1] == self._compute_type
             == config.compute_on_context_manager.value)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What is said about Python callbacks that can't be lowered."""
+"""Errors about Python callbacks that can't be lowered."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What `compute_on` refuses, and the words it uses (jax#27825).
+"""Refusals of `compute_on`, and the words that it uses (jax#27825).
 
 Every message names `compute_on`, what was expected, what came, and what to
 write instead. The exception classes, and the words that upstream's own tests

@@ -48,7 +48,7 @@ _PjitFunction = xla_client._xla.PjitFunction
 
 
 def is_jitted(fun: Any) -> bool:
-  """Whether `fun` was made by `jax.jit`, and not only wraps what was."""
+  """True if `fun` was made by `jax.jit`, and not only wraps what was."""
   return isinstance(fun, _PjitFunction) and hasattr(fun, '_jit_info')
 
 
@@ -145,7 +145,7 @@ def _presented_as(jitted: Any, made: Any) -> Any:
 
 
 class _Entry:
-  """What differs from `jax.jit` for the function `owner`."""
+  """An entry of the function `owner` in the caches, besides `jax.jit`'s."""
 
   def __init__(self, owner: Fun, around: Callable[[Fun], Fun],
                clear: Callable[[], None] = lambda: None):
@@ -180,7 +180,7 @@ def clear(jitted: Any) -> None:
 
 
 class _Made(dict):
-  """What was made from the jitted function `owner`."""
+  """Functions that were made from the jitted function `owner`."""
 
   def __init__(self, owner: Any):
     super().__init__()

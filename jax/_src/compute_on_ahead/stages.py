@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What `compute_on` returns around a function: stages, or why none (jax#27825).
+"""Stages of a function within `compute_on`, or why it has none (jax#27825).
 
 `compute_on` around a jitted function used to return a plain Python function: it
 had no `lower`, or, where attributes were copied, one that knew nothing of the
@@ -64,7 +64,7 @@ def as_transform(manager: Callable[[str], Any]) -> Callable[[str], ComputeOn]:
 
 
 class ComputeOn(contextlib.ContextDecorator, contextlib.AbstractContextManager):
-  """What `compute_on(compute_type)` returns where that is a context manager."""
+  """The context manager that `compute_on(compute_type)` returns."""
 
   def __init__(self, manager: Callable[[str], Any], compute_type: str):
     self._enter = functools.partial(manager, compute_type)

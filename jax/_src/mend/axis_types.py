@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""How 0.5.1 and 0.5.2 spell what is asked about a mesh's axes.
+"""Axis types of a mesh, however the release spells them.
 
 0.5.3 renamed the enum of what an axis is, and made the context of an abstract
 mesh a class of another name; ``axis_types`` was a dict of names by type.

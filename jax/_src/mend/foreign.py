@@ -19,7 +19,7 @@ import functools
 
 
 def is_foreign(rule: Callable) -> bool:
-  """Whether another package than ``jax`` defined a primitive's rule."""
+  """True if another package than ``jax`` defined a primitive's rule."""
   while isinstance(rule, functools.partial):
     rule = rule.func
   module = getattr(rule, '__module__', None) or ''

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a type says of manual mesh axes, however the release spells it.
+"""Manual mesh axes in a type, however the release spells them.
 
 Inside of a ``shard_map`` with the check on, an array's type holds the axes
 along which the value may differ between devices: ``aval.vma`` in 0.6.0, a

@@ -97,7 +97,7 @@ def lower_for_cpu(ppermute_p: core.Primitive, lowering: Callable[..., Any]):
 
 
 def _aborts_at_gathers(ctx) -> bool:
-  """Whether some of the mesh's axes aren't manual, up to 0.6.0."""
+  """True if some of the mesh's axes aren't manual, up to 0.6.0."""
   context = ctx.module_context.axis_context
   mesh = getattr(context, 'mesh', None)
   return not release_types.types_can_be_reduced() and mesh is not None and (
@@ -105,7 +105,7 @@ def _aborts_at_gathers(ctx) -> bool:
 
 
 def _from_source(x, axes: tuple, perm: Sequence[tuple[int, int]], gather):
-  """What this device's source holds, or zeros."""
+  """The value that this device's source holds, or zeros."""
   from jax._src.lax import lax, parallel, slicing  # they import this
   size = math.prod(map(core.get_axis_env().axis_size, axes))
   sources = np.full(size, -1, np.int32)
@@ -120,7 +120,7 @@ def _from_source(x, axes: tuple, perm: Sequence[tuple[int, int]], gather):
 
 
 def _gathered(x, axes: tuple, index):
-  """What all devices along the axes hold, in a new first dimension."""
+  """The values of all devices along the axes, in a new first dimension."""
   from jax._src.lax import parallel  # imports this
   del index
   return parallel.all_gather(x, axes)

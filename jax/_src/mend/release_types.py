@@ -28,7 +28,7 @@ import numpy as np
 
 @releases.fact
 def typeof() -> Callable[[Any], Any]:
-  """What gives a value's type; ``get_aval`` is gone by 0.10.2."""
+  """The function that gives a value's type; ``get_aval`` is gone by 0.10.2."""
   return releases.first(('jax._src.core', 'typeof'),
                         ('jax._src.core', 'get_aval'))
 
@@ -49,7 +49,7 @@ def axes_in_types() -> str | None:
 
 @releases.fact
 def types_can_be_reduced() -> bool:
-  """Whether there are manual axis types, which tell what is (un)reduced.
+  """True if there are manual axis types, which tell what is (un)reduced.
 
   From 0.10.2 on; up to 0.6.0 types hold varying axes at most.
   """
@@ -65,7 +65,7 @@ def structure_class() -> Any:
 
 @releases.fact
 def casts_take_groups() -> bool:
-  """Whether the cast to varying has ``axis_index_groups``: until 0.8.0."""
+  """True if the cast to varying has ``axis_index_groups``: until 0.8.0."""
   cast_p = releases.find('jax._src.core', 'pvary_p')
   return cast_p.multiple_results and (
       'axis_index_groups' in inspect.signature(cast_p.impl).parameters)
@@ -73,7 +73,7 @@ def casts_take_groups() -> bool:
 
 @releases.fact
 def check_of_out_specs() -> Callable[..., None]:
-  """What holds out_specs against results; since 0.6.1 in jax/_src."""
+  """The function that checks results by out_specs; since 0.6.1 in jax/_src."""
   return releases.first(('jax._src.shard_map', '_check_mats'),
                 ('jax._src.shard_map', '_check_vmas'))
 
@@ -86,13 +86,13 @@ def mesh_cast_p() -> Any:
 
 @releases.fact
 def structures_declare() -> bool:
-  """Whether a ``ShapeDtypeStruct`` can declare axes: since 0.6.2."""
+  """True if a ``ShapeDtypeStruct`` can declare axes: since 0.6.2."""
   return types_can_be_reduced() or hasattr(structure_class(), 'vma')
 
 
 @releases.fact
 def shapes_tell_their_mesh() -> bool:
-  """Whether what ``eval_shape`` gives has the mesh of its axes: since 0.8.0.
+  """True if what ``eval_shape`` gives has the mesh of its axes: since 0.8.0.
 
   Before, who passes it on has declared nothing, and can't be told from who has.
   """
@@ -103,7 +103,7 @@ def shapes_tell_their_mesh() -> bool:
 
 @releases.fact
 def varying_types_have_a_mesh() -> bool:
-  """Whether a type that varies is one of a mesh: since 0.8."""
+  """True if a type that varies is one of a mesh: since 0.8."""
   try:
     releases.find('jax._src.core', 'ShapedArray')(
         (), np.dtype(np.float32), vma=frozenset('x'))
@@ -121,7 +121,7 @@ def out_shape_converter() -> Callable[[Any], Any]:
 
 @releases.fact
 def types_have_cotangents() -> bool:
-  """Whether a type gives that of its cotangents, by 0.10.2.
+  """True if a type gives that of its cotangents, by 0.10.2.
 
   Up to 0.6.0 it is the type of tangents.
   """
@@ -130,14 +130,14 @@ def types_have_cotangents() -> bool:
 
 @releases.fact
 def shardings_update() -> bool:
-  """Whether ``NamedSharding.update`` is there: by 0.10.2."""
+  """True if ``NamedSharding.update`` is there: by 0.10.2."""
   return releases.find(
       'jax._src.named_sharding', 'NamedSharding.update') is not None
 
 
 @releases.fact
 def memory_of_kind() -> Callable[[str], Any]:
-  """What makes a destination of ``device_put`` of a memory's kind.
+  """The function from a memory's kind to a destination of ``device_put``.
 
   A memory space from 0.10.2 on; up to 0.6.0 ``TransferToMemoryKind``.
   """

@@ -38,7 +38,7 @@ fact = functools.cache
 
 
 def find(module: str, path: str) -> Any:
-  """What a module of JAX has by a dotted name; None if it hasn't.
+  """A module's member by its dotted name; None if it has none.
 
   Raises:
     RuntimeError: the module is being imported, and will have it later.
@@ -56,7 +56,7 @@ def find(module: str, path: str) -> Any:
 
 
 def _will_define(module: Any, name: str) -> bool:
-  """Whether a module is being imported, and its code names what it lacks."""
+  """True if a module is being imported, and its code names what it lacks."""
   if not getattr(module.__spec__, '_initializing', False):
     return False
   get_code = getattr(module.__spec__.loader, 'get_code', None)
@@ -65,12 +65,12 @@ def _will_define(module: Any, name: str) -> bool:
 
 
 def first(*places: tuple[str, str]) -> Any:
-  """What is found at the first of some places that a release has, or None."""
+  """The member at the first of some places that a release has, or None."""
   return next((x for x in (find(*p) for p in places) if x is not None), None)
 
 
 def takes(module: str, path: str, parameter: str) -> bool:
-  """Whether a function of JAX has a parameter of that name."""
+  """True if a function of JAX has a parameter of that name."""
   f = find(module, path)
   return f is not None and parameter in inspect.signature(f).parameters
 
@@ -116,7 +116,7 @@ def check_option() -> Any:
 
 @fact
 def axes_are_optional() -> bool:
-  """Whether ``varying_axes_in_types`` has to be on too: up to 0.6.0."""
+  """True if ``varying_axes_in_types`` has to be on too: up to 0.6.0."""
   return find('jax._src.config', '_check_vma') is None
 
 
@@ -140,7 +140,7 @@ def constants_as_arguments() -> Any:
 
 @fact
 def options_join_trace_keys() -> bool:
-  """Whether an option can say that it is in tracing caches' keys: by 0.8.0.
+  """True if an option can say that it is in tracing caches' keys: by 0.8.0.
 
   Before, an edit to config.py adds ours.
   """
@@ -161,13 +161,13 @@ def jaxpr_classes() -> tuple[type, ...]:
 
 @fact
 def variables_have_suffixes() -> bool:
-  """Whether ``core.Var`` takes a suffix before the type: up to 0.6.0."""
+  """True if ``core.Var`` takes a suffix before the type: up to 0.6.0."""
   return takes('jax._src.core', 'Var.__init__', 'suffix')
 
 
 @fact
 def effects_name_variables() -> bool:
-  """Whether an effect on an input names its variable: by 0.10.2.
+  """True if an effect on an input names its variable: by 0.10.2.
 
   Up to 0.6.0 it has the input's position.
   """
@@ -176,19 +176,19 @@ def effects_name_variables() -> bool:
 
 @fact
 def binds_with_types() -> bool:
-  """Whether ``bind_with_trace`` is given the operands' types: by 0.10.2."""
+  """True if ``bind_with_trace`` is given the operands' types: by 0.10.2."""
   return takes('jax._src.core', 'Primitive.bind_with_trace', 'avals')
 
 
 @fact
 def refs_can_be_pinned() -> bool:
-  """Whether ``core.new_ref`` takes ``pin``: by 0.11.2."""
+  """True if ``core.new_ref`` takes ``pin``: by 0.11.2."""
   return takes('jax._src.core', 'new_ref', 'pin')
 
 
 @fact
 def cast_operands() -> Callable[..., Sequence[Any]]:
-  """What casts operands that vary differently to what they all vary along.
+  """The function that casts operands to the union of their axes.
 
   ``standard_insert_pvary`` in 0.6.0, ``auto_insert_reshard`` by 0.10.2.
   """
@@ -204,7 +204,7 @@ def reduced_vary_cast_p() -> Any:
 
 @fact
 def vjp_node() -> Callable[[Any], Any] | None:
-  """What gives the primitive of a derivative's second half: in 0.12."""
+  """The function from a primitive to its derivative's second half: in 0.12."""
   return find('jax._src.interpreters.ad', 'vjp_node')
 
 
@@ -227,7 +227,7 @@ def use_concrete_mesh() -> Callable[[Any], Any]:
 
 @fact
 def no_concrete_mesh() -> Any:
-  """What ``use_concrete_mesh`` takes for no mesh: None up to 0.6.0."""
+  """The mesh that ``use_concrete_mesh`` takes for none: None up to 0.6.0."""
   return find('jax._src.mesh', 'empty_concrete_mesh')
 
 
@@ -239,7 +239,7 @@ def kept_meshes() -> dict[Any, Any] | None:
 
 @fact
 def make_jitted() -> Callable[[Any, Any], Any]:
-  """What makes a jitted function of a function and its ``_jit_info``."""
+  """The function that makes a jitted one, with its ``_jit_info``."""
   return first(('jax._src.pjit', '_make_jit_wrapper'),
                 ('jax._src.pjit', '_cpp_pjit'))
 
@@ -265,5 +265,5 @@ def sparse_kernels() -> Any:
 
 @fact
 def loads_for_devices() -> bool:
-  """Whether a client is told the devices of what it loads: by 0.10.2."""
+  """True if a client is told the devices of what it loads: by 0.10.2."""
   return find('jax._src.lib', 'xla_client.Client.compile_and_load') is not None

@@ -40,7 +40,7 @@ def enclosing(trace: Any) -> Iterator[Any]:
 
 
 def is_staged(trace: Any) -> bool:
-  """Whether what is bound becomes a jaxpr, and isn't executed."""
+  """True if what is bound becomes a jaxpr, and isn't executed."""
   from jax._src.interpreters import partial_eval as pe  # imports core
   return any(isinstance(t, pe.DynamicJaxprTrace) for t in enclosing(trace))
 

@@ -95,7 +95,7 @@ def of_captured(trace, tracer) -> tuple[Any, Any]:
 
 
 def _part(trace, tracer):
-  """What this device has of a value that all of them hold."""
+  """The part that is this device's of a value that all of them hold."""
   from jax._src.lax import lax, parallel, slicing  # they import this
   size = trace.axis_data.size
   with core.set_current_trace(trace.parent_trace):

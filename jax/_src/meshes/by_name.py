@@ -253,7 +253,7 @@ def _any(value, mesh) -> bool:
 
 
 def _is_outside(x, mesh) -> bool:
-  """Whether this is an array over the same axes, of other types."""
+  """True if this is an array over the same axes, of other types."""
   if not isinstance(x, (core.Tracer, basearray.Array)):
     return False
   its = getattr(getattr(traces.typeof(x), 'sharding', None), 'mesh', None)

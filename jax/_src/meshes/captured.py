@@ -115,7 +115,7 @@ def sharding_inside(sharding, mesh):
 
 
 def leaves(context, sharding) -> bool:
-  """Whether a cast, within a shard_map, is to the type of outside.
+  """True if a cast, within a shard_map, is to the type of outside.
 
   A transposed cast is. Up to 0.6.0 it is lowered as a constraint, which is none
   of the inside: there XLA ends the process.
@@ -130,13 +130,13 @@ def leaves(context, sharding) -> bool:
 
 
 def same(a, b) -> bool:
-  """Whether two shardings are one, of outside and of inside of a shard_map."""
+  """True if two shardings are one, of outside and of inside of a shard_map."""
   return a.spec == b.spec and (_is_inside_of(a.mesh, b.mesh) or
                                _is_inside_of(b.mesh, a.mesh))
 
 
 def _is_inside_of(inside, outside) -> bool:
-  """Whether a mesh is another one, with more axes Manual."""
+  """True if a mesh is another one, with more axes Manual."""
   return (outside.axis_names == inside.axis_names and
           outside.axis_sizes == inside.axis_sizes and
           outside._any_axis_explicit and
@@ -183,7 +183,7 @@ def _gathered(x, aval, sharding):
 
 
 def _is_inside(trace) -> bool:
-  """Whether a trace is of what a shard_map maps."""
+  """True if a trace is of what a shard_map maps."""
   for each in traces.enclosing(trace):
     frame = getattr(each, 'frame', None)
     debug = getattr(frame, 'debug_info', None)

@@ -45,7 +45,7 @@ _Auto, _Manual = axis_types.AxisType.Auto, axis_types.AxisType.Manual
 
 
 def of_outside(aval: Any, sharding: Any) -> bool:
-  """Whether a value may vary in a region that a sharding was made outside of.
+  """True if a value may vary in a region that a sharding was made outside of.
 
   Args:
     aval: the value's type.
@@ -142,7 +142,7 @@ def _manual_axes(mesh) -> set:
 
 
 def _is_of_outside(sharding, mesh) -> bool:
-  """Whether a sharding is over a mesh as it is with fewer axes Manual."""
+  """True if a sharding is over a mesh as it is with fewer axes Manual."""
   if not isinstance(sharding, NamedSharding):
     return False
   other = sharding.mesh.abstract_mesh

@@ -119,7 +119,7 @@ def _reshard(x, aval, spec: Spec | None, what: str, to=None):
 
 
 def _users_line() -> str:
-  """Where the program is, also within functions of JAX that are jitted."""
+  """The user's source line, also within functions of JAX that are jitted."""
   from jax._src import source_info_util
   frame = sys._getframe()
   while frame and not source_info_util.is_user_filename(
@@ -150,7 +150,7 @@ def spec_of(aval) -> Spec:
 
 
 def _placed(aval) -> bool:
-  """Whether the type says where the array is."""
+  """True if the type says where the array is."""
   return (hasattr(aval, 'sharding') and bool(aval.shape)
           and not aval.sharding.mesh.empty)
 
@@ -171,7 +171,7 @@ def _without(spec: Spec, dims) -> Spec:
 
 
 def _common_spec(a: Spec, b: Spec) -> Spec | None:
-  """What both leave possible: one entry of each two is None, or both agree."""
+  """The spec that both fit: of two entries one is None, or both are equal."""
   if len(a) != len(b) or any(
       None not in (x, y) and x != y for x, y in zip(a, b)):
     return None
@@ -336,7 +336,7 @@ def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
 
 
 def _is_nowhere(aval) -> bool:
-  """Whether the type says of no mesh that the array is over it."""
+  """True if the type says of no mesh that the array is over it."""
   return (hasattr(aval, 'sharding') and bool(aval.shape)
           and aval.sharding.mesh.empty)
 
@@ -364,7 +364,7 @@ def _along(manual_axes, now: Spec, spec: Spec) -> Spec | None:
 
 
 def constrained(x, aval, sharding):
-  """What with_sharding_constraint asserts of a value over Explicit axes.
+  """A value over Explicit axes, as with_sharding_constraint asserts it to be.
 
   Returns:
     The value at that sharding, and its type.

@@ -75,7 +75,7 @@ def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
 
 
 def on_mesh_of(value: Any, pull_back: Callable[[], Any]) -> Any:
-  """What ``pull_back`` returns, run on the mesh of the value that it is of.
+  """The result of ``pull_back``, run on the mesh of the value that it is of.
 
   Args:
     value: a function's value; nothing but an array over Explicit axes counts.
@@ -107,7 +107,7 @@ def use_mesh_of_type(mesh: Any) -> Iterator[None]:
 
 
 def _is_placeless(mesh: Any) -> bool:
-  """Whether a type over this mesh doesn't place, and no context does."""
+  """True if a type over this mesh doesn't place, and no context does."""
   if not mesh._any_axis_explicit or mesh.size == 1:
     return False
   context = mesh_lib.get_concrete_mesh()
@@ -120,7 +120,7 @@ def _use_concrete(mesh: Any) -> contextlib.AbstractContextManager:
 
 
 def _is_eager() -> bool:
-  """Whether no trace stages what is done out, to be run later."""
+  """True if no trace stages what is done out, to be run later."""
   for trace in traces.enclosing(core.trace_ctx.trace):
     if isinstance(trace, core.EvalTrace):
       return True
@@ -138,7 +138,7 @@ def _only_one(abstract: Any) -> Any:
 
 
 def _places(sharding: Any) -> bool:
-  """Whether a constraint says on which devices: a type's mesh does not."""
+  """True if a constraint says on which devices: a type's mesh does not."""
   return not (isinstance(sharding, UnspecifiedValue) or
               isinstance(sharding, NamedSharding) and
               isinstance(sharding.mesh, mesh_lib.AbstractMesh))

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What to write where an array's mesh is not that of the context.
+"""Errors about an array's mesh that is not that of the context.
 
 Over Explicit axes an array's type holds its mesh and its placement, and so does
 every operation's result, over the mesh of the context. Another mesh's placement

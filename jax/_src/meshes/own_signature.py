@@ -79,7 +79,7 @@ def _of_function(f: types.FunctionType) -> inspect.Signature:
 
 
 def _states_its_own(f: Any) -> bool:
-  """Whether somebody has set a signature, and ``wraps`` didn't copy it."""
+  """True if somebody has set a signature, and ``wraps`` didn't copy it."""
   stated = getattr(f, '__dict__', {}).get('__signature__')
   copied = getattr(getattr(f, '__wrapped__', None), '__signature__', None)
   return stated is not None and stated is not copied
@@ -111,7 +111,7 @@ def _passed_to(f: Any) -> Any:
 
 
 def _holds(f: types.FunctionType, g: Any) -> bool:
-  """Whether `g` is among what `f`, or a function within it, closes over."""
+  """True if `g` is among what `f`, or a function within it, closes over."""
   contents = [cell.cell_contents for cell in f.__closure__ or ()]
   return g is not None and any(
       c is g or isinstance(c, types.FunctionType) and _holds(c, g)

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a device computes of a function that says how it is partitioned.
+"""Functions that say how they are partitioned, as a device computes them.
 
 The function that ``custom_partitioning`` is handed back by its callback is for
 one device, with that device's part of each operand, and is traced while XLA

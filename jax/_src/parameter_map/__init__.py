@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which argument became which parameter of a lowered or compiled module.
+"""Arguments, and the parameters of a lowered or compiled module they became.
 
 ``entries`` are what the answer consists of, ``entry_function`` reads the
 module, ``map`` puts the two together, ``values`` makes the values to feed from

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a parameter and a result of an entry computation are.
+"""Parameters and results of an entry computation.
 
 `Parameter` and `Result` are the entries of the maps in `map`, and
 `LazySequence` is what those maps have in common: entries are made when they are
@@ -43,7 +43,7 @@ class _Entry:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Parameter(_Entry):
-  """What feeds one parameter of the entry computation.
+  """A parameter of the entry computation, and what feeds it.
 
   Attributes:
     number: the parameter's position.
@@ -89,7 +89,7 @@ class Parameter(_Entry):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Result(_Entry):
-  """What one result of the entry computation is.
+  """A result of the entry computation, and what it is.
 
   Attributes:
     number: the result's position.

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the entry function of a lowered module says about its results.
+"""The entry function of a lowered module, and what it says of its results.
 
 A runtime that executes a module itself has three questions about its ``main``,
 and they are answered here by looking, never by guessing:
@@ -46,7 +46,7 @@ from jax._src.lib.mlir import ir
 
 
 class Donations(NamedTuple):
-  """What becomes of the donated parameters of an entry function.
+  """The donated parameters of an entry function, and what becomes of them.
 
   Attributes:
     aliases: result number to the number of the parameter whose buffer it may

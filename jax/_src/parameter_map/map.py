@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which argument became which parameter of a lowered module.
+"""Maps from arguments to the parameters of a lowered module.
 
 A function's arguments and the parameters of the module that it is lowered to
 are not one to one. JAX drops the arguments that the function doesn't use, and
@@ -141,7 +141,7 @@ class ResultMap(LazySequence):
 
   @functools.cached_property
   def donations(self) -> entry_function.Donations:
-    """What the parameters' buffers are donated to."""
+    """The results that the parameters' buffers are donated to."""
     return self._read_donations()
 
   @functools.cached_property

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What is replicated in a ``shard_map``: the releases that have ``check_rep``.
+"""Replication in a ``shard_map``, of the releases that have ``check_rep``.
 
 ``rules`` complete both of upstream's tables, of check rules and of rewrite
 rules; they stand on ``pvary``, a cast that 0.5.3 lacks, and on

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What varies in a ``shard_map``: the releases that have varying types.
+"""Varying types in a ``shard_map``, of the releases that have them.
 
 ``types`` reads and changes the varying axes in a type, ``reduced`` those that a
 value is (un)reduced over; ``verify`` holds the types of a jaxpr against what is

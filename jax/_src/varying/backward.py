@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What is known of the custom_vjp's backward rule that runs, if it is re-typed.
+"""The backward rule of a custom_vjp that runs, if it is re-typed.
 
 Its function was traced before it was known what varies. The rule is a function
 still, of what its forward rule kept then. It is told what the function's inputs

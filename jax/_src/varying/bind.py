@@ -42,7 +42,7 @@ from jax._src.varying.types import Axes, NO_AXES
 
 
 class Binding:
-  """How a primitive is bound whose parameters hold jaxprs: a loop, a branch.
+  """The binding of a primitive whose parameters hold jaxprs: a loop, a branch.
 
   Each primitive has a subclass. ``is_solved`` is asked at every bind. If it
   says no, ``solve`` gives what to bind instead, by ``binders`` and
@@ -61,7 +61,7 @@ class Binding:
   @staticmethod
   def is_solved(params: dict[str, Any], avals: Sequence[Any],
                 refs: bool = False) -> bool:
-    """Whether the jaxprs were traced at the least types that hold for them.
+    """True if the jaxprs were traced at the least types that hold for them.
 
     Most were, and that should cost next to nothing to see.
 
@@ -161,7 +161,7 @@ def _check_promotion(site: Site, args) -> None:
 
 
 def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:
-  """Whether variables vary over the same axes as the types beside them."""
+  """True if variables vary over the same axes as the types beside them."""
   for v, aval in zip(variables, avals):
     if v.aval is not aval and vt.varying(v.aval) != vt.varying(aval):
       return False
@@ -169,7 +169,7 @@ def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:
 
 
 class Operands(NamedTuple):
-  """What is done with operands of a kind that isn't cast.
+  """Functions for operands of a kind that isn't cast.
 
   Attributes:
     in_current_trace: gives an operand, as the current trace holds it.

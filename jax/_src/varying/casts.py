@@ -46,7 +46,7 @@ def tracing_again() -> Iterator[None]:
 
 
 def traced_again() -> bool:
-  """Whether what is traced was traced before, with inputs that varied less."""
+  """True if what is traced was traced before, with inputs that varied less."""
   return _again.value
 
 

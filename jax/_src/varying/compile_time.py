@@ -46,7 +46,7 @@ def without_devices():
 
 
 def is_known(*args) -> bool:
-  """Whether what depends on `args` alone is to be evaluated now."""
+  """True if what depends on `args` alone is to be evaluated now."""
   return (config.eager_constant_folding.value and
           not any(isinstance(x, core.Tracer) for x in args))
 

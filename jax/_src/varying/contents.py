@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a jaxpr holds that matters where devices part ways, looked up once.
+"""Contents of a jaxpr that matter where devices diverge, looked up once.
 
 Loops and branches nest, and each level asks the same of all that is inside it.
 A jaxpr is looked through once, those in its equations' parameters included; the
@@ -38,7 +38,7 @@ _LOCAL = frozenset(['axis_index', 'pvary', 'shard_map']) | reduced.CASTS
 
 
 class Contents(NamedTuple):
-  """Of a jaxpr and of those inside it.
+  """Contents of a jaxpr and of those inside it.
 
   Attributes:
     collectives: the mesh axes that collectives are over.
@@ -67,7 +67,7 @@ def named_axes(eqn: core.JaxprEqn) -> Axes:
 
 
 def from_derivative(eqn: core.JaxprEqn) -> bool:
-  """Whether reverse-mode differentiation made the equation.
+  """True if reverse-mode differentiation made the equation.
 
   0.6.0 doesn't show transformations in the text of a name stack without a name.
   """
@@ -120,7 +120,7 @@ _cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
 
 @_cached
 def contents(jaxpr: core.Jaxpr) -> Contents:
-  """What is in the jaxpr, with what is in the jaxprs inside it."""
+  """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
   permutes = False
   used = {v for v in jaxpr.outvars if type(v) is core.Var}
@@ -152,7 +152,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
 
 
 def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
-  """Whether no collective in the jaxpr waits for devices along ``axes``.
+  """True if no collective in the jaxpr waits for devices along ``axes``.
 
   XLA's permutation has no groups of its own: on CPU it waits for every device,
   unless it is marked (``mend.permute``).

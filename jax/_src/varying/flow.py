@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which axes each value of a traced jaxpr varies over, given its inputs'.
+"""Dataflow of varying axes: those of each value, given the inputs'.
 
 An abstract interpretation on sets of axis names alone: no operation is traced
 and no user code runs. Inputs can only be raised above the types at which the
@@ -66,7 +66,7 @@ class Region:
     return vt.varying(atom.aval)
 
   def entry(self, n: int) -> Axes:
-    """What input ``n`` must vary over: a ref's is raised by what is written."""
+    """The axes of input ``n``, a ref's with those of what is written to it."""
     return self.read(self.invars[n])
 
   def run(self, ins: Sequence[Axes]) -> list[Axes]:
@@ -218,7 +218,7 @@ _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 
 
 def applies_jaxpr(primitive: core.Primitive, params: dict[str, Any]) -> bool:
-  """Whether an equation has a jaxpr in whose types varying axes are."""
+  """True if an equation has a jaxpr in whose types varying axes are."""
   return (not vt.name_of(primitive).startswith(_REDUCERS)
           and next(jaxprs_in(params), None) is not None)
 

@@ -69,7 +69,7 @@ def _scope(jaxpr, *args, **kwargs) -> Scope:
 
 
 def find(jaxpr: core.Jaxpr, out: int, axis) -> Origin | None:
-  """Where output ``out`` of the jaxpr got ``axis`` from."""
+  """The origin from which output ``out`` of the jaxpr got ``axis``."""
   top = _scope(jaxpr)
   queue: deque = deque([(top, top.jaxpr.outvars[out], (), None)])
   scopes: dict = {}
@@ -208,7 +208,7 @@ def noting(check, error: type, jaxpr, in_specs) -> Callable:
 
 
 class _Typed(NamedTuple):
-  """What the check reads of an output's type."""
+  """An output's type, as the check reads it."""
   mat: Any
 
   @property
@@ -230,7 +230,7 @@ def check_eager_types(check, types) -> Callable:
 
 
 def explain(error: Exception, fun: Callable, args, out_specs, tree) -> str:
-  """What to add to the message of an error about ``out_specs``.
+  """An explanation to add to the message of an error about ``out_specs``.
 
   Args:
     error: the internal error, with what ``noting`` added, if anything.

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What typing a traced jaxpr again can't make right.
+"""Traced jaxprs that are outdated: typing them again can't make them right.
 
 Differentiating by a value that is the same on all devices sums the gradient
 over them; by a value that varies it doesn't. The sum is in the jaxpr once a
@@ -53,7 +53,7 @@ from jax._src.varying.types import Axes, NO_AXES
 
 
 class Found(NamedTuple):
-  """What is in a solved region, and those inside it.
+  """Findings in a solved region, and those inside it.
 
   Attributes:
     idle: the axes of casts that have nothing left to do.
@@ -70,7 +70,7 @@ class Found(NamedTuple):
 
 
 def found(region: flow.Region) -> Found:
-  """What typing the region again comes upon."""
+  """The findings on which typing the region again comes."""
   if region.found is None or region.found[0] is not region.ins:
     region.found = region.ins, _look_through(region)
   return region.found[1]
@@ -132,7 +132,7 @@ def excuse(region: flow.Region) -> None:
 
 
 def doubtful(region: flow.Region, new: Axes) -> bool:
-  """Whether a solved region may have sums too many, or isn't known.
+  """True if a solved region may have sums too many, or isn't known.
 
   Args:
     region: the region.
@@ -145,7 +145,7 @@ def doubtful(region: flow.Region, new: Axes) -> bool:
 
 
 def lacks_sums(region: flow.Region) -> bool:
-  """Whether a solved region may have sums too few.
+  """True if a solved region may have sums too few.
 
   It isn't asked of what comes of a derivative itself: what is derived in there
   isn't derived once more.
@@ -155,7 +155,7 @@ def lacks_sums(region: flow.Region) -> bool:
 
 
 class Early(str):
-  """What a jaxpr was traced for, if by now it would be traced otherwise.
+  """A mark of jaxprs that would be traced otherwise by now.
 
   A jitted function that differentiates by the content of a ref, which it makes
   vary, is right for the first call: the content was replicated until then. It
@@ -176,7 +176,7 @@ def early(jaxpr: core.Jaxpr, grown: Iterable[Axes]) -> core.Jaxpr:
 
 
 def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
-  """What refs vary over by now that they didn't when a jaxpr was traced.
+  """The axes that refs vary over by now, and didn't when a jaxpr was traced.
 
   Args:
     jaxpr: what is about to be bound.

@@ -39,12 +39,12 @@ CASTS = frozenset(['preduced', 'reduced_vary_cast', 'reduced_vary_cast_p',
 
 
 def concerns(aval) -> bool:
-  """Whether a value of this type is reduced or unreduced over any axis."""
+  """True if a value of this type is reduced or unreduced over any axis."""
   return bool(reduced(aval) or unreduced(aval))
 
 
 def alike(a, b, axes: frozenset) -> bool:
-  """Whether two types differ in nothing but kind along ``axes``."""
+  """True if two types differ in nothing but kind along ``axes``."""
   return (unreduced(a) == unreduced(b)
           and reduced(a) - axes == reduced(b) - axes)
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What an equation's results must vary over, by rules that are coarse.
+"""The axes that an equation's results must vary over, by coarse rules.
 
 ``verify`` holds types against these. They know of a primitive only what it
 holds, passes on or reduces over devices; all others' results vary at least
@@ -54,7 +54,7 @@ def _parting(eqn: core.JaxprEqn, predicate: Axes) -> Axes:
 
 
 def needs(eqn: core.JaxprEqn, ins: list[Axes]) -> Needs:
-  """What must vary if the operands vary over ``ins``."""
+  """The axes that results and refs need if the operands vary over ``ins``."""
   name = vt.name_of(eqn.primitive).removesuffix('_start')
   if name in believed:
     with eqn.ctx.manager:  # they may ask which axes are manual there
@@ -69,7 +69,7 @@ def needs(eqn: core.JaxprEqn, ins: list[Axes]) -> Needs:
 
 
 def _made_of(jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Needs:
-  """What a jaxpr's results, and refs that it writes to, vary over.
+  """The axes of a jaxpr's results, and of refs that it writes to.
 
   Args:
     jaxpr: its own types are looked at elsewhere.
@@ -109,7 +109,7 @@ def _union(sets) -> Axes:
 
 
 def _call(eqn, ins, inner) -> Needs:
-  """What holds one jaxpr, of its operands; of anything else nothing is known.
+  """The needs of a call of one jaxpr; of anything else nothing is known.
 
   What applies another jaxpr than that, or in another way, is believed.
   """
@@ -126,7 +126,7 @@ def _each(eqn, ins) -> Needs:
 
 
 def _reduced(eqn, ins) -> Needs:
-  """The same on all devices along the named axes, if they are one group."""
+  """The needs of a reduction: equal results within its one group."""
   params = eqn.params
   axes = params.get('axes', params.get('axis_name', ()))
   axes = axes if isinstance(axes, (tuple, list)) else (axes,)
@@ -165,7 +165,7 @@ def _cond(eqn, ins) -> Needs:
 
 def _loop(body: core.Jaxpr, ins: Sequence[Axes], consts: int, carries: int,
           predicate=None):
-  """Where the carries grow no more: the inputs, what is made, and written."""
+  """The fixpoint of a loop's carries: the inputs, what is made, and written."""
   parting, ins = NO_AXES, list(ins)
   while True:
     outs, writes = _made_of(body, ins)
@@ -228,7 +228,7 @@ def _write(eqn, ins) -> Needs:
 
 
 def _operation(eqn, ins) -> Needs:
-  """What a traced function makes; whoever else defines a type, is believed."""
+  """The needs of a traced function; others that define types are believed."""
   if inner := sources.jaxprs_of(eqn):
     return _call(eqn, ins, inner)
   if type(eqn.params['_prim']) in computing:

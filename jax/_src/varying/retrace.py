@@ -164,7 +164,7 @@ class CarryGrew(Exception):
       return trace(new)
 
   def _places(self, leaves: list) -> list[int]:
-    """Where in what was bound the leaves may begin.
+    """The positions among the bound values where the leaves may begin.
 
     They are found by where they all are; one that was converted is elsewhere.
     """
@@ -175,7 +175,7 @@ class CarryGrew(Exception):
                    for x, y in zip(given[i:], leaves))]
 
   def _axes_of(self, leaves: list, places: list[int]) -> list[Axes]:
-    """What each must vary over."""
+    """The axes that each leaf must vary over."""
     if not places:
       return [NO_AXES.union(*(a for y, a in self.promoted if y is x))
               for x in leaves]

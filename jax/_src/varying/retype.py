@@ -198,7 +198,7 @@ _LOOPS = frozenset(['scan', 'fori_loop', 'while_cond', 'while_body'])
 
 
 def rebuild_if_refs_widened(trace, traced):
-  """What a trace gives, with refs that it takes at the types they rose to.
+  """A trace's jaxpr and captured values, at the types that its refs rose to.
 
   Args:
     trace: the trace that has ended.
@@ -266,7 +266,7 @@ def retype_for_values(jaxpr: core.Jaxpr, consts, args):
 
 
 def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
-  """Whether an equation refuses operands that vary over fewer axes.
+  """True if an equation refuses operands that vary over fewer axes.
 
   It does if they varied alike and don't, or if it is a reduction over an axis
   that one doesn't vary over.

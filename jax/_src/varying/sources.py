@@ -44,7 +44,7 @@ def jaxprs_of(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
 
 
 def one_value(variables, jaxprs) -> bool:
-  """Whether branches return one operand, or one number."""
+  """True if branches return one operand, or one number."""
   if all(type(v) is core.Literal for v in variables):
     return len({str(v.val) for v in variables}) == 1
   places = {source(v, j) for v, j in zip(variables, jaxprs)}

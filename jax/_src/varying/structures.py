@@ -58,7 +58,7 @@ from jax._src.partition_spec import PartitionSpec as P
 
 
 def equal(a, b) -> bool:
-  """Whether arrays of two structures have the same type, at this place."""
+  """True if arrays of two structures have the same type, at this place."""
   return key(a) == key(b) and _mesh(a) == _mesh(b)
 
 
@@ -102,7 +102,7 @@ def typed(aval: core.ShapedArray, sharding, mat=None) -> core.AbstractValue:
 
 
 def key(structure) -> tuple:
-  """What a ``jax.ShapeDtypeStruct`` says, but for a mesh that is Manual."""
+  """All that a ``jax.ShapeDtypeStruct`` says, but for a mesh that is Manual."""
   s, axes = structure, structure.manual_axis_type
   return (s.shape, s.dtype, None if _is_mesh(s.sharding) else s.sharding,
           s._dll, s.weak_type, s.is_ref,
@@ -110,7 +110,7 @@ def key(structure) -> tuple:
 
 
 def _is_mesh(sharding) -> bool:
-  """Whether a sharding says no more than which mesh is Manual."""
+  """True if a sharding says no more than which mesh is Manual."""
   return (isinstance(sharding, NamedSharding)
           and sharding.mesh._any_axis_manual
           and not sharding.mesh.explicit_axes

@@ -99,16 +99,16 @@ _check = releases.check_option()
 
 if releases.axes_are_optional():
   def checking() -> bool:
-    """Whether types hold varying axes in the current trace."""
+    """True if types hold varying axes in the current trace."""
     return _check.value and config.varying_axes_in_types.value
 else:
   def checking() -> bool:
-    """Whether types hold varying axes in the current trace."""
+    """True if types hold varying axes in the current trace."""
     return _check.value
 
 
 def promoting() -> bool:
-  """Whether types may be promoted without an annotation."""
+  """True if types may be promoted without an annotation."""
   return checking() and promotes_where_checked()
 
 
@@ -129,7 +129,7 @@ def any_ref(avals: Sequence[Any]) -> bool:
 
 
 def has_refs(jaxpr: core.Jaxpr) -> bool:
-  """Whether the jaxpr makes or uses refs."""
+  """True if the jaxpr makes or uses refs."""
   if not jaxpr.effects:
     return False
   from jax._src.state import types as state  # imports core, which imports this
@@ -138,7 +138,7 @@ def has_refs(jaxpr: core.Jaxpr) -> bool:
 
 
 def uses_refs(eqn: core.JaxprEqn) -> bool:
-  """Whether the equation takes or makes a ref."""
+  """True if the equation takes or makes a ref."""
   return (any(is_ref(v.aval) for v in eqn.invars)
           or any(is_ref(v.aval) for v in eqn.outvars))
 
@@ -175,7 +175,7 @@ def declared(structure) -> Axes | None:
 
 
 def with_varying(aval, axes: Axes):
-  """The same type, varying along exactly ``axes``."""
+  """A type, varying along exactly ``axes``."""
   if not isinstance(aval, core.ShapedArray):
     if varying(aval) == axes or not is_ref(aval):
       return aval
@@ -211,7 +211,7 @@ def _possible(aval, axes: Axes) -> Axes:
 
 
 def promotable(aval, axes: Axes) -> bool:
-  """Whether a value of this type can be cast to vary along ``axes`` too."""
+  """True if a value of this type can be cast to vary along ``axes`` too."""
   return varying(aval) <= axes and _castable(aval, axes)
 
 
@@ -308,7 +308,7 @@ def ordered(axes: Axes) -> tuple:
 
 
 def is_mapped(x) -> bool:
-  """Whether a vmap that is being traced maps over this value."""
+  """True if a vmap that is being traced maps over this value."""
   return any(getattr(t, 'batch_dim', None) is not None
              for t in traces.layers(x))
 

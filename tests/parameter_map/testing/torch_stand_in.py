@@ -59,7 +59,7 @@ class Tensor:
 
 
 def modules(run):
-  """What to put into `sys.modules`, and the calls that will be made.
+  """The modules to put into `sys.modules`, and the calls that will be made.
 
   Args:
     run: computes the arrays that a serialized HLO module gives, of a list of

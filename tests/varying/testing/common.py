@@ -58,7 +58,7 @@ def equations(jaxpr):
 
 
 def ships(module):
-  """Whether the jax that runs has a module, such as one of a patch."""
+  """True if the jax that runs has a module, such as one of a patch."""
   try:
     return importlib.util.find_spec(module) is not None
   except ModuleNotFoundError:  # not even its package

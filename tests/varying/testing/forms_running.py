@@ -141,7 +141,7 @@ FORWARD = ('jvp', 'lin', 'cjvp')
 
 
 def is_program(form, wrap, transform):
-  """Whether there is such a program, check or no check."""
+  """True if there is such a program, check or no check."""
   options = FORMS[form][2]
   derivative = transform in DIFF or wrap in FORWARD
   if derivative and (options.get('rough') or form.startswith('while')):
@@ -165,7 +165,7 @@ def is_program(form, wrap, transform):
 
 
 def fault_of(form, wrap, transform, mesh):
-  """What is wrong with the program, or None."""
+  """The fault of the program, or None."""
   f, claims, options = FORMS[form]
   f, args, types = WRAPS[wrap](f), inputs(), []
   oracle = (

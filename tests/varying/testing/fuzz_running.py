@@ -97,7 +97,7 @@ def axes_of(x):
 
 
 def differs_along(x):
-  """What ``out_specs`` go by.
+  """The axes along which values differ, by which ``out_specs`` go.
 
   On 0.5.3 a type says how a cotangent is kept as well, and a value of one that
   varies can be known to be the same (that of a ``linear_call`` with a sum over
@@ -115,7 +115,7 @@ def custom(kind, f, *rules):
 
 
 def by_hand(x, axis):
-  """As a user writes it, who knows that x doesn't vary along the axis."""
+  """A reduction by a user who knows that x doesn't vary along the axis."""
   if hasattr(lax, 'pcast'):
     return lax.pcast(x, axis, to='varying')
   return lax.pvary(x, axis)
@@ -209,7 +209,7 @@ VALUES = dict(
 
 @dataclasses.dataclass
 class Fault:
-  """What is wrong with a program.
+  """A fault of a program.
 
   ``kind`` is 'refused', 'coarse' (typed as varying along more axes than the
   rules say), 'unsound' (along fewer than its values do), 'wrong value', 'wrong
@@ -304,7 +304,7 @@ class Case:
     return how(OUTER[self.outer](self.emulated))(*self.args)
 
   def features(self):
-    """What the program has, for a count of what was drawn."""
+    """The features of the program, for a count of what was drawn."""
     found = {f'run: {self.mode}', f'shard_map: {self.layout}',
              f'mesh: {self.sizes[0]}x{self.sizes[1]}', f'in: {self.outer}'}
     for statement in statements_of(self.program):
@@ -320,7 +320,7 @@ class Case:
 
 
 def fault_of(case):
-  """What is wrong with the program, or None."""
+  """The fault of the program, or None."""
   try:
     expected = case.expected()
   except Exception as e:  # pylint: disable=broad-except
@@ -355,7 +355,7 @@ def refusal(case):
 
 
 def compare(case, expected):
-  """What is wrong, given what the emulation says, if it says anything."""
+  """The fault, given what the emulation says, if it says anything."""
   fault = difference(case, expected)
   if fault and fault.kind in ('unsound', 'wrong value') and mistakes_axes(case):
     return Fault('oracle', 'vmap of vmap of a loop that writes to a ref')
@@ -363,7 +363,7 @@ def compare(case, expected):
 
 
 def mistakes_axes(case):
-  """Whether the emulation may have exchanged two axes.
+  """True if the emulation may have exchanged two axes.
 
   Under a vmap of a vmap, of which the inner one alone maps over a while loop's
   predicate, JAX (0.10 to 0.12, no shard_map about) gives what the loop writes
@@ -375,7 +375,7 @@ def mistakes_axes(case):
 
 
 def difference(case, expected):
-  """What differs from what the emulation says."""
+  """The difference from what the emulation says."""
   want_axes, args, types = case.want_axes, case.args, []
   (_, stacked), want_grads = expected
   fun = sharded(case.program, case.sizes, want_axes, types, case.layout)

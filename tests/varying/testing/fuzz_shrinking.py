@@ -180,7 +180,7 @@ def shrunk(case, fault, seconds=60.):
 
 
 def same(found, fault):
-  """Whether two faults are of one kind; if refusals, of one wording."""
+  """True if two faults are of one kind; if refusals, of one wording."""
   words = lambda f: re.sub(r'[^A-Za-z ]', '', f.text)[:60]
   return found is not None and found.kind == fault.kind and (
       fault.kind != 'refused' or words(found) == words(fault))

@@ -46,7 +46,7 @@ PROGRAMS = [product, summed, looped, branched]
 
 
 def unnested(f):
-  """The same on one device: 'x' by hand, 'y' as an axis of vmap."""
+  """The program on one device: 'x' by hand, 'y' as an axis of vmap."""
   def g(a, b):
     parts = jax.vmap(f, (None, 0), axis_name='y')
     return jnp.concatenate([

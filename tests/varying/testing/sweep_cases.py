@@ -489,7 +489,7 @@ def measured(out):
 
 
 def parts_of(f, kinds, limits):
-  """What is compared of a function.
+  """The parts of a function that are compared.
 
   Args:
     f: the function.
@@ -569,7 +569,7 @@ class Placed:
     return body
 
   def expected(self, part, wrt, results):
-    """What shard_map should give.
+    """The results that shard_map should give.
 
     Args:
       part: the part's name.
@@ -590,7 +590,7 @@ class Placed:
 
 
 def difference(got, want):
-  """What is wrong with the results; '' if nothing is."""
+  """The fault of the results; '' if they have none."""
   tolerance = 1e-7 if jax.config.jax_enable_x64 else 1e-3
   got, want = jax.tree.leaves(got), jax.tree.leaves(want)
   if len(got) != len(want):

@@ -79,7 +79,7 @@ class _Split(NamedTuple):
 
 
 def _split(mesh, branches, ops_rep, first, decided) -> _Split:
-  """What of a conditional is bound where its index differs along `decided`."""
+  """The part of a conditional to bind, whose index differs along `decided`."""
   if not decided:
     return _Split(branches, [None] * len(branches[0].out_avals), ops_rep)
   axes = flow.Sized(mesh)

@@ -41,7 +41,7 @@ from jax.experimental import shard_map as sm
 
 
 def _foreign(prim: core.Primitive) -> bool:
-  """Whether another package than ``jax`` defined the primitive's rule."""
+  """True if another package than ``jax`` defined the primitive's rule."""
   rule = prim.abstract_eval
   wrapped = getattr(rule, '__closure__', None)
   if wrapped and rule.__module__ == core.__name__:  # by def_abstract_eval

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the replication type of each output of a jaxpr depends on.
+"""Dataflow of replication types: what an output of a jaxpr depends on.
 
 Two things are known of a value, per mesh axis: whether it *varies*, which is
 its type in the rewrite and says how its cotangent is kept (a part on each
@@ -145,7 +145,7 @@ def find_rule(prim):
 
 
 def is_standard(prim) -> bool:
-  """Whether a primitive has no rule but that of what only computes."""
+  """True if a primitive has no rule but that of what only computes."""
   rule = find_rule(prim)
   return (isinstance(rule, functools.partial)
           and rule.func in standard_checks and prim not in flow_rules)

@@ -27,7 +27,7 @@ PartlyReached = permute.PartlyReached
 
 
 def mark(x):
-  """What a parameter holds, with each ppermute of its jaxprs marked."""
+  """A parameter, with each ppermute in its jaxprs marked."""
   return jaxprs.map_jaxprs(_mark_jaxpr, x)
 
 

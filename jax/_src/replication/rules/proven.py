@@ -61,7 +61,7 @@ def keep(old, new) -> list[dict]:
 
 
 def holds(mesh, rep, names) -> bool:
-  """Whether an output may have `names`, although its type does not say so.
+  """True if an output may have `names`, although its type does not say so.
 
   Args:
     mesh: the mesh of the shard_map.
@@ -101,7 +101,7 @@ def loosen(jaxpr, names, out_reps) -> list:
 
 
 def spread(prim, params, in_reps, out_reps):
-  """The same for the outputs of one primitive that is evaluated."""
+  """Types of a primitive's outputs, as ``loosen`` gives those of a jaxpr."""
   if Loose not in map(type, in_reps) and not tangents.marked(prim, params):
     return out_reps
   if out_reps is None or isinstance(out_reps, set):

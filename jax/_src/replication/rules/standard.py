@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What the check rule of a primitive that computes from its operands gives.
+"""Check rules of primitives that only compute: a type for each output.
 
 Its outputs are replicated where every operand is. A constant, whose type is
 None, is replicated everywhere and says nothing; a primitive with several

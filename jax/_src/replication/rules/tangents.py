@@ -63,7 +63,7 @@ def mark(tangent, rep, primal_rep):
 
 
 def marked(prim, params) -> bool:
-  """Whether the primitive is a mark, or runs a jaxpr with one in it."""
+  """True if the primitive is a mark, or runs a jaxpr with one in it."""
   return prim is loose_p or any(map(marked_in, core.jaxprs_in_params(params)))
 
 

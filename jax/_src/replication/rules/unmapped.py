@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What ``vmap(..., spmd_axis_name=)`` of a shard_map has no gradient for.
+"""Operands that ``vmap(..., spmd_axis_name=)`` of a shard_map refuses to mix.
 
 Such a ``vmap`` lays its batch out over a mesh axis, after the rewrite, which
 knows nothing of that axis: where a value that is mapped meets one that isn't,

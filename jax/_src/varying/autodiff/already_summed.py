@@ -156,7 +156,7 @@ def _by_tracer(x: Any) -> Made | None:
 
 def _by_variable(eqns: Sequence[Any], inputs: Sequence[Any] = (),
                  operands: Sequence[Node] = ()) -> Callable:
-  """What gives the equation behind a variable, in a jaxpr or beyond it."""
+  """A function from a variable to its equation, in a jaxpr or beyond it."""
   made_by = {v: eqn for eqn in eqns for v in eqn.outvars}
   beyond = dict(zip(inputs, operands))
 
@@ -219,7 +219,7 @@ def _sum_behind(node: Node, axes: vt.Axes) -> Made | None:
 
 
 def _cast_behind(node: Node, axes: vt.Axes) -> bool:
-  """Whether a backward pass casts along the axes on its way to a value."""
+  """True if a backward pass casts along the axes on its way to a value."""
   todo, seen = [node], set()
   while todo and len(seen) < _MOST:
     value, made = todo.pop()

@@ -60,7 +60,7 @@ def _axes(x: Any) -> vt.Axes:
 
 
 def _differ(primals: Sequence[Any], tangents: Sequence[Any]) -> bool:
-  """Whether a tangent varies along other axes than its primal.
+  """True if a tangent varies along other axes than its primal.
 
   Of each operation that is differentiated, so it takes the shortest way to the
   usual answer.

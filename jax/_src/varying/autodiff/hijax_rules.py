@@ -91,7 +91,7 @@ def _rules_of(operation) -> dict[str, Any] | None:
 
 
 def _taken(operation) -> list[int]:
-  """Which of the operands are those of the traced function."""
+  """The positions of the operands that are the traced function's."""
   sizes = [len(tree_util.tree_leaves(a)) for a in operation.in_avals]
   everything = list(range(sum(sizes)))
   if _is_custom_vjp(operation):

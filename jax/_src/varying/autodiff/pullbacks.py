@@ -167,7 +167,7 @@ def _with_casts_made(jaxpr: core.Jaxpr, residuals: Sequence[Any]):
 
 
 def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
-  """What each input varies over now that it didn't when ``fwd`` was traced."""
+  """The axes of each input that it lacked when ``fwd`` was traced."""
   none = [NO_AXES] * len(inputs)
   if (backward.rule.at.inputs is None
       or any(jaxpr is made for made in backward.rule.made)):
@@ -191,7 +191,7 @@ def _type(x: Any) -> Any:
 
 
 def _beyond(values: Sequence[Any], variables: Sequence[core.Atom]) -> Axes:
-  """What any of the values varies over that its variable doesn't."""
+  """The axes that any of the values varies over and its variable doesn't."""
   return flow.union([vt.varying(_type(x)) - vt.varying(v.aval)
                      for x, v in zip(values, variables)])
 

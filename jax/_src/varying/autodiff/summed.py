@@ -55,7 +55,7 @@ from jax._src.varying.contents import jaxprs_in
 
 
 class Way(enum.IntEnum):
-  """How a value came from a cotangent; the worst of its operands' is its."""
+  """The way of a value from a cotangent; the worst of its operands' is its."""
   NONE = 0
   PLAIN = 1
   SUMMED = 2
@@ -217,7 +217,7 @@ def _of_scan(eqn, ins: Sequence[Way], axes) -> list[Way]:
 
 
 def _removed(eqn, ins: Sequence[Way], out, axes) -> bool:
-  """Whether a reached operand varies along axes that the result does not."""
+  """True if a reached operand varies along axes that the result does not."""
   return any(
       axes & vt.varying(v.aval) - vt.varying(out.aval)
       for v, way in zip(eqn.invars, ins)
@@ -225,7 +225,7 @@ def _removed(eqn, ins: Sequence[Way], out, axes) -> bool:
 
 
 def _reduces(jaxpr: core.Jaxpr, axes) -> bool:
-  """Whether anything in the jaxpr is reduced over any of the axes."""
+  """True if anything in the jaxpr is reduced over any of the axes."""
   every = [Way.PLAIN]
   return any(
       _reduces(j, axes) for eqn in jaxpr.eqns

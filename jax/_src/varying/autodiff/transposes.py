@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What 0.6.0's transposes and tangents refuse of their own making.
+"""Transposes and tangents of 0.6.0 that are refused by their own types.
 
 A transpose makes arrays, and traces functions, from shapes alone; in a
 ``shard_map`` with the check on these must vary along what the cotangent varies
@@ -40,7 +40,7 @@ def like(x: Any, ct: Any):
 
 
 def primal_like(struct: Any, ct: Any):
-  """What stands for the primal of a function that is to be transposed.
+  """A stand-in for the primal of a function that is to be transposed.
 
   Args:
     struct: its shape and dtype.

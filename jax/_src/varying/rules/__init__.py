@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What varies about the results of single primitives, one module a kin.
+"""Rules of single primitives for what varies, one module a kin.
 
 ``loops``, ``branches``, ``refs`` and ``hijax`` solve and re-type what holds
 jaxprs or types; ``primitives`` has the least rule, for all that compute from

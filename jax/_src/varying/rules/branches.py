@@ -39,7 +39,7 @@ from jax._src.varying.types import Axes
 
 
 def _is_one_number(outs) -> bool:
-  """Whether an output is the same literal in every branch."""
+  """True if an output is the same literal in every branch."""
   return all(type(v) is core.Literal for v in outs) and (
       len({str(v.val) for v in outs}) == 1)
 
@@ -222,11 +222,11 @@ def keep_numbers(index, branches, chosen, outs):
 
 
 class _Cond(binding.Binding):
-  """How conditionals are bound: at the union of what their branches do."""
+  """The binding of conditionals: at the union of what their branches do."""
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False) -> bool:
-    """Whether branches have equal types, which fit an index that varies."""
+    """True if branches have equal types, which fit an index that varies."""
     branches = [vt.open_jaxpr(b) for b in params['branches']]
     first, index = branches[0], vt.parting(vt.varying(avals[0]))
     if not binding.same_axes(first.invars, avals[1:]):
@@ -253,7 +253,7 @@ class _Cond(binding.Binding):
 
 
 def _fits_index(branches, avals, outs, index: Axes) -> bool:
-  """Whether what is read and returned varies as the index does."""
+  """True if what is read and returned varies as the index does."""
   for b in branches:
     if not parting_is_harmless(b, index):
       return False

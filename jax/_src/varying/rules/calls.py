@@ -68,7 +68,7 @@ def _custom_vjp(b, site: flow.Site) -> None:
 
 
 def _custom_lin(b, site: flow.Site) -> None:
-  """What differentiation makes of a custom_vjp: its backward rule, to be."""
+  """The flow of what is to be a custom_vjp's backward rule."""
   params = site.eqn.params
   directions = iter(site.operands[params['num_res']:])
   out_avals = params['out_avals']

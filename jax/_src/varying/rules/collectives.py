@@ -31,7 +31,7 @@ def _cast(b, site: flow.Site) -> None:
 
 
 def _preduced(b, site: flow.Site) -> None:
-  """What has come to vary along an axis isn't cast to be reduced over it."""
+  """The cast to reduced, but along axes that the operand now varies over."""
   (v,), (out,) = site.eqn.invars, site.eqn.outvars
   held = b.read(v)
   axes = frozenset(site.eqn.params['axes']) - vt.varying(held.aval)

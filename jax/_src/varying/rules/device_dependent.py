@@ -43,7 +43,7 @@ def _always(avals, params) -> bool:
 
 
 def has_no_operand(avals, params) -> bool:
-  """Whether a call with a side effect has no operand."""
+  """True if a call with a side effect has no operand."""
   return params['has_side_effect'] and not avals
 
 

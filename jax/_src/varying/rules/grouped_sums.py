@@ -65,7 +65,7 @@ def type_by_operands(psum_p: core.Primitive) -> None:
 
 
 def size(number, axis_name, groups):
-  """How many devices a mean within groups divides by.
+  """The number of devices that a mean within groups divides by.
 
   Args:
     number: the first group's size, which is each one's if they are alike.

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What varies about the results of a Pallas kernel.
+"""Varying axes of the results of a Pallas kernel.
 
 A kernel computes from its operands, so its results vary wherever one of them
 does, as those of a callback or of ``ffi_call``. One that can tell devices apart
@@ -65,7 +65,7 @@ def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
 
 
 def _sent_away(eqn: core.JaxprEqn) -> bool:
-  """Whether an equation names another device, or memory of one."""
+  """True if an equation names another device, or memory of one."""
   place = TO_DEVICE.get(eqn.primitive.name)
   for value in eqn.params.values():
     if hasattr(value, 'unflatten') and hasattr(value, 'num_leaves'):
@@ -91,7 +91,7 @@ def _named(jaxpr: core.Jaxpr) -> tuple[Axes, bool]:
 
 
 def tells_apart(jaxpr: core.Jaxpr, grid_mapping) -> bool:
-  """Whether a kernel can give devices with equal operands unequal results.
+  """True if a kernel can give devices with equal operands unequal results.
 
   Args:
     jaxpr: the kernel's.

@@ -96,12 +96,12 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
 
 
 class _While(binding.Binding):
-  """How ``while`` is bound: its carry at the fixpoint of ``while_rule``."""
+  """The binding of ``while``: its carry at the fixpoint of ``while_rule``."""
   carries = True
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False) -> bool:
-    """Whether no carry grows, and none differs where devices part ways."""
+    """True if no carry grows, and none differs where devices part ways."""
     cond = vt.open_jaxpr(params['cond_jaxpr'])
     body = vt.open_jaxpr(params['body_jaxpr'])
     nc, nb = params['cond_nconsts'], params['body_nconsts']
@@ -141,12 +141,12 @@ class _While(binding.Binding):
 
 
 class _Scan(binding.Binding):
-  """How ``scan`` is bound: its carry at the fixpoint of ``scan_rule``."""
+  """The binding of ``scan``: its carry at the fixpoint of ``scan_rule``."""
   carries = True
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False) -> bool:
-    """Whether no carry grows."""
+    """True if no carry grows."""
     body = vt.open_jaxpr(params['jaxpr'])
     if not refs and vt.has_refs(body):
       return False
@@ -199,7 +199,7 @@ _call = _Call()
 
 
 def retraces() -> bool:
-  """Whether the loop that has been called must go through ``retracing``.
+  """True if the loop that has been called must go through ``retracing``.
 
   Outside of shard_map nothing is traced again, and no frame added to the stack.
   """

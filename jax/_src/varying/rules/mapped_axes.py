@@ -117,6 +117,6 @@ class WithoutGroups:
     return getattr(self._prim, name)
 
   def bind(self, *args, axis_index_groups=None, **params):
-    """As ``Primitive.bind``; there are no groups, which JAX refused before."""
+    """Binds the primitive without groups, which JAX refused before."""
     del axis_index_groups
     return self._prim.bind(*args, **params)

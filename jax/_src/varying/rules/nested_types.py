@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What varies over an outer shard_map's axes still does in one inside of it.
+"""Types in a nested shard_map, which vary over the outer one's axes as well.
 
 0.6.0 types an argument of a nested shard_map by its in_spec alone, so that the
 axes along which it varied outside are lost: the result seems to be the same on
@@ -52,7 +52,7 @@ def cut(names: Sequence[dict], axes: Axes) -> list[dict]:
 
 
 def within(mesh, split: Callable[[], Any]) -> Any:
-  """What ``split`` returns, in the mesh inside of a shard_map.
+  """The result of ``split``, in the mesh inside of a shard_map.
 
   While a remat is split, 0.6.0 has the axes of the shard_maps around it, and
   not their mesh, of which the types of residuals are.

@@ -59,7 +59,7 @@ _cast = releases.cast_operands()
 
 
 def with_axes(aval, axes: Axes):
-  """The same type, varying along exactly ``axes``."""
+  """A type, varying along exactly ``axes``."""
   if not isinstance(aval, core.ShapedArray) or vt.varying(aval) == axes:
     return aval
   mesh = mesh_lib.get_abstract_mesh()

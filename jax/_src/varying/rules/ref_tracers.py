@@ -117,7 +117,7 @@ def _shared(ref):
 
 
 def _of(x, trace) -> bool:
-  """Whether a tracer belongs to a trace, or to the same transformation."""
+  """True if a tracer belongs to a trace, or to the same transformation."""
   return x._trace is trace or getattr(x._trace, 'tag', x) is getattr(
       trace, 'tag', None)
 

@@ -50,7 +50,7 @@ from jax._src.varying.types import Axes
 
 
 def write(site: flow.Site, ins: list[Axes]) -> None:
-  """What is written, and where, reaches the ref."""
+  """A write: what is written, and where, reaches the ref."""
   everything = flow.union(ins)
   site.writes[0] = everything
   site.operands = [everything, everything, *ins[2:]]
@@ -58,7 +58,7 @@ def write(site: flow.Site, ins: list[Axes]) -> None:
 
 
 def read(site: flow.Site, ins: list[Axes]) -> None:
-  """What is read varies as the content and the index do."""
+  """A read: its result varies as the content and the index do."""
   everything = flow.union(ins)
   site.operands = [everything, *ins[1:]]
   site.outs = [everything | vt.varying(v.aval) for v in site.eqn.outvars]
@@ -93,7 +93,7 @@ def _unify_refs(prim: core.Primitive, args, params, avals):
 
 
 def _unifying_access(prim: core.Primitive, bind, operands: int):
-  """The same for a read or write, of so many operands besides the indices."""
+  """Binds a read or write, of so many operands besides the indices."""
   def bind_access(*args, **params):
     if len(args) == 1 or not vt.checking():  # the whole ref is read
       return bind(*args, **params)
@@ -134,7 +134,7 @@ def traced_anew(infer_params):
 
 
 def remat_traced_anew(trace_to_jaxpr):
-  """The same for ``jax.checkpoint``."""
+  """Traces a checkpointed function anew, as ``traced_anew`` a jitted one."""
   @functools.wraps(trace_to_jaxpr)
   def trace(fun, in_tree, in_avals, debug):
     traced = jaxpr, captured, _ = trace_to_jaxpr(fun, in_tree, in_avals, debug)
@@ -147,7 +147,7 @@ def remat_traced_anew(trace_to_jaxpr):
 
 
 def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
-  """What refs among the operands, or these types of such, vary over by now."""
+  """The axes that refs vary over by now and their jaxpr doesn't know of."""
   if not vt.checking() or not vt.has_refs(jaxpr):
     return vt.NO_AXES
   types = [x if isinstance(x, core.AbstractValue) else vt.typeof(x)
@@ -159,11 +159,11 @@ def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
 
 
 class _Call(binding.Binding):
-  """How a jitted or checkpointed function that uses refs is bound."""
+  """The binding of a jitted or checkpointed function that uses refs."""
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False) -> bool:
-    """Whether it goes without refs, which costs next to nothing to see."""
+    """True if it goes without refs, which costs next to nothing to see."""
     return not params['jaxpr'].effects or not vt.any_ref(avals)
 
   def solve(self, args, params, avals):

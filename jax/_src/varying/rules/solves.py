@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What varies in ``custom_linear_solve`` and ``custom_root``.
+"""Varying axes in ``custom_linear_solve`` and ``custom_root``.
 
 Both trace functions of a vector of the kind of ``b`` (or of the first guess),
 with the types of the one that the user gave. The solution varies along more
