@@ -29,8 +29,8 @@ from jax._src import mend_manifest
 def describe() -> str:
   """Returns lines for `jax.print_environment_info`: version and patches."""
   patches = textwrap.fill(
-      ", ".join(mend_manifest.PATCHES), width=72, subsequent_indent=" " * 8,
+      ', '.join(mend_manifest.PATCHES), width=72, subsequent_indent=' ' * 8,
       break_on_hyphens=False)
-  return (f"mend:   {mend_manifest.VERSION} (base {mend_manifest.BASE}, "
-          f"sha256 {mend_manifest.BASE_SHA256[:12]})\n"
-          f"patches: {patches}")
+  return (f'mend:   {mend_manifest.VERSION} (base {mend_manifest.BASE}, '
+          f'sha256 {mend_manifest.BASE_SHA256[:12]})\n'
+          f'patches: {patches}')

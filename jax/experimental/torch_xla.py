@@ -44,7 +44,7 @@ from jax._src import dtypes
 from jax._src.parameter_map import map as parameter_map
 import numpy as np
 
-_API = "jax.experimental.torch_xla.call_jax"
+_API = 'jax.experimental.torch_xla.call_jax'
 
 
 class _Computation(NamedTuple):
@@ -126,7 +126,7 @@ def _call(torch: Any, torch_xla: Any, jax_func: Callable[..., Any], pair: Any,
         return jax_func(*args, **kwargs)
       found = _lower(flat, [(tuple(t.shape), _dtype(t.dtype))
                             for t in tensors])
-      by_key[key] = found, _callable(found, name or "jax_func")
+      by_key[key] = found, _callable(found, name or 'jax_func')
     computation, run = by_key[key]
   device = tensors[0].device if tensors else torch_xla.device()
   fed = []
@@ -153,7 +153,7 @@ def _lower(fun: Callable[..., Any], types: Sequence[tuple[Any, np.dtype]]
            for shape, dtype in types]
   lowered = jax.jit(fun).lower(*specs)
   for p in lowered.parameter_map:
-    if p.kind != "argument":
+    if p.kind != 'argument':
       raise ValueError(
           f"{_API}: expected a function that needs only its arguments, got one "
           f"whose lowering also takes a {p.kind}"
@@ -166,7 +166,7 @@ def _lower(fun: Callable[..., Any], types: Sequence[tuple[Any, np.dtype]]
         lambda _: fun(*[jnp.zeros(s.shape, s.dtype) for s in specs]),
         keep_unused=True).lower(jnp.float32(0))
     feeds = (None,)
-  proto = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
+  proto = lowered.compiler_ir('hlo').as_serialized_hlo_module_proto()
   feed_dtypes = tuple(np.dtype(p.aval.dtype) for p in lowered.parameter_map)
   return _Computation(proto, feeds, feed_dtypes, lowered.out_tree)
 
@@ -198,21 +198,21 @@ def _import_torch() -> tuple[Any, Any]:
     import torch_xla
   except ImportError as e:
     raise ImportError(
-        f"{_API}: expected PyTorch and PyTorch/XLA to be installed, got: {e}. "
-        "Install torch and torch_xla.") from e
+        f'{_API}: expected PyTorch and PyTorch/XLA to be installed, got: {e}. '
+        'Install torch and torch_xla.') from e
   return torch, torch_xla
 
 
 def _has_torchax_tensors(pair: Any) -> bool:
   """Says whether torchax, if it is in use, has to take the call."""
-  tensor = getattr(sys.modules.get("torchax.tensor"), "Tensor", None)
+  tensor = getattr(sys.modules.get('torchax.tensor'), 'Tensor', None)
   return tensor is not None and any(
       isinstance(x, tensor) for x in tree_util.tree_leaves(pair))
 
 
 def _dtype(dtype: Any) -> np.dtype:
   """Returns the JAX dtype that has the same name as a ``torch.dtype``."""
-  return np.dtype(getattr(jnp, str(dtype).removeprefix("torch.")))
+  return np.dtype(getattr(jnp, str(dtype).removeprefix('torch.')))
 
 
 def _exactly(x: Any) -> Any:
@@ -225,7 +225,7 @@ def _check(pair: Any, leaves: Sequence[Any], is_tensor: Sequence[bool]) -> None:
   """Raises if an argument can't be passed, naming it."""
   for i, (x, yes) in enumerate(zip(leaves, is_tensor)):
     if yes:
-      if x.device.type != "xla":
+      if x.device.type != 'xla':
         path = parameter_map.argument_paths(pair)[i]
         raise ValueError(
             f"{_API}: expected tensors on an XLA device, got {path} on "
@@ -236,5 +236,5 @@ def _check(pair: Any, leaves: Sequence[Any], is_tensor: Sequence[bool]) -> None:
     except TypeError as e:
       path = parameter_map.argument_paths(pair)[i]
       raise TypeError(
-          f"{_API}: expected tensors and hashable values, got {path} of type "
-          f"{type(x).__name__}. Pass it as a tensor.") from e
+          f'{_API}: expected tensors and hashable values, got {path} of type '
+          f'{type(x).__name__}. Pass it as a tensor.') from e

@@ -30,35 +30,35 @@ I, N, P = np.inf, np.nan, np.pi
 
 # Name: rows of the standard's table, (real, imag): (real, imag).
 TABLES = {
-    "log1p": {(I, N): (I, N), (-I, N): (I, N), (N, I): (I, N),
+    'log1p': {(I, N): (I, N), (-I, N): (I, N), (N, I): (I, N),
               (1, I): (I, P / 2), (-I, 1): (I, P), (I, I): (I, P / 4),
               (1, N): (N, N), (N, 1): (N, N)},
-    "tanh": {(0, N): (0, N), (I, I): (1, 0), (I, N): (1, 0),
+    'tanh': {(0, N): (0, N), (I, I): (1, 0), (I, N): (1, 0),
              (I, 1): (1, 0), (1, I): (N, N), (1, N): (N, N), (N, 0): (N, 0),
              (N, 1): (N, N), (1e-40, N): (N, N)},
-    "arcsinh": {(N, 0): (N, 0), (1, I): (I, P / 2), (1, N): (N, N),
+    'arcsinh': {(N, 0): (N, 0), (1, I): (I, P / 2), (1, N): (N, N),
                 (0, N): (N, N), (I, 1): (I, 0), (I, I): (I, P / 4),
                 (N, 1): (N, N), (N, I): (I, N), (I, N): (I, N),
                 (N, 1e-40): (N, N), (N, 1e30): (N, N)},
     # 0+nanj is nan+nanj in NumPy, and here.
-    "arccosh": {(1, I): (I, P / 2), (-I, 1): (I, P), (1e30, N): (N, N),
+    'arccosh': {(1, I): (I, P / 2), (-I, 1): (I, P), (1e30, N): (N, N),
                 (1, N): (N, N), (N, 1): (N, N), (I, N): (I, N), (N, I): (I, N)},
-    "arccos": {(0, N): (P / 2, N), (1, I): (P / 2, I), (-I, 1): (P, I),
+    'arccos': {(0, N): (P / 2, N), (1, I): (P / 2, I), (-I, 1): (P, I),
                (I, 1): (0, I), (1, N): (N, N), (N, 1): (N, N), (I, N): (N, I),
                (N, I): (N, I), (1e-40, N): (N, N), (1e30, N): (N, N)},
-    "arctanh": {(0, N): (0, N), (1, N): (N, N), (I, N): (0, N), (N, 1): (N, N),
+    'arctanh': {(0, N): (0, N), (1, N): (N, N), (I, N): (0, N), (N, 1): (N, N),
                 (N, N): (N, N), (N, I): (0, P / 2), (1, I): (0, P / 2),
                 (I, 1): (0, P / 2), (I, I): (0, P / 2), (1e-40, N): (N, N)},
 }
-if hasattr(jax.lax, "log2"):
-  TABLES["log2"] = {z: (p, q / np.log(2))
-                    for z, (p, q) in TABLES["log1p"].items()}
+if hasattr(jax.lax, 'log2'):
+  TABLES['log2'] = {z: (p, q / np.log(2))
+                    for z, (p, q) in TABLES['log1p'].items()}
 # -j f(jz), of the hyperbolic f.
-for _name, _of in (("tan", "tanh"), ("arcsin", "arcsinh"),
-                   ("arctan", "arctanh")):
+for _name, _of in (('tan', 'tanh'), ('arcsin', 'arcsinh'),
+                   ('arctan', 'arctanh')):
   TABLES[_name] = {(b, -a): (q, -p) for (a, b), (p, q) in TABLES[_of].items()}
 # Functions that rules of differentiation compute with.
-LEFT = ("exp", "expm1", "log", "log10", "sqrt", "sin", "cos", "sinh", "cosh")
+LEFT = ('exp', 'expm1', 'log', 'log10', 'sqrt', 'sin', 'cos', 'sinh', 'cosh')
 
 
 def array(pairs, dtype):
@@ -77,24 +77,24 @@ class ArrayApiComplexValuesTest(jtu.JaxTestCase):
     z, want = (array(parts, np.complex64) for parts in zip(*rows))
     for f in (getattr(jnp, name), jax.jit(getattr(jnp, name))):
       got = np.asarray(f(z))
-      for part in ("real", "imag"):
+      for part in ('real', 'imag'):
         # The standard leaves some of the signs open.
         g, w = (np.abs(getattr(y, part)) for y in (got, want))
         bad = ~(np.isclose(g, w, 1e-5) | np.isnan(g) & np.isnan(w))
-        self.assertFalse(bad.any(), "another special value: " + ", ".join(
-            f"{x} gives {y}" for x, y in zip(z[bad], got[bad])))
+        self.assertFalse(bad.any(), 'another special value: ' + ', '.join(
+            f'{x} gives {y}' for x, y in zip(z[bad], got[bad])))
 
   def test_double_precision(self):
     with jax.experimental.enable_x64() if hasattr(
-        jax.experimental, "enable_x64") else jax.enable_x64(True):
+        jax.experimental, 'enable_x64') else jax.enable_x64(True):
       z = array([(0, N), (1e-310, N), (1, N)], np.complex128)
       got = np.asarray(jnp.tanh(z))
       self.assertEqual(got.dtype, np.complex128)
-      self.assertEqual(got[0].real, 0., "another special value")
+      self.assertEqual(got[0].real, 0., 'another special value')
       self.assertTrue(np.isnan(got.real[1:]).all())
       traced = jax.jit(jnp.tanh).trace(z)
     lowered = traced.lower()  # where there are no 64 bits
-    self.assertIn("tensor<3xf64>", lowered.as_text())
+    self.assertIn('tensor<3xf64>', lowered.as_text())
     lowered.compile()
 
   def test_signs(self):
@@ -112,17 +112,17 @@ class ArrayApiComplexValuesTest(jtu.JaxTestCase):
   def test_in_programs(self):
     z = array([(N, 0), (0, 1), (0, N), (N, 1)] * 2, np.complex64)
     want = np.asarray(jnp.arctan(z))
-    self.assertEqual(want[0].imag, 0., "another special value")
-    mesh = js.Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"),
+    self.assertEqual(want[0].imag, 0., 'another special value')
+    mesh = js.Mesh(np.array(jax.devices()).reshape(2, 4), ('x', 'y'),
                    axis_types=(js.AxisType.Explicit,) * 2)
-    split = js.NamedSharding(mesh, js.PartitionSpec(("x", "y")))
-    ps = js.PartitionSpec("y")
+    split = js.NamedSharding(mesh, js.PartitionSpec(('x', 'y')))
+    ps = js.PartitionSpec('y')
     rows = jax.device_put(z, split)
-    symbolic = jax.ShapeDtypeStruct(export.symbolic_shape("n"), z.dtype)
-    several = export.export(jax.jit(jnp.arctan), platforms=("tpu", "cpu"))
+    symbolic = jax.ShapeDtypeStruct(export.symbolic_shape('n'), z.dtype)
+    several = export.export(jax.jit(jnp.arctan), platforms=('tpu', 'cpu'))
     for got in (
         jax.jit(jnp.arctan)(rows),
-        jax.jit(shard_map(jnp.arctan, mesh=js.Mesh(mesh.devices, ("x", "y")),
+        jax.jit(shard_map(jnp.arctan, mesh=js.Mesh(mesh.devices, ('x', 'y')),
                           in_specs=ps, out_specs=ps))(z),
         export.export(jax.jit(jnp.arctan))(symbolic).call(z),
         several(z).call(z), several(symbolic).call(z),
@@ -156,7 +156,7 @@ class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
     z = array([(I, N), (-I, N), (N, I), (N, -I)], np.complex64)
     ones = jnp.ones_like(z)
     got = [f(z), jax.jit(f)(z)]
-    if "log" not in name:
+    if 'log' not in name:
       got += [jax.jvp(f, (z,), (ones,))[1], jax.vjp(f, z)[1](ones)[0],
               jax.jit(lambda z: jax.vjp(f, z)[1](ones)[0])(z)]
     for y in got:
@@ -176,31 +176,31 @@ class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
     one = lambda z: jnp.ones_like(z)
     square = lambda z: jax.lax.mul(z, z)
     slopes = {
-        "log1p": lambda z: 1 / (z + one(z)),
-        "log2": lambda z: 1 / (z * jnp.log(2.)),
-        "tanh": lambda z: jnp.full_like(z, complex(N, N)),
-        "tan": lambda z: jnp.full_like(z, complex(N, N)),
-        "arcsinh": lambda z: jax.lax.rsqrt(square(z) + one(z)),
-        "arctan": lambda z: 1 / (one(z) + square(z)),
+        'log1p': lambda z: 1 / (z + one(z)),
+        'log2': lambda z: 1 / (z * jnp.log(2.)),
+        'tanh': lambda z: jnp.full_like(z, complex(N, N)),
+        'tan': lambda z: jnp.full_like(z, complex(N, N)),
+        'arcsinh': lambda z: jax.lax.rsqrt(square(z) + one(z)),
+        'arctan': lambda z: 1 / (one(z) + square(z)),
     }
     if name not in slopes:
-      self.skipTest("its rule differs between releases")
+      self.skipTest('its rule differs between releases')
     f = getattr(jnp, name)
     z = array([(N, 0), (N, -0.), (0, N), (-0., N), (N, 1), (1, N)],
               np.complex64)
     want = slopes[name](z)
     for slope in (jax.jvp(f, (z,), (one(z),))[1], jax.vjp(f, z)[1](one(z))[0]):
-      for part in ("real", "imag"):
+      for part in ('real', 'imag'):
         np.testing.assert_array_equal(getattr(slope, part),
                                       getattr(want, part))
 
   def test_other_platforms(self):
     z = np.ones(3, np.complex64)
     for f in (jnp.log1p, jnp.tanh, jnp.arctan):
-      for platform in ("tpu", "cuda"):
+      for platform in ('tpu', 'cuda'):
         text = jax.jit(f).trace(z).lower(
             lowering_platforms=(platform,)).as_text()
-        self.assertNotIn("compare", text)
+        self.assertNotIn('compare', text)
 
   def test_what_is_traced_and_what_is_real(self):
     for f in (jax.lax.exp, jax.lax.log1p, jax.lax.tanh, jax.lax.tan):
@@ -208,7 +208,7 @@ class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
       self.assertLen(jaxpr.eqns, 1)
       for dtype in (np.float32, jnp.bfloat16):
         text = jax.jit(f).lower(np.ones(3, dtype)).as_text()
-        self.assertNotIn("select", text)
+        self.assertNotIn('select', text)
 
   def test_derivatives(self):
     z = np.complex64(0.3 - 0.7j)
@@ -221,5 +221,5 @@ class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
       np.testing.assert_allclose(tangent, df(z) * z, rtol=1e-5)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

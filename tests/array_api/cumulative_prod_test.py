@@ -24,14 +24,14 @@ jax.config.parse_flags_with_absl()
 
 class ArrayApiCumulativeProdTest(jtu.JaxTestCase):
 
-  @parameterized.parameters("int8", "uint8", "int16", "bool")
+  @parameterized.parameters('int8', 'uint8', 'int16', 'bool')
   def test_promotes_as_prod(self, dtype):
     x = jnp.ones(3, dtype)
     for f in (jnp.cumulative_prod, jax.jit(jnp.cumulative_prod)):
-      self.assertEqual(f(x).dtype, jnp.prod(x).dtype, "Dtypes differ")
-      self.assertEqual(f(x).dtype, jnp.cumulative_sum(x).dtype, "Dtypes differ")
+      self.assertEqual(f(x).dtype, jnp.prod(x).dtype, 'Dtypes differ')
+      self.assertEqual(f(x).dtype, jnp.cumulative_sum(x).dtype, 'Dtypes differ')
 
-  @parameterized.parameters("int8", "uint8", "int16")
+  @parameterized.parameters('int8', 'uint8', 'int16')
   def test_small_integers_as_in_numpy(self, dtype):
     x = np.array([[100, 30, 70], [90, 99, 50]], dtype)
     for axis in (0, 1):
@@ -52,5 +52,5 @@ class ArrayApiCumulativeProdTest(jtu.JaxTestCase):
         jnp.cumulative_prod(x, include_initial=True), [1, 3, 15])
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -35,64 +35,64 @@ P = js.PartitionSpec
 
 # Name: the call, and its values (None: any).
 MOVING = {
-    "array": (lambda x, d: jnp.array(x, device=d), HOST),
-    "asarray": (lambda x, d: jnp.asarray(x, device=d), HOST),
-    "asarray_copy": (lambda x, d: jnp.asarray(x, device=d, copy=True), HOST),
-    "astype": (lambda x, d: jnp.astype(jnp.asarray(x), "float32", device=d),
+    'array': (lambda x, d: jnp.array(x, device=d), HOST),
+    'asarray': (lambda x, d: jnp.asarray(x, device=d), HOST),
+    'asarray_copy': (lambda x, d: jnp.asarray(x, device=d, copy=True), HOST),
+    'astype': (lambda x, d: jnp.astype(jnp.asarray(x), 'float32', device=d),
                HOST),
-    "astype_copy": (lambda x, d: jnp.astype(
-        jnp.asarray(x), "float32", copy=True, device=d), HOST),
-    "astype_other": (lambda x, d: jnp.astype(
-        jnp.asarray(x), "int32", device=d), HOST),
-    "astype_other_copy": (lambda x, d: jnp.astype(
-        jnp.asarray(x), "int32", copy=True, device=d), HOST),
-    "to_device": (lambda x, d: jnp.asarray(x).to_device(d), HOST),
-    "empty_like": (lambda x, d: jnp.empty_like(x, device=d), None),
-    "full_like": (lambda x, d: jnp.full_like(x, 2, device=d), 0 * HOST + 2),
-    "full_like_values": (lambda x, d: jnp.full_like(x, x, device=d), HOST),
-    "ones_like": (lambda x, d: jnp.ones_like(x, device=d), 0 * HOST + 1),
-    "zeros_like": (lambda x, d: jnp.zeros_like(x, device=d), 0 * HOST),
-    "full_values": (lambda x, d: jnp.full((8,), x, device=d), HOST),
+    'astype_copy': (lambda x, d: jnp.astype(
+        jnp.asarray(x), 'float32', copy=True, device=d), HOST),
+    'astype_other': (lambda x, d: jnp.astype(
+        jnp.asarray(x), 'int32', device=d), HOST),
+    'astype_other_copy': (lambda x, d: jnp.astype(
+        jnp.asarray(x), 'int32', copy=True, device=d), HOST),
+    'to_device': (lambda x, d: jnp.asarray(x).to_device(d), HOST),
+    'empty_like': (lambda x, d: jnp.empty_like(x, device=d), None),
+    'full_like': (lambda x, d: jnp.full_like(x, 2, device=d), 0 * HOST + 2),
+    'full_like_values': (lambda x, d: jnp.full_like(x, x, device=d), HOST),
+    'ones_like': (lambda x, d: jnp.ones_like(x, device=d), 0 * HOST + 1),
+    'zeros_like': (lambda x, d: jnp.zeros_like(x, device=d), 0 * HOST),
+    'full_values': (lambda x, d: jnp.full((8,), x, device=d), HOST),
 }
 MAKING = {
-    "arange": (lambda d: jnp.arange(8, device=d), HOST),
-    "arange_step": (lambda d: jnp.arange(0, 16, 2, device=d), 2 * HOST),
-    "array_of_list": (lambda d: jnp.array(list(range(8)), device=d), HOST),
-    "empty": (lambda d: jnp.empty(8, device=d), None),
-    "eye": (lambda d: jnp.eye(8, device=d), np.eye(8)),
-    "fftfreq": (lambda d: jnp.fft.fftfreq(8, device=d), np.fft.fftfreq(8)),
-    "full": (lambda d: jnp.full(8, 2., device=d), 0 * HOST + 2),
-    "linspace": (lambda d: jnp.linspace(0, 7, 8, device=d), HOST),
-    "ones": (lambda d: jnp.ones(8, device=d), 0 * HOST + 1),
-    "rfftfreq": (lambda d: jnp.fft.rfftfreq(14, device=d),
+    'arange': (lambda d: jnp.arange(8, device=d), HOST),
+    'arange_step': (lambda d: jnp.arange(0, 16, 2, device=d), 2 * HOST),
+    'array_of_list': (lambda d: jnp.array(list(range(8)), device=d), HOST),
+    'empty': (lambda d: jnp.empty(8, device=d), None),
+    'eye': (lambda d: jnp.eye(8, device=d), np.eye(8)),
+    'fftfreq': (lambda d: jnp.fft.fftfreq(8, device=d), np.fft.fftfreq(8)),
+    'full': (lambda d: jnp.full(8, 2., device=d), 0 * HOST + 2),
+    'linspace': (lambda d: jnp.linspace(0, 7, 8, device=d), HOST),
+    'ones': (lambda d: jnp.ones(8, device=d), 0 * HOST + 1),
+    'rfftfreq': (lambda d: jnp.fft.rfftfreq(14, device=d),
                  np.fft.rfftfreq(14)),
-    "zeros": (lambda d: jnp.zeros(8, device=d), 0 * HOST),
+    'zeros': (lambda d: jnp.zeros(8, device=d), 0 * HOST),
 }
-PLACED_UNDER_JIT = ("arange", "arange_step", "array_of_list", "linspace",
-                    "fftfreq")
-LEFT_TO_JIT = ("zeros", "ones", "full", "eye")
+PLACED_UNDER_JIT = ('arange', 'arange_step', 'array_of_list', 'linspace',
+                    'fftfreq')
+LEFT_TO_JIT = ('zeros', 'ones', 'full', 'eye')
 
 
 def mesh():
-  return js.Mesh(np.array(jax.devices()), ("x",))
+  return js.Mesh(np.array(jax.devices()), ('x',))
 
 
 def inputs():
   """Name: an array of HOST, and where it is committed to."""
   device = jax.devices()[3]
-  split = js.NamedSharding(mesh(), P("x"))
+  split = js.NamedSharding(mesh(), P('x'))
   with jax.default_device(device):
     there = jnp.asarray(HOST) * 1
-  return {"numpy": (HOST, None), "uncommitted": (jnp.asarray(HOST), None),
-          "uncommitted_there": (there, None),
-          "committed": (jax.device_put(HOST, jax.devices()[5]),
+  return {'numpy': (HOST, None), 'uncommitted': (jnp.asarray(HOST), None),
+          'uncommitted_there': (there, None),
+          'committed': (jax.device_put(HOST, jax.devices()[5]),
                         jax.devices()[5]),
-          "split": (jax.device_put(HOST, split), split)}
+          'split': (jax.device_put(HOST, split), split)}
 
 
 def devices():
   return (jax.devices()[3], js.SingleDeviceSharding(jax.devices()[3]),
-          js.NamedSharding(mesh(), P("x")), js.NamedSharding(mesh(), P()))
+          js.NamedSharding(mesh(), P('x')), js.NamedSharding(mesh(), P()))
 
 
 class ArrayApiDeviceTableTest(jtu.JaxTestCase):
@@ -101,11 +101,11 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
     if device is None:
       self.assertFalse(y.committed, said)
     else:
-      self.assertTrue(y.committed, f"not committed: {said}")
+      self.assertTrue(y.committed, f'not committed: {said}')
       sharding = (device if isinstance(device, js.Sharding)
                   else js.SingleDeviceSharding(device))
       self.assertTrue(y.sharding.is_equivalent_to(sharding, y.ndim),
-                      f"placed elsewhere: {said}")
+                      f'placed elsewhere: {said}')
     if want is not None:
       np.testing.assert_allclose(np.asarray(y), want, rtol=1e-6)
 
@@ -117,9 +117,9 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
         with jax.default_device(default):
           for device in devices():
             self.check(call(x, device), want, device,
-                       f"{name} of {home} to {device}, default {default}")
+                       f'{name} of {home} to {device}, default {default}')
           self.check(call(x, None), want, place,
-                     f"{name} of {home}, default {default}")
+                     f'{name} of {home}, default {default}')
 
   @parameterized.parameters(*MAKING)
   def test_of_nothing(self, name):
@@ -128,14 +128,14 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
       with jax.default_device(default):
         for device in devices():
           self.check(call(device), want, device,
-                     f"{name} to {device}, default {default}")
+                     f'{name} to {device}, default {default}')
         y = call(None)
         self.check(y, want, None, name)
         self.assertEqual(y.devices(), {default or jax.devices()[0]})
 
   def test_without_a_copy(self):
     for home, (x, _) in inputs().items():
-      if home == "numpy":
+      if home == 'numpy':
         continue
       for device in devices():
         target = (device if isinstance(device, js.Sharding)
@@ -144,7 +144,7 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
           y = jnp.asarray(x, device=device, copy=False)
           self.check(y, HOST, device, home)
         else:
-          with self.assertRaisesRegex(ValueError, "copy=False forbids one"):
+          with self.assertRaisesRegex(ValueError, 'copy=False forbids one'):
             jnp.asarray(x, device=device, copy=False)
 
   @parameterized.parameters(*PLACED_UNDER_JIT)
@@ -163,40 +163,40 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
     rows = np.arange(12, dtype=np.float32).reshape(3, 4)
     d = jax.devices()[3]
     for call in (lambda x: jnp.asarray(x, device=d),
-                 lambda x: jnp.astype(x, "int32", device=d)):
+                 lambda x: jnp.astype(x, 'int32', device=d)):
       for f in (jax.vmap(call), jax.jit(jax.vmap(call)),
                 jax.vmap(jax.jit(call))):
         try:
           y = f(jnp.asarray(rows))
         except AttributeError as e:
-          raise AssertionError(f"not mapped: {e}") from e
-        self.check(y, rows, d, "vmap")
+          raise AssertionError(f'not mapped: {e}') from e
+        self.check(y, rows, d, 'vmap')
 
   @parameterized.parameters(
-      "zeros", "ones", "empty", "full", "zeros_like", "full_like", "linspace",
-      "arange", "asarray", "empty_like")
+      'zeros', 'ones', 'empty', 'full', 'zeros_like', 'full_like', 'linspace',
+      'arange', 'asarray', 'empty_like')
   def test_shapes_that_do_not_fit(self, name):
-    split = js.NamedSharding(mesh(), P("x"))
-    calls = {"zeros": lambda s: jnp.zeros(s, device=split),
-             "ones": lambda s: jnp.ones(s, device=split),
-             "empty": lambda s: jnp.empty(s, device=split),
-             "full": lambda s: jnp.full(s, 1., device=split),
-             "zeros_like": lambda s: jnp.zeros_like(np.ones(s), device=split),
-             "full_like": lambda s: jnp.full_like(np.ones(s), 1, device=split),
-             "linspace": lambda s: jnp.linspace(0, 1, 9, device=split),
-             "arange": lambda s: jnp.arange(9, device=split),
-             "asarray": lambda s: jnp.asarray(np.ones(s), device=split),
-             "empty_like": lambda s: jnp.empty_like(np.ones(s), device=split)}
+    split = js.NamedSharding(mesh(), P('x'))
+    calls = {'zeros': lambda s: jnp.zeros(s, device=split),
+             'ones': lambda s: jnp.ones(s, device=split),
+             'empty': lambda s: jnp.empty(s, device=split),
+             'full': lambda s: jnp.full(s, 1., device=split),
+             'zeros_like': lambda s: jnp.zeros_like(np.ones(s), device=split),
+             'full_like': lambda s: jnp.full_like(np.ones(s), 1, device=split),
+             'linspace': lambda s: jnp.linspace(0, 1, 9, device=split),
+             'arange': lambda s: jnp.arange(9, device=split),
+             'asarray': lambda s: jnp.asarray(np.ones(s), device=split),
+             'empty_like': lambda s: jnp.empty_like(np.ones(s), device=split)}
     for shape in ((), (9,)):
       try:
         calls[name](shape)
       except ValueError:
         pass
       except Exception as e:
-        raise AssertionError(f"refused with {type(e).__name__}") from e
+        raise AssertionError(f'refused with {type(e).__name__}') from e
       else:
-        raise AssertionError("not refused")
+        raise AssertionError('not refused')
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

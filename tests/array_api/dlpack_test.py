@@ -47,26 +47,26 @@ READS_ORDERS = not (0, 6, 1) <= jax.__version_info__ < (0, 8) or None
 
 # Name: the array, and whether memory can be shared on any base.
 INPUTS = {
-    "dense": (lambda: memory(), True),
-    "transposed": (lambda: memory(24).reshape(2, 3, 4).transpose(2, 0, 1),
+    'dense': (lambda: memory(), True),
+    'transposed': (lambda: memory(24).reshape(2, 3, 4).transpose(2, 0, 1),
                    READS_ORDERS),
-    "fortran": (lambda: memory(12).reshape(4, 3).T, READS_ORDERS),
-    "scalar": (lambda: memory(1).reshape(()), True),
-    "empty": (lambda: memory(8, 4)[:0], True),
-    "empty_rows": (lambda: memory(8, 4)[:0].reshape(3, 0, 2), True),
-    "complex": (lambda: np.multiply(np.arange(8), 1 - 2j, casting="unsafe",
+    'fortran': (lambda: memory(12).reshape(4, 3).T, READS_ORDERS),
+    'scalar': (lambda: memory(1).reshape(()), True),
+    'empty': (lambda: memory(8, 4)[:0], True),
+    'empty_rows': (lambda: memory(8, 4)[:0].reshape(3, 0, 2), True),
+    'complex': (lambda: np.multiply(np.arange(8), 1 - 2j, casting='unsafe',
                                     out=memory(8, dtype=np.complex64)), True),
-    "bool": (lambda: memory(8, dtype=np.bool_), True),
-    "half": (lambda: memory(8, dtype=np.float16), True),
-    "offset": (lambda: memory(8, 4), False),
-    "strided": (lambda: memory(16)[::2], False),
-    "reversed": (lambda: memory(16)[::-1], False),
-    "columns": (lambda: memory(16).reshape(4, 4)[:, 1:3], False),
-    "broadcast": (lambda: np.broadcast_to(memory(3)[:, None], (3, 4)), False),
-    "read_only": (lambda: read_only(memory()), None),
-    "read_only_strided": (lambda: read_only(memory())[::2], False),
-    "bfloat16": (lambda: np.arange(8).astype(ml_dtypes.bfloat16), False),
-    "float64": (lambda: memory(8, dtype=np.float64), False),
+    'bool': (lambda: memory(8, dtype=np.bool_), True),
+    'half': (lambda: memory(8, dtype=np.float16), True),
+    'offset': (lambda: memory(8, 4), False),
+    'strided': (lambda: memory(16)[::2], False),
+    'reversed': (lambda: memory(16)[::-1], False),
+    'columns': (lambda: memory(16).reshape(4, 4)[:, 1:3], False),
+    'broadcast': (lambda: np.broadcast_to(memory(3)[:, None], (3, 4)), False),
+    'read_only': (lambda: read_only(memory()), None),
+    'read_only_strided': (lambda: read_only(memory())[::2], False),
+    'bfloat16': (lambda: np.arange(8).astype(ml_dtypes.bfloat16), False),
+    'float64': (lambda: memory(8, dtype=np.float64), False),
 }
 
 
@@ -89,7 +89,7 @@ def imported(x, **kwargs):
   except ValueError:
     raise
   except Exception as e:
-    raise AssertionError(f"not imported: {type(e).__name__}: {e}") from e
+    raise AssertionError(f'not imported: {type(e).__name__}: {e}') from e
 
 
 class ArrayApiDlpackTest(jtu.JaxTestCase):
@@ -113,11 +113,11 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
     try:
       y = imported(x, copy=False)
     except ValueError as e:
-      self.assertIn("requires a copy", str(e))
-      self.assertIn("copy=False", str(e))
-      self.assertIsNot(shares, True, "refused what can be shared")
+      self.assertIn('requires a copy', str(e))
+      self.assertIn('copy=False', str(e))
+      self.assertIsNot(shares, True, 'refused what can be shared')
       return
-    self.assertIsNot(shares, False, "copied without a word")
+    self.assertIsNot(shares, False, 'copied without a word')
     np.testing.assert_array_equal(np.asarray(y), x)
     if x.size:
       self.assertEqual(y.unsafe_buffer_pointer(), x.ctypes.data)
@@ -126,15 +126,15 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
     # NumPy before 2.1 and PyTorch export capsules that have no version.
     x = memory(8, 4)[:0]
     old = Producer(x)
-    old.__class__ = type("Old", (Producer,), {
-        "__dlpack__": lambda self, stream=None: self.x.__dlpack__()})
+    old.__class__ = type('Old', (Producer,), {
+        '__dlpack__': lambda self, stream=None: self.x.__dlpack__()})
     try:
       y = imported(old, copy=False)
     except ValueError as e:
-      raise AssertionError(f"refused what can be shared: {e}") from e
+      raise AssertionError(f'refused what can be shared: {e}') from e
     self.assertEqual(y.shape, (0,))
 
-  @parameterized.parameters("dense", "offset", "transposed", "strided", "bool")
+  @parameterized.parameters('dense', 'offset', 'transposed', 'strided', 'bool')
   def test_a_later_write_does_not_show_in_a_copy(self, name):
     for device in (None, jax.devices()[0]):
       for wrap in (lambda x: x, Producer):
@@ -142,7 +142,7 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
         want = x.copy()
         y = imported(wrap(x), copy=True, device=device)
         x[...] = 1 - want
-        np.testing.assert_array_equal(np.asarray(y), want, "shows a write")
+        np.testing.assert_array_equal(np.asarray(y), want, 'shows a write')
 
   def test_a_write_does_not_race_with_a_copy(self):
     # Devices copy from each other while the caller goes on: on pristine a
@@ -152,7 +152,7 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
       want = x.copy()
       y = imported(x, copy=(True, None)[n % 2], device=jax.devices()[3])
       x[...] = -1 - want
-      np.testing.assert_array_equal(np.asarray(y), want, "shows a write")
+      np.testing.assert_array_equal(np.asarray(y), want, 'shows a write')
 
   @parameterized.parameters(0, 3)
   def test_own_device(self, k):
@@ -160,22 +160,22 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
     for copy in (None, True, False):
       for device in (None, jax.devices()[k]):
         y = imported(x, copy=copy, device=device)
-        self.assertEqual(y.devices(), x.devices(), "placed elsewhere")
+        self.assertEqual(y.devices(), x.devices(), 'placed elsewhere')
         self.assertEqual(
             y.unsafe_buffer_pointer() == x.unsafe_buffer_pointer(), not copy,
-            "copied" if not copy else "shares its memory")
+            'copied' if not copy else 'shares its memory')
         np.testing.assert_array_equal(y, memory())
     for copy in (None, True):
       y = imported(x, copy=copy, device=jax.devices()[5])
       self.assertEqual(y.devices(), {jax.devices()[5]})
       np.testing.assert_array_equal(y, memory())
-    with self.assertRaisesRegex(ValueError, "requires a copy"):
+    with self.assertRaisesRegex(ValueError, 'requires a copy'):
       imported(x, copy=False, device=jax.devices()[5])
 
   def test_old_name(self):
     x = jax.device_put(memory(), jax.devices()[3])
     self.assertEqual(jax.dlpack.from_dlpack(x).devices(), x.devices(),
-                     "placed elsewhere")
+                     'placed elsewhere')
 
 
 class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
@@ -189,10 +189,10 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
   def test_asarray_and_array_do_not_alias(self):
     for x in (memory(), memory(8, 4), memory(64)[::2]):
       for make in (jnp.array, lambda x: jnp.array(x, device=jax.devices()[0]),
-                   lambda x: jnp.array(x, "float32"),
+                   lambda x: jnp.array(x, 'float32'),
                    lambda x: jnp.array(memoryview(x)),
                    lambda x: jnp.asarray(x, copy=True),
-                   lambda x: jnp.asarray(x, "float32", copy=True)):
+                   lambda x: jnp.asarray(x, 'float32', copy=True)):
         want = x.copy()
         y = make(x)
         x[...] = -1
@@ -233,5 +233,5 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
                                   np.asarray(x))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -24,8 +24,8 @@ import numpy as np
 
 jax.config.parse_flags_with_absl()
 
-KINDS = ("bool", "signed integer", "unsigned integer", "integral",
-         "real floating", "complex floating", "numeric")
+KINDS = ('bool', 'signed integer', 'unsigned integer', 'integral',
+         'real floating', 'complex floating', 'numeric')
 
 
 def info():
@@ -33,14 +33,14 @@ def info():
 
 
 def enable_x64(on):
-  if hasattr(jax.experimental, "enable_x64"):
+  if hasattr(jax.experimental, 'enable_x64'):
     return jax.experimental.enable_x64(on)
   return jax.enable_x64(on)
 
 
 def some_devices():
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))
-  spec = jax.sharding.PartitionSpec("x")
+  mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ('x',))
+  spec = jax.sharding.PartitionSpec('x')
   return [None, jax.devices()[0],
           jax.sharding.SingleDeviceSharding(jax.devices()[0]),
           jax.sharding.NamedSharding(mesh, spec)]
@@ -48,9 +48,9 @@ def some_devices():
 
 class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
 
-  @parameterized.parameters("decimal", "int32", "Bool", "")
+  @parameterized.parameters('decimal', 'int32', 'Bool', '')
   def test_unknown_kind_names_the_valid_ones(self, kind):
-    for bad in (kind, ("bool", kind)):
+    for bad in (kind, ('bool', kind)):
       with self.assertRaises(ValueError) as caught:
         info().dtypes(kind=bad)
       message = str(caught.exception)
@@ -59,17 +59,17 @@ class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
         self.assertIn(repr(valid), message)
 
   @parameterized.parameters(
-      (3,), (np.float32,), (("bool", ("numeric",)),), ((None,),))
+      (3,), (np.float32,), (('bool', ('numeric',)),), ((None,),))
   def test_kind_of_a_wrong_type(self, kind):
     with self.assertRaisesRegex(TypeError, re.escape(repr(kind))):
       info().dtypes(kind=kind)
 
   @parameterized.product(
-      method=["dtypes", "default_dtypes"],
-      device=["cpu", 0, object, np.zeros(2), (None,), []])
+      method=['dtypes', 'default_dtypes'],
+      device=['cpu', 0, object, np.zeros(2), (None,), []])
   def test_no_device(self, method, device):
     with self.assertRaisesRegex(
-        TypeError, rf"{method}: expected device to be None, a jax.Device or"):
+        TypeError, rf'{method}: expected device to be None, a jax.Device or'):
       getattr(info(), method)(device=device)
 
   @parameterized.parameters(False, True)
@@ -77,24 +77,24 @@ class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
     with enable_x64(x64):
       bits = (8, 16, 32, 64) if x64 else (8, 16, 32)
       want = {
-          "bool": {"bool"},
-          "signed integer": {f"int{n}" for n in bits},
-          "unsigned integer": {f"uint{n}" for n in bits},
-          "real floating": {f"float{n}" for n in bits if n >= 32},
-          "complex floating": {f"complex{2 * n}" for n in bits if n >= 32},
+          'bool': {'bool'},
+          'signed integer': {f'int{n}' for n in bits},
+          'unsigned integer': {f'uint{n}' for n in bits},
+          'real floating': {f'float{n}' for n in bits if n >= 32},
+          'complex floating': {f'complex{2 * n}' for n in bits if n >= 32},
       }
-      want["integral"] = want["signed integer"] | want["unsigned integer"]
-      want["numeric"] = (want["integral"] | want["real floating"]
-                         | want["complex floating"])
+      want['integral'] = want['signed integer'] | want['unsigned integer']
+      want['numeric'] = (want['integral'] | want['real floating']
+                         | want['complex floating'])
       for device in some_devices():
         for kind in KINDS:
           self.assertEqual(set(info().dtypes(device=device, kind=kind)),
                            want[kind])
         self.assertEqual(set(info().dtypes(device=device)),
-                         want["numeric"] | want["bool"])
+                         want['numeric'] | want['bool'])
         self.assertEqual(
-            set(info().dtypes(device=device, kind=("bool", "real floating"))),
-            want["bool"] | want["real floating"])
+            set(info().dtypes(device=device, kind=('bool', 'real floating'))),
+            want['bool'] | want['real floating'])
         self.assertEqual(info().dtypes(device=device, kind=()), {})
 
   @parameterized.parameters(False, True)
@@ -102,15 +102,15 @@ class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
     with enable_x64(x64):
       for device in some_devices():
         got = info().default_dtypes(device=device)
-        new = {"real floating": jnp.asarray([1.], device=device),
-               "complex floating": jnp.asarray([1j], device=device),
-               "integral": jnp.asarray([1], device=device),
-               "indexing": jnp.argmax(jnp.ones(2))}
+        new = {'real floating': jnp.asarray([1.], device=device),
+               'complex floating': jnp.asarray([1j], device=device),
+               'integral': jnp.asarray([1], device=device),
+               'indexing': jnp.argmax(jnp.ones(2))}
         self.assertEqual(got, {kind: x.dtype for kind, x in new.items()})
-        if hasattr(xpx, "default_dtype"):
-          self.assertEqual(xpx.default_dtype(jnp, "integral", device=device),
-                           got["integral"])
+        if hasattr(xpx, 'default_dtype'):
+          self.assertEqual(xpx.default_dtype(jnp, 'integral', device=device),
+                           got['integral'])
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -29,17 +29,17 @@ P = js.PartitionSpec
 
 # What makes keys of keys, and whether it keeps their values.
 CALLS = {
-    "array": (lambda k, d: jnp.array(k, device=d), True),
-    "asarray": (lambda k, d: jnp.asarray(k, device=d), True),
-    "asarray_copy": (lambda k, d: jnp.asarray(k, device=d, copy=True), True),
-    "astype": (lambda k, d: jnp.astype(k, k.dtype, device=d), True),
-    "to_device": (lambda k, d: k.to_device(d), True),
-    "full_like": (lambda k, d: jnp.full_like(k, k[0], device=d), False),
-    "zeros_like": (lambda k, d: jnp.zeros_like(k, device=d), False),
-    "ones_like": (lambda k, d: jnp.ones_like(k, device=d), False),
-    "zeros": (lambda k, d: jnp.zeros(k.shape, k.dtype, device=d), False),
+    'array': (lambda k, d: jnp.array(k, device=d), True),
+    'asarray': (lambda k, d: jnp.asarray(k, device=d), True),
+    'asarray_copy': (lambda k, d: jnp.asarray(k, device=d, copy=True), True),
+    'astype': (lambda k, d: jnp.astype(k, k.dtype, device=d), True),
+    'to_device': (lambda k, d: k.to_device(d), True),
+    'full_like': (lambda k, d: jnp.full_like(k, k[0], device=d), False),
+    'zeros_like': (lambda k, d: jnp.zeros_like(k, device=d), False),
+    'ones_like': (lambda k, d: jnp.ones_like(k, device=d), False),
+    'zeros': (lambda k, d: jnp.zeros(k.shape, k.dtype, device=d), False),
 }
-TRACED = ("array", "asarray", "asarray_copy", "astype")
+TRACED = ('array', 'asarray', 'asarray_copy', 'astype')
 
 
 def keys():
@@ -47,11 +47,11 @@ def keys():
 
 
 def places():
-  mesh = js.Mesh(np.array(jax.devices()), ("x",))
-  mesh2 = js.Mesh(np.array(jax.devices()).reshape(2, 4), ("x", "y"))
+  mesh = js.Mesh(np.array(jax.devices()), ('x',))
+  mesh2 = js.Mesh(np.array(jax.devices()).reshape(2, 4), ('x', 'y'))
   return [jax.devices()[3], js.SingleDeviceSharding(jax.devices()[3]),
-          js.NamedSharding(mesh, P("x")), js.NamedSharding(mesh, P()),
-          js.NamedSharding(mesh2, P("y"))]
+          js.NamedSharding(mesh, P('x')), js.NamedSharding(mesh, P()),
+          js.NamedSharding(mesh2, P('y'))]
 
 
 class ArrayApiKeysTest(jtu.JaxTestCase):
@@ -60,10 +60,10 @@ class ArrayApiKeysTest(jtu.JaxTestCase):
     data = jax.random.key_data(k)
     if isinstance(device, js.NamedSharding):
       self.assertTrue(data.sharding.is_equivalent_to(device, data.ndim),
-                      f"placed elsewhere: {data.sharding}")
+                      f'placed elsewhere: {data.sharding}')
     else:
-      self.assertEqual(k.devices(), {jax.devices()[3]}, "placed elsewhere")
-    self.assertTrue(k.committed, "placed elsewhere")
+      self.assertEqual(k.devices(), {jax.devices()[3]}, 'placed elsewhere')
+    self.assertTrue(k.committed, 'placed elsewhere')
     if want is not None:
       np.testing.assert_array_equal(data, want)
 
@@ -71,7 +71,7 @@ class ArrayApiKeysTest(jtu.JaxTestCase):
   def test_places(self, name):
     call, keeps = CALLS[name]
     want = np.asarray(jax.random.key_data(keys())) if keeps else None
-    if name == "full_like":
+    if name == 'full_like':
       want = np.broadcast_to(np.asarray(jax.random.key_data(keys()))[0], (8, 2))
     for k in (keys(), jax.device_put(keys(), jax.devices()[5])):
       for device in places():
@@ -94,7 +94,7 @@ class ArrayApiKeysTest(jtu.JaxTestCase):
     draw = jax.vmap(lambda k: jax.random.uniform(k, (3,)))
     np.testing.assert_array_equal(draw(k), draw(keys()))
 
-  @parameterized.parameters("zeros_like", "ones_like")
+  @parameterized.parameters('zeros_like', 'ones_like')
   def test_committed_keys_are_followed(self, name):
     k = jax.device_put(keys(), jax.devices()[3])
     self.check(CALLS[name][0](k, None), None, jax.devices()[3])
@@ -104,17 +104,17 @@ class ArrayApiKeysTest(jtu.JaxTestCase):
 class ArrayApiKeysUnchangedTest(jtu.JaxTestCase):
 
   def test_without_a_device(self):
-    for name in ("array", "asarray", "zeros", "full_like"):
+    for name in ('array', 'asarray', 'zeros', 'full_like'):
       for call in (CALLS[name][0], lambda k, d: jax.jit(
           lambda k: CALLS[name][0](k, None))(k)):
         self.assertFalse(call(keys(), None).committed)
 
   def test_under_jit_filling_is_left_to_jit(self):
-    for name in ("zeros_like", "zeros"):
+    for name in ('zeros_like', 'zeros'):
       text = str(jax.make_jaxpr(lambda k: CALLS[name][0](
           k, jax.devices()[3]))(keys()))
-      self.assertNotIn("device_put", text)
+      self.assertNotIn('device_put', text)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

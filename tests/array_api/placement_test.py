@@ -35,20 +35,20 @@ COMPLEX_FREQUENCIES = not (0, 6, 1) <= jax.__version_info__ < (0, 7)
 
 # What a committed array, or part of one, is made into.
 MOVES = {
-    "asarray": (lambda x, d: jnp.asarray(x, device=d), HOST),
-    "asarray_copy": (lambda x, d: jnp.asarray(x, device=d, copy=True), HOST),
-    "array": (lambda x, d: jnp.array(x, "int32", device=d),
-              HOST.astype("int32")),
-    "array_of_list": (
+    'asarray': (lambda x, d: jnp.asarray(x, device=d), HOST),
+    'asarray_copy': (lambda x, d: jnp.asarray(x, device=d, copy=True), HOST),
+    'array': (lambda x, d: jnp.array(x, 'int32', device=d),
+              HOST.astype('int32')),
+    'array_of_list': (
         lambda x, d: jnp.array([x + i for i in range(8)], device=d),
         HOST + HOST[:, None]),
-    "astype": (lambda x, d: jnp.astype(x, "int16", device=d),
-               HOST.astype("int16")),
-    "method_astype": (lambda x, d: x.astype("int16", device=d),
-                      HOST.astype("int16")),
-    "linspace": (lambda x, d: jnp.linspace(x, x + 7, 8, device=d),
+    'astype': (lambda x, d: jnp.astype(x, 'int16', device=d),
+               HOST.astype('int16')),
+    'method_astype': (lambda x, d: x.astype('int16', device=d),
+                      HOST.astype('int16')),
+    'linspace': (lambda x, d: jnp.linspace(x, x + 7, 8, device=d),
                  HOST + HOST[:, None]),
-    "linspace_retstep": (
+    'linspace_retstep': (
         lambda x, d: jnp.linspace(0 * x, x, 8, axis=1, retstep=True,
                                   device=d)[0],
         np.linspace(0 * HOST, HOST, 8, axis=1)),
@@ -56,25 +56,25 @@ MOVES = {
 
 # Of an array of fill values.
 FILLS = {
-    "full": lambda d: jnp.full((8, 8), HOST, device=d),
-    "full_like": lambda d: jnp.full_like(np.ones((8, 8), "int8"), HOST,
+    'full': lambda d: jnp.full((8, 8), HOST, device=d),
+    'full_like': lambda d: jnp.full_like(np.ones((8, 8), 'int8'), HOST,
                                          device=d),
-    "full_like_of_jax_array": lambda d: jnp.full_like(
+    'full_like_of_jax_array': lambda d: jnp.full_like(
         jnp.ones((8, 8)), jnp.asarray(HOST), device=d),
 }
 
 
 def mesh(*shape, explicit=False):
-  names = ("x", "y")[:len(shape)]
+  names = ('x', 'y')[:len(shape)]
   kind = js.AxisType.Explicit if explicit else js.AxisType.Auto
   devices = np.array(jax.devices()[:int(np.prod(shape))]).reshape(shape)
   return js.Mesh(devices, names, axis_types=(kind,) * len(shape))
 
 
 def shardings(explicit=False):
-  split = [js.NamedSharding(mesh(8, explicit=explicit), P("x")),
-           js.NamedSharding(mesh(2, 4, explicit=explicit), P("y")),
-           js.NamedSharding(mesh(2, 4, explicit=explicit), P(("x", "y")))]
+  split = [js.NamedSharding(mesh(8, explicit=explicit), P('x')),
+           js.NamedSharding(mesh(2, 4, explicit=explicit), P('y')),
+           js.NamedSharding(mesh(2, 4, explicit=explicit), P(('x', 'y')))]
   return split if explicit else [*split, js.NamedSharding(mesh(2, 3), P())]
 
 
@@ -85,9 +85,9 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
       self.assertIs(x.device, device)
     else:
       self.assertEqual(x.sharding.device_set, device.device_set,
-                       "placed elsewhere")
+                       'placed elsewhere')
       self.assertTrue(x.sharding.is_equivalent_to(device, x.ndim),
-                      f"placed elsewhere: {x.sharding}")
+                      f'placed elsewhere: {x.sharding}')
     self.assertTrue(x.committed)
     np.testing.assert_allclose(x, want, rtol=1e-6)
 
@@ -96,7 +96,7 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
     make, want = MOVES[name]
     targets = [jax.devices()[0], jax.devices()[5],
                js.SingleDeviceSharding(jax.devices()[6]), *shardings()]
-    for home in (jax.devices()[3], js.NamedSharding(mesh(4), P("x"))):
+    for home in (jax.devices()[3], js.NamedSharding(mesh(4), P('x'))):
       x = jax.device_put(HOST, home)
       for device in targets:
         self.check(make(x, device), want, device)
@@ -120,8 +120,8 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
       self.check(jnp.fft.fftfreq(n, 0.5, device=device),
                  np.fft.fftfreq(n, 0.5), device)
       if COMPLEX_FREQUENCIES:
-        x = jnp.fft.fftfreq(n, device=device, dtype="complex64")
-        self.assertEqual(x.dtype, "complex64")
+        x = jnp.fft.fftfreq(n, device=device, dtype='complex64')
+        self.assertEqual(x.dtype, 'complex64')
 
   @parameterized.parameters(None, True)
   def test_from_dlpack(self, copy):
@@ -132,13 +132,13 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
 
   def test_from_dlpack_without_a_copy(self):
     for device in shardings():
-      with self.assertRaisesRegex(ValueError, "copy=False forbids one"):
+      with self.assertRaisesRegex(ValueError, 'copy=False forbids one'):
         jnp.from_dlpack(HOST, device=device, copy=False)
 
   def test_asarray_without_a_copy(self):
     x = jax.device_put(HOST, jax.devices()[3])
     for device in (jax.devices()[0], *shardings()):
-      with self.assertRaisesRegex(ValueError, "copy=False forbids one"):
+      with self.assertRaisesRegex(ValueError, 'copy=False forbids one'):
         jnp.asarray(x, device=device, copy=False)
     for device in (None, jax.devices()[3]):
       self.check(jnp.asarray(x, device=device, copy=False), HOST,
@@ -147,7 +147,7 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
   def test_without_a_device_nothing_moves(self):
     for home in (jax.devices()[3], *shardings()):
       x = jax.device_put(HOST, home)
-      for make in (jnp.asarray, jnp.array, lambda x: x.astype("int8")):
+      for make in (jnp.asarray, jnp.array, lambda x: x.astype('int8')):
         self.check(make(x), HOST, home)
 
   def test_under_jit_constraints_stay(self):
@@ -156,8 +156,8 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
       for x in (HOST, jax.device_put(HOST, jax.devices()[0])):
         text = str(jax.make_jaxpr(lambda y, x=x, device=device: jnp.asarray(
             x, device=device) + jnp.asarray(y, device=device))(HOST))
-        self.assertNotIn("device_put", text)
-        self.assertIn("sharding_constraint[", text)
+        self.assertNotIn('device_put', text)
+        self.assertIn('sharding_constraint[', text)
 
   def test_fill_values_under_jit(self):
     for name, make in FILLS.items():
@@ -168,9 +168,9 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
   def test_replicated_fill_values_of_a_program(self):
     # Of an array on one device, these are left to jit, as zeros are.
     make = {
-        "full": lambda x, d: jnp.full((8, 8), x, device=d),
-        "full_like": lambda x, d: jnp.full_like(
-            np.zeros((8, 8), "float32"), x, device=d)}
+        'full': lambda x, d: jnp.full((8, 8), x, device=d),
+        'full_like': lambda x, d: jnp.full_like(
+            np.zeros((8, 8), 'float32'), x, device=d)}
     if not FILLS_ARE_CONSTRAINED:
       return
     for name, f in make.items():
@@ -233,5 +233,5 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
         self.check(y, want, home)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -31,15 +31,15 @@ jax.config.parse_flags_with_absl()
 eight_devices()
 
 HOST = np.arange(8, dtype=np.float32)
-HOST_MEMORY = ("pinned_host" if jax.__version_info__ >= (0, 10) else
-               "unpinned_host")  # The only one of a CPU before.
-TOKEN = "<device: where the program runs>"
+HOST_MEMORY = ('pinned_host' if jax.__version_info__ >= (0, 10) else
+               'unpinned_host')  # The only one of a CPU before.
+TOKEN = '<device: where the program runs>'
 P = js.PartitionSpec
 
 
 def mesh(*shape):
   devices = np.array(jax.devices()[:int(np.prod(shape))]).reshape(shape)
-  return js.Mesh(devices, ("x", "y")[:len(shape)])
+  return js.Mesh(devices, ('x', 'y')[:len(shape)])
 
 
 def program(x):
@@ -51,10 +51,10 @@ def program(x):
   n = x.shape[0]
   y = (x * xp.asarray(x, device=d) + xp.full(n, 2., device=d) * x
        + xp.zeros(n, device=d) * xp.ones_like(x, device=d))
-  z = xp.sum(y + xp.astype(xp.zeros(n, dtype="int32", device=d), "float32",
+  z = xp.sum(y + xp.astype(xp.zeros(n, dtype='int32', device=d), 'float32',
                            device=d))
   z = z + xp.sum(y + xp.linspace(1, 1, n, device=d))
-  z = z + xp.sum(y + xp.asarray(np.full(n, 2, "float32"), device=d))
+  z = z + xp.sum(y + xp.asarray(np.full(n, 2, 'float32'), device=d))
   z = z + 0 * (xp.sum(xp.arange(0., n, device=d))
                + xp.sum(xp.eye(n, device=d)))
   z = z + 0 * xp.sum(xp.full_like(x, 1, device=d) + xp.empty(n, device=d) * 0)
@@ -64,30 +64,30 @@ def program(x):
 
 
 def homes():
-  return {"uncommitted": jnp.asarray(HOST),
-          "device": jax.device_put(HOST, jax.devices()[3]),
-          "mesh": jax.device_put(HOST, js.NamedSharding(mesh(4), P("x"))),
-          "mesh2": jax.device_put(HOST, js.NamedSharding(mesh(2, 2), P("y")))}
+  return {'uncommitted': jnp.asarray(HOST),
+          'device': jax.device_put(HOST, jax.devices()[3]),
+          'mesh': jax.device_put(HOST, js.NamedSharding(mesh(4), P('x'))),
+          'mesh2': jax.device_put(HOST, js.NamedSharding(mesh(2, 2), P('y')))}
 
 
 # Transformation: what runs `f` on `x` and gives f(x), and whether the arrays
 # are at hand below it.
 WAYS = {
-    "jit": (lambda f, x: jax.jit(f)(x), False),
-    "grad": (lambda f, x: jax.value_and_grad(f)(x)[0], True),
-    "jit_grad": (lambda f, x: jax.jit(jax.value_and_grad(f))(x)[0], False),
-    "grad_jit": (lambda f, x: jax.value_and_grad(jax.jit(f))(x)[0], False),
-    "jvp": (lambda f, x: jax.jvp(f, (x,), (x,))[0], True),
-    "linearize": (lambda f, x: jax.linearize(f, x)[0], True),
-    "vjp": (lambda f, x: jax.vjp(f, x)[0], True),
-    "scan": (lambda f, x: jax.lax.scan(
+    'jit': (lambda f, x: jax.jit(f)(x), False),
+    'grad': (lambda f, x: jax.value_and_grad(f)(x)[0], True),
+    'jit_grad': (lambda f, x: jax.jit(jax.value_and_grad(f))(x)[0], False),
+    'grad_jit': (lambda f, x: jax.value_and_grad(jax.jit(f))(x)[0], False),
+    'jvp': (lambda f, x: jax.jvp(f, (x,), (x,))[0], True),
+    'linearize': (lambda f, x: jax.linearize(f, x)[0], True),
+    'vjp': (lambda f, x: jax.vjp(f, x)[0], True),
+    'scan': (lambda f, x: jax.lax.scan(
         lambda c, _: (c, f(c)), x, None, length=2)[1][1], False),
-    "cond": (lambda f, x: jax.lax.cond(x.max() > 0, f, lambda x: 0., x), False),
-    "while": (lambda f, x: jax.lax.while_loop(
+    'cond': (lambda f, x: jax.lax.cond(x.max() > 0, f, lambda x: 0., x), False),
+    'while': (lambda f, x: jax.lax.while_loop(
         lambda c: c[0] < 1, lambda c: (c[0] + 1, f(c[1]) + 0 * c[1]),
         (0, x))[1][0], False),
-    "checkpoint": (lambda f, x: jax.checkpoint(f)(x), False),
-    "aot": (lambda f, x: jax.jit(f).lower(x).compile()(x), False),
+    'checkpoint': (lambda f, x: jax.checkpoint(f)(x), False),
+    'aot': (lambda f, x: jax.jit(f).lower(x).compile()(x), False),
 }
 
 
@@ -104,7 +104,7 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
   def test_the_program_runs(self, name):
     way, at_hand = WAYS[name]
     for home, x in homes().items():
-      if home.startswith("mesh") and name != "jit":
+      if home.startswith('mesh') and name != 'jit':
         # Where the answer is a sharding, it is for shapes like that of x, as
         # without the transformation; see test_committed_arrays_answer.
         continue
@@ -136,13 +136,13 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
       np.testing.assert_array_equal(run(jnp.asarray(HOST)), 2 * HOST + 1)
 
   def test_eval_shape(self):
-    out = jax.eval_shape(program, jax.ShapeDtypeStruct((8,), "float32"))
+    out = jax.eval_shape(program, jax.ShapeDtypeStruct((8,), 'float32'))
     self.assertEqual(out.shape, ())
 
   def test_gradient_and_hessian(self):
     # Without jit each operation is compiled for the array's device, so there
     # the Hessian is a smaller program's.
-    eye = np.eye(8, dtype="float32")
+    eye = np.eye(8, dtype='float32')
     here, there = jnp.asarray(HOST), jax.device_put(HOST, jax.devices()[3])
     slope, hessian = jax.jit(lambda x: (
         jax.grad(program)(x), jax.hessian(program)(x)))(here)
@@ -173,11 +173,11 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
     def f(x):
       seen.append(x.device)
       return x
-    x = jax.device_put(np.ones((8, 3), "float32"), jax.devices()[3])
+    x = jax.device_put(np.ones((8, 3), 'float32'), jax.devices()[3])
     jax.vmap(f)(x)
     jax.vmap(jax.grad(lambda x: f(x).sum()))(x)
     self.assertEqual(seen, [jax.devices()[3]] * 2)
-    jax.vmap(f)(jax.device_put(x, js.NamedSharding(mesh(8), P("x"))))
+    jax.vmap(f)(jax.device_put(x, js.NamedSharding(mesh(8), P('x'))))
     self.assertEqual(repr(seen[-1]), TOKEN)
 
   def token(self):
@@ -232,7 +232,7 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
         count.append(x.device if ask else None)
         return x + jnp.zeros(8, device=x.device if ask else None)
       run = jax.jit(f)
-      for d in (*jax.devices()[::3], js.NamedSharding(mesh(8), P("x"))):
+      for d in (*jax.devices()[::3], js.NamedSharding(mesh(8), P('x'))):
         y = run(jax.device_put(HOST, d))
         self.assertEqual(y.device, d)
       counts.append(len(count))
@@ -240,7 +240,7 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
     self.assertEqual(counts[1], counts[0])
     self.assertLessEqual(counts[1], 2)
 
-  @parameterized.parameters("jit_grad", "scan")
+  @parameterized.parameters('jit_grad', 'scan')
   def test_no_leaks(self, name):
     f = lambda x: (x * jnp.zeros(8, device=x.device) + x).sum()
     with jax.checking_leaks():
@@ -264,7 +264,7 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
 
 
 def device_of(x):
-  return getattr(x, "device", None)
+  return getattr(x, 'device', None)
 
 
 def attributes(d):
@@ -277,33 +277,33 @@ def attributes(d):
 
 # What code does with x.device, unless that is None.
 GUARDED = {
-    "attributes": lambda x, d: (
-        x + 0 * len(attributes(d)) if d.platform == "cpu" else 3 * x),
-    "backends": lambda x, d: x + 0 * len(
+    'attributes': lambda x, d: (
+        x + 0 * len(attributes(d)) if d.platform == 'cpu' else 3 * x),
+    'backends': lambda x, d: x + 0 * len(
         jax.devices(d.platform) + jax.local_devices(backend=d.platform)),
-    "isinstance": lambda x, d: x if isinstance(d, jax.Device) else 2 * x,
-    "listed": lambda x, d: x + (
+    'isinstance': lambda x, d: x if isinstance(d, jax.Device) else 2 * x,
+    'listed': lambda x, d: x + (
         0 if d in jax.devices() and {d: 1}[jax.devices()[
             jax.devices().index(d)]] and {d} <= set(jax.devices()) else 1),
-    "device_put": lambda x, d: x + jax.device_put(0 * HOST, d),
-    "device_put_tree": lambda x, d: x + jax.device_put(
+    'device_put': lambda x, d: x + jax.device_put(0 * HOST, d),
+    'device_put_tree': lambda x, d: x + jax.device_put(
         [0 * HOST, HOST], [d, None])[0],
-    "single": lambda x, d: x + jax.device_put(
+    'single': lambda x, d: x + jax.device_put(
         0 * HOST, js.SingleDeviceSharding(d)),
-    "created": lambda x, d: x + jnp.zeros(8, device=js.SingleDeviceSharding(d)),
-    "memory": lambda x, d: x + 0 * jax.device_put(
+    'created': lambda x, d: x + jnp.zeros(8, device=js.SingleDeviceSharding(d)),
+    'memory': lambda x, d: x + 0 * jax.device_put(
         x, js.SingleDeviceSharding(d, memory_kind=HOST_MEMORY)).ndim,
-    "constraint": lambda x, d: jax.lax.with_sharding_constraint(
+    'constraint': lambda x, d: jax.lax.with_sharding_constraint(
         [x, x], [js.SingleDeviceSharding(d)] * 2)[0],
-    "jit": lambda x, d: jax.jit(
+    'jit': lambda x, d: jax.jit(
         lambda x: x + 0, out_shardings=js.SingleDeviceSharding(d))(x),
-    "mesh": lambda x, d: x + 0 * js.Mesh([d], ("x",)).devices[0].id,
-    "lower": lambda x, d: x + 0 * len(jax.jit(lambda x: x).lower(
-        jax.ShapeDtypeStruct((8,), "float32", sharding=js.SingleDeviceSharding(
+    'mesh': lambda x, d: x + 0 * js.Mesh([d], ('x',)).devices[0].id,
+    'lower': lambda x, d: x + 0 * len(jax.jit(lambda x: x).lower(
+        jax.ShapeDtypeStruct((8,), 'float32', sharding=js.SingleDeviceSharding(
             d))).compile().as_text()),
-    "from_callback": lambda x, d: x + 0 * jax.make_array_from_callback(
+    'from_callback': lambda x, d: x + 0 * jax.make_array_from_callback(
         (8,), js.SingleDeviceSharding(d), lambda index: HOST[index]).ndim,
-    "same": lambda x, d: x if d == device_of(x + 1) and not (
+    'same': lambda x, d: x if d == device_of(x + 1) and not (
         d != device_of(x * 2)) and len({d, device_of(x)}) == 1 else 2 * x,
 }
 
@@ -313,7 +313,7 @@ def with_default_device(x, d):
     return x + jnp.zeros(8)
 
 
-GUARDED["default_device"] = with_default_device
+GUARDED['default_device'] = with_default_device
 
 
 class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
@@ -325,21 +325,21 @@ class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
       d = device_of(x)
       return x if d is None else use(x, d)
     for home, x in homes().items():
-      for outer in ("jit", "grad", "jit_grad", "scan", "aot"):
+      for outer in ('jit', 'grad', 'jit_grad', 'scan', 'aot'):
         way, at_hand = WAYS[outer]
-        if at_hand and home.startswith("mesh"):
+        if at_hand and home.startswith('mesh'):
           continue  # There x.device is a sharding, as without a transformation.
         got = way(lambda x: f(x).sum(), x)
-        self.assertEqual(float(got), HOST.sum(), f"{home} {outer}")
+        self.assertEqual(float(got), HOST.sum(), f'{home} {outer}')
       for way in (jax.vmap, lambda f: jax.jit(jax.vmap(f))):
-        if not home.startswith("mesh"):
+        if not home.startswith('mesh'):
           np.testing.assert_array_equal(way(f)(x[None]), HOST[None])
 
   def test_two_arrays(self):
     # As scikit-learn compares them.
     def f(x, y):
       if device_of(x) != device_of(y):
-        raise ValueError("Input arrays use different devices.")
+        raise ValueError('Input arrays use different devices.')
       return (x * y).sum()
     x = jnp.asarray(HOST)
     for run in (jax.grad(f, (0, 1)), jax.jit(jax.grad(f, (0, 1)))):
@@ -353,13 +353,13 @@ class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
         "import jax; jax.eval_shape(lambda x: x if getattr(x, 'device', 0) is"
         " None else x * 2, jax.ShapeDtypeStruct((3,), 'float32'));"
         "from jax._src import xla_bridge; assert not xla_bridge._backends")
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, '-c', code], check=True)
 
   def test_what_is_no_array_has_no_device(self):
-    for attribute in ("sharding", "addressable_data"):
+    for attribute in ('sharding', 'addressable_data'):
       with self.assertRaises((AttributeError, TypeError)):
         jax.make_jaxpr(lambda x: getattr(x, attribute)())(HOST)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -29,25 +29,25 @@ jax.config.parse_flags_with_absl()
 
 I, N = np.inf, np.nan
 REMAINDERS = {
-    "remainder": jnp.remainder, "mod": jnp.mod, "operator": lambda a, b: a % b,
-    "divmod": lambda a, b: jnp.divmod(a, b)[1],
-    "jit": jax.jit(jnp.remainder), "vmap": jax.vmap(jnp.remainder),
+    'remainder': jnp.remainder, 'mod': jnp.mod, 'operator': lambda a, b: a % b,
+    'divmod': lambda a, b: jnp.divmod(a, b)[1],
+    'jit': jax.jit(jnp.remainder), 'vmap': jax.vmap(jnp.remainder),
 }
 REALS = {
-    "sign": jnp.sign, "remainder": lambda x: x % 2.,
-    "quotient": lambda x: x // 2.,
-    "divmod": lambda x: jnp.divmod(x, 2.)[0], "fmod": lambda x: jnp.fmod(x, 2.),
+    'sign': jnp.sign, 'remainder': lambda x: x % 2.,
+    'quotient': lambda x: x // 2.,
+    'divmod': lambda x: jnp.divmod(x, 2.)[0], 'fmod': lambda x: jnp.fmod(x, 2.),
 }
-COMPLEX = ("sign", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt",
-           "sin", "cos", "tan", "sinh", "cosh", "tanh", "arcsin", "arccos",
-           "arctan", "arcsinh", "arccosh", "arctanh")
+COMPLEX = ('sign', 'exp', 'expm1', 'log', 'log1p', 'log2', 'log10', 'sqrt',
+           'sin', 'cos', 'tan', 'sinh', 'cosh', 'tanh', 'arcsin', 'arccos',
+           'arctan', 'arcsinh', 'arccosh', 'arctanh')
 
 
 def primitives_of(jaxpr):
   """The names of the primitives, those of inner jaxprs too."""
   names = set()
   for eqn in jaxpr.eqns:
-    inner = [p for p in eqn.params.values() if hasattr(p, "jaxpr")]
+    inner = [p for p in eqn.params.values() if hasattr(p, 'jaxpr')]
     names |= {eqn.primitive.name} if not inner else set()
     for closed in inner:
       names |= primitives_of(closed.jaxpr)
@@ -58,11 +58,11 @@ def host_memory():
   """A sharding in a host memory of the first device, and its kind."""
   device = jax.devices()[0]
   kinds = [m.kind for m in device.addressable_memories()]
-  kind = "pinned_host" if "pinned_host" in kinds else "unpinned_host"
+  kind = 'pinned_host' if 'pinned_host' in kinds else 'unpinned_host'
   return js.SingleDeviceSharding(device, memory_kind=kind)
 
 
-@jtu.with_config(jax_numpy_dtype_promotion="standard")
+@jtu.with_config(jax_numpy_dtype_promotion='standard')
 class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
 
   @parameterized.parameters(*REMAINDERS)
@@ -114,7 +114,7 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
   def test_quotients_as_in_numpy(self):
     x = np.array([I, -I, I, 1., -1., N, 7., -7.], np.float32)
     y = np.array([1., 2., I, I, I, 1., 2., 2.], np.float32)
-    with np.errstate(all="ignore"):
+    with np.errstate(all='ignore'):
       want = np.divmod(x, y)
       quotient = np.floor_divide(x, y)
     for wrap in (lambda f: f, jax.jit, jax.vmap):
@@ -132,14 +132,14 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
   def test_jaxprs(self):
     x = jnp.array([1., 2.])
     for f, args, want in (
-        (jnp.sign, (x,), {"sign"}), (jnp.sign, (x + 1j,), {"sign"}),
-        (jnp.remainder, (x, x), {"rem", "ne", "lt", "and", "add", "select_n"}),
-        (jnp.exp, (x + 1j,), {"exp"}), (jnp.tanh, (x + 1j,), {"tanh"}),
-        (jnp.arctan, (x + 1j,), {"atan"})):
+        (jnp.sign, (x,), {'sign'}), (jnp.sign, (x + 1j,), {'sign'}),
+        (jnp.remainder, (x, x), {'rem', 'ne', 'lt', 'and', 'add', 'select_n'}),
+        (jnp.exp, (x + 1j,), {'exp'}), (jnp.tanh, (x + 1j,), {'tanh'}),
+        (jnp.arctan, (x + 1j,), {'atan'})):
       names = primitives_of(jax.make_jaxpr(f)(*args).jaxpr)
       self.assertEqual(names, want, f)
     names = primitives_of(jax.make_jaxpr(jnp.floor_divide)(x, x).jaxpr)
-    self.assertFalse(names & {"abs", "mul", "is_finite"}, names)
+    self.assertFalse(names & {'abs', 'mul', 'is_finite'}, names)
 
   @parameterized.parameters(*REALS)
   def test_in_host_memory(self, name):
@@ -149,10 +149,10 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
     want = np.asarray(REALS[name](jnp.asarray(x)))
     for f in (REALS[name], jax.jit(REALS[name])):
       np.testing.assert_array_equal(f(on_host), want)
-    by_array = {"sign": lambda x: jnp.sign(x), "remainder": lambda x: x % x,
-                "quotient": lambda x: x // x,
-                "divmod": lambda x: jnp.divmod(x, x)[1],
-                "fmod": lambda x: jnp.fmod(x, x)}[name]
+    by_array = {'sign': lambda x: jnp.sign(x), 'remainder': lambda x: x % x,
+                'quotient': lambda x: x // x,
+                'divmod': lambda x: jnp.divmod(x, x)[1],
+                'fmod': lambda x: jnp.fmod(x, x)}[name]
     np.testing.assert_array_equal(by_array(on_host), by_array(jnp.asarray(x)))
 
   @parameterized.parameters(*COMPLEX)
@@ -175,14 +175,14 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
         self.skipTest('the CPU places nothing, from 0.7.1 to 0.9.2')
       np.testing.assert_allclose(got, g(5), rtol=1e-6)
 
-  @parameterized.parameters(*REALS, "exp", "log1p", "tanh", "arctan", "arccos")
+  @parameterized.parameters(*REALS, 'exp', 'log1p', 'tanh', 'arctan', 'arccos')
   def test_computed_on_the_host(self, name):
     f = REALS.get(name) or (lambda x: getattr(jnp, name)(x * (1 + 1j)))
     x = jnp.array([5., -3., 2.])
     if jax.__version_info__ < (0, 11):
-      on_host = compute_on("device_host")(f)
+      on_host = compute_on('device_host')(f)
     else:
-      on_host = compute_on(f, compute_type="device_host",
+      on_host = compute_on(f, compute_type='device_host',
                            out_memory_spaces=jax.memory.Space.Device)
     np.testing.assert_allclose(jax.jit(on_host)(x), f(x), rtol=1e-6)
 
@@ -190,7 +190,7 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
     dense = np.array([[0., -2.], [3., 0.]], np.float32)
     for dtype in (np.float32, np.complex64):
       m = sparse.BCOO.fromdense(jnp.asarray(dense, dtype))
-      for name in ("sign", "tanh", "arctan"):
+      for name in ('sign', 'tanh', 'arctan'):
         got = sparse.sparsify(getattr(jnp, name))(m).todense()
         np.testing.assert_allclose(
             got, getattr(np, name)(dense.astype(dtype)), rtol=1e-6)
@@ -202,8 +202,8 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
       shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
       return pallas.pallas_call(kernel, out_shape=shape)(x)
     x = jnp.ones((8, 128))
-    text = jax.jit(f).trace(x).lower(lowering_platforms=("tpu",)).as_text()
-    self.assertIn("tpu_custom_call", text)
+    text = jax.jit(f).trace(x).lower(lowering_platforms=('tpu',)).as_text()
+    self.assertIn('tpu_custom_call', text)
 
   def test_kernel_interpreted(self):
     def kernel(x, y):
@@ -234,5 +234,5 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
       np.testing.assert_array_equal(jnp.floor_divide(i, j), i // j)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -75,7 +75,7 @@ class ComputeOnErrorsTest(jtu.JaxTestCase):
   def test_function_not_callable(self):
     for form in FORMS:
       with self.assertRaisesRegex(
-          TypeError, r"`compute_on`.*device_host.*expected a function.*got 3 of"
+          TypeError, r'`compute_on`.*device_host.*expected a function.*got 3 of'
           ' type int'):
         form(3)(self.x)
 

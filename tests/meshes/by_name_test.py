@@ -187,7 +187,7 @@ class ShardMapTest(jtu.JaxTestCase):
   def test_no_names_of(self, name, specs):
     f = self.mapped(UNKNOWN[name](), (P(), P('x'), P('x'))[-specs:])
     for g in f, jax.jit(f):
-      with self.assertRaisesRegex(TypeError, "shard_map.*[Ee]xpected.*Got:"):
+      with self.assertRaisesRegex(TypeError, 'shard_map.*[Ee]xpected.*Got:'):
         g(X, w=W)
 
   def test_no_names_but_specs_by_name(self):

@@ -48,25 +48,25 @@ BATCH = dict(x=np.ones((2, 3), np.float32), y=np.ones((2, 2), np.float32),
 
 
 def loss(params, batch, unused):
-  hidden = jnp.tanh(batch["x"] @ params["w1"] + params["b1"])
-  return jnp.mean((hidden @ params["w2"] - batch["y"]) ** 2)
+  hidden = jnp.tanh(batch['x'] @ params['w1'] + params['b1'])
+  return jnp.mean((hidden @ params['w2'] - batch['y']) ** 2)
 
 
 def iree_compiled(lowered):
   """Compiles `lowered` with IREE; returns a function of the values."""
   code = iree.compiler.compile_str(
-      lowered.as_text("stablehlo"), target_backends=["llvm-cpu"],
-      input_type="stablehlo", extra_args=[
-          "--iree-llvmcpu-target-cpu=host",
+      lowered.as_text('stablehlo'), target_backends=['llvm-cpu'],
+      input_type='stablehlo', extra_args=[
+          '--iree-llvmcpu-target-cpu=host',
           # By default double precision is quietly made single.
-          "--iree-input-demote-f64-to-f32=false"])
+          '--iree-input-demote-f64-to-f32=false'])
   context = iree.runtime.SystemContext(
-      config=iree.runtime.Config("local-sync"))
+      config=iree.runtime.Config('local-sync'))
   context.add_vm_module(
       iree.runtime.VmModule.copy_buffer(context.instance, code))
   *_, module = context.modules.values()
   def call(values):
-    out = module["main"](*[np.asarray(v) for v in values])
+    out = module['main'](*[np.asarray(v) for v in values])
     if not isinstance(out, (list, tuple)):
       out = [out]
     return [o.to_host() for o in out]
@@ -101,7 +101,7 @@ CASES = dict(
 class ParameterMapIreeTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters((n, n) for n in CASES)
-  @jtu.ignore_warning(message="Some donated buffers were not usable")
+  @jtu.ignore_warning(message='Some donated buffers were not usable')
   def test_case(self, name):
     f, options, args, kwargs, number = CASES[name]
     lowered = jax.jit(f, **options).lower(*args, **kwargs)
@@ -116,20 +116,20 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
   def test_all_arguments_is_one_too_many(self):
     lowered = jax.jit(lambda a, b, c: a + c).lower(X, Y, X)
     call = iree_compiled(lowered)
-    with self.assertRaisesRegex(ValueError, "Error invoking function"):
+    with self.assertRaisesRegex(ValueError, 'Error invoking function'):
       call([X, Y, X])
     out, = call(lowered.parameter_values(X, Y, X))
     np.testing.assert_array_equal(out, X + X)
 
   def test_dimension_variables(self):
     # The module keeps its unknown dimensions, and IREE runs it at any size.
-    n, m = export.symbolic_shape("n, m")
+    n, m = export.symbolic_shape('n, m')
     def f(a, u, b):
       return jnp.sum(a) * a.shape[1] + b * (2 * a.shape[0])
     spec = lambda *shape: jax.ShapeDtypeStruct(shape, np.float32)
     lowered = jax.jit(f).lower(spec(n, m), spec(m), spec(3))
     self.assertEqual([p.kind for p in lowered.parameter_map],
-                     ["dimension"] * 2 + ["argument"] * 3)
+                     ['dimension'] * 2 + ['argument'] * 3)
     call = iree_compiled(lowered)
     for shape in ((2, 3), (5, 4)):
       a = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -139,7 +139,7 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
           got, a.sum() * shape[1] + X[:3] * (2 * shape[0]), rtol=1e-5)
 
   def test_mutable_array(self):
-    new = core.mutable_array if hasattr(core, "mutable_array") else jax.new_ref
+    new = core.mutable_array if hasattr(core, 'mutable_array') else jax.new_ref
     ref = new(jnp.asarray(Y))
     def f(u, b):
       ref[...] += b
@@ -148,7 +148,7 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
     results = iree_compiled(lowered)(lowered.parameter_values(X, Y))
     for result, got in zip(lowered.result_map, results, strict=True):
       np.testing.assert_array_equal(
-          got, Y + Y if result.kind == "ref" else (Y + Y) * 2)
+          got, Y + Y if result.kind == 'ref' else (Y + Y) * 2)
 
   def test_hoisted_constant(self):
     # Bases that can't hoist have the constant in the module.
@@ -157,7 +157,7 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
       lowered = jax.jit(lambda a, b: b * big).trace(X, X).lower(
           _private_parameters=parameters)
       self.assertEqual([p.kind for p in lowered.parameter_map],
-                       ["constant"] * CAN_HOIST + ["argument"])
+                       ['constant'] * CAN_HOIST + ['argument'])
       got, = iree_compiled(lowered)(lowered.parameter_values(X, X))
     np.testing.assert_array_equal(got, X * Y)
 
@@ -170,5 +170,5 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
     np.testing.assert_array_equal(got, x * 2)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

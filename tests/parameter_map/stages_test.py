@@ -64,41 +64,41 @@ Z = np.arange(6, dtype=np.int32).reshape(2, 3)
 
 def entry_types(lowered):
   """Returns the parameters' types, read off the module's text."""
-  header = re.search(r"func\.func public @main\((.*?)\) -> ",
-                     lowered.as_text("stablehlo")).group(1)
-  return re.findall(r"%arg\d+: (tensor<[^>]*>|!stablehlo\.token)", header)
+  header = re.search(r'func\.func public @main\((.*?)\) -> ',
+                     lowered.as_text('stablehlo')).group(1)
+  return re.findall(r'%arg\d+: (tensor<[^>]*>|!stablehlo\.token)', header)
 
 
 def raw_compile(lowered, num_devices=1):
   """Compiles a lowered function's module, and only that, on jaxlib's client."""
-  backend = xla_bridge.get_backend("cpu")
+  backend = xla_bridge.get_backend('cpu')
   devices = backend.devices()[:num_devices]
   options = compiler.get_compile_options(
       num_replicas=1, num_partitions=num_devices,
       device_assignment=np.array([[d.id for d in devices]]))
   options.executable_build_options.use_spmd_partitioning = num_devices > 1
-  code = mlir.module_to_bytecode(lowered.compiler_ir("stablehlo"))
-  callbacks = lowered._lowering.compile_args["host_callbacks"]
+  code = mlir.module_to_bytecode(lowered.compiler_ir('stablehlo'))
+  callbacks = lowered._lowering.compile_args['host_callbacks']
   kwargs = dict(host_callbacks=callbacks) if callbacks else {}
-  if not hasattr(backend, "compile_and_load"):
+  if not hasattr(backend, 'compile_and_load'):
     return backend.compile(code, options, **kwargs)
-  device_list = getattr(xc, "DeviceList", None) or xc._xla.DeviceList
+  device_list = getattr(xc, 'DeviceList', None) or xc._xla.DeviceList
   load = functools.partial(
       backend.compile_and_load, executable_devices=device_list(tuple(devices)),
       compile_options=options, **kwargs)
   try:
     return load(code)
   except TypeError:  # with callbacks, newer jaxlibs want the module itself
-    return load(lowered.compiler_ir("stablehlo"))
+    return load(lowered.compiler_ir('stablehlo'))
 
 
 def raw_compile_text(text):
   """Compiles a module's text on jaxlib's client, for one device."""
-  backend = xla_bridge.get_backend("cpu")
+  backend = xla_bridge.get_backend('cpu')
   options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
-  if not hasattr(backend, "compile_and_load"):
+  if not hasattr(backend, 'compile_and_load'):
     return backend.compile(text, options)
-  device_list = getattr(xc, "DeviceList", None) or xc._xla.DeviceList
+  device_list = getattr(xc, 'DeviceList', None) or xc._xla.DeviceList
   return backend.compile_and_load(
       text.encode(), device_list(tuple(backend.devices()[:1])), options)
 
@@ -107,8 +107,8 @@ def reloaded(compiled):
   """Stores an executable, and loads it."""
   load = serialize_executable.deserialize_and_load
   options = {}
-  if "execution_devices" in inspect.signature(load).parameters:
-    options["execution_devices"] = jax.devices()[:1]
+  if 'execution_devices' in inspect.signature(load).parameters:
+    options['execution_devices'] = jax.devices()[:1]
   return load(*serialize_executable.serialize(compiled), **options)
 
 
@@ -130,11 +130,11 @@ def raw_execute(executable, values, with_tokens=False, put=put_copy):
 def raw_call(lowered, *args, **kwargs):
   """Runs a lowered function on the raw client; returns its flat outputs."""
   executable = raw_compile(lowered)
-  effects = any(r.kind == "token" for r in lowered.result_map)
+  effects = any(r.kind == 'token' for r in lowered.result_map)
   results = raw_execute(executable, lowered.parameter_values(*args, **kwargs),
                         with_tokens=effects)
   return [np.asarray(s) for r, (s,) in zip(lowered.result_map, results)
-          if r.kind == "output"]
+          if r.kind == 'output']
 
 
 def data(x):
@@ -151,19 +151,19 @@ class Boxed:
     self.a, self.b = a, b
 
 jax.tree_util.register_pytree_with_keys(
-    Boxed, lambda v: (((jax.tree_util.GetAttrKey("a"), v.a),
-                       (jax.tree_util.GetAttrKey("b"), v.b)), None),
+    Boxed, lambda v: (((jax.tree_util.GetAttrKey('a'), v.a),
+                       (jax.tree_util.GetAttrKey('b'), v.b)), None),
     lambda _, children: Boxed(*children))
 
 
 def mlp_loss(params, batch, unused):
-  hidden = jnp.tanh(batch["x"] @ params["w1"] + params["b1"][None])
-  return jnp.sum((hidden @ params["w2"] - batch["y"]) ** 2)
+  hidden = jnp.tanh(batch['x'] @ params['w1'] + params['b1'][None])
+  return jnp.sum((hidden @ params['w2'] - batch['y']) ** 2)
 
 
 def nested(x):
   """A pytree with Nones, an empty tuple and unused leaves."""
-  return {"w": x, "none": None, "list": [x + 1, (), x + 2], "unused": x}
+  return {'w': x, 'none': None, 'list': [x + 1, (), x + 2], 'unused': x}
 
 W = dict(w1=np.ones((3, 5), np.float32), b1=np.ones(5, np.float32),
          w2=np.ones((5, 2), np.float32), steps=np.float32(3))
@@ -177,7 +177,7 @@ CASES = dict(
     all_used=(lambda a, b: a + b, {}, (X, Y), {}, (0, 1)),
     none_used=(lambda a, b: jnp.ones(3), {}, (X, Y), {}, ()),
     no_arguments=(lambda: jnp.ones(3), {}, (), {}, ()),
-    in_pytrees=(lambda t, n, u: t["w"] * t["list"][1 + 1], {},
+    in_pytrees=(lambda t, n, u: t['w'] * t['list'][1 + 1], {},
                 (nested(X), None, nested(Y)), {}, (1, 3)),
     custom_node=(lambda v, w: v.b - w.a, {}, (Boxed(X, Y), Boxed(X, Y)), {},
                  (1, 2)),
@@ -185,7 +185,7 @@ CASES = dict(
     gradient_of_last=(jax.grad(lambda a, b, c: jnp.sum(a * 2 + c ** 2), 2), {},
                       (X, X, Y), {}, (2,)),
     static=(lambda n, a, b: b * n, dict(static_argnums=0), (7, X, Y), {}, (1,)),
-    static_name=(lambda a, b, *, n: b * n, dict(static_argnames="n"), (X, Y),
+    static_name=(lambda a, b, *, n: b * n, dict(static_argnames='n'), (X, Y),
                  dict(n=3), (1,)),
     keywords=(lambda a, *, k, u, z: a + k * z, {}, (X,), dict(z=Y, u=Z, k=X),
               (0, 1, 3)),
@@ -230,18 +230,18 @@ def lower(name):
   jitted = jax.jit(f, **options)
   lowered = jitted.lower(*args, **kwargs)
   # As everywhere in jax.stages, what is static is not passed again.
-  static = options.get("static_argnums")
+  static = options.get('static_argnums')
   call_args = [a for i, a in enumerate(args) if i != static]
   call_kwargs = {k: v for k, v in kwargs.items()
-                 if k != options.get("static_argnames")}
+                 if k != options.get('static_argnames')}
   return jitted, lowered, (args, kwargs), (call_args, call_kwargs), kept
 
 
-@jtu.with_config(jax_legacy_prng_key="allow")
+@jtu.with_config(jax_legacy_prng_key='allow')
 class ParameterMapTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters((n, n) for n in CASES)
-  @jtu.ignore_warning(message="Some donated buffers were not usable")
+  @jtu.ignore_warning(message='Some donated buffers were not usable')
   def test_raw_client(self, name):
     f, lowered, (args, kwargs), (call_args, call_kwargs), kept = lower(name)
     self.assertEqual(lowered.kept_var_idx, kept)
@@ -256,7 +256,7 @@ class ParameterMapTest(jtu.JaxTestCase):
                                  np.asarray(g, np.float64), rtol=1e-5)
 
   @parameterized.named_parameters((n, n) for n in CASES)
-  @jtu.ignore_warning(message="Some donated buffers were not usable")
+  @jtu.ignore_warning(message='Some donated buffers were not usable')
   def test_compiled_has_the_same_map(self, name):
     _, lowered, _, (call_args, call_kwargs), kept = lower(name)
     compiled = lowered.compile()
@@ -269,18 +269,18 @@ class ParameterMapTest(jtu.JaxTestCase):
       np.testing.assert_array_equal(a, b)
 
   @parameterized.named_parameters((n, n) for n in CASES)
-  @jtu.ignore_warning(message="Some donated buffers were not usable")
+  @jtu.ignore_warning(message='Some donated buffers were not usable')
   def test_paths_lead_to_the_arguments(self, name):
     _, lowered, _, (call_args, call_kwargs), _ = lower(name)
     scope = dict(args=call_args, kwargs=call_kwargs)
     leaves = jax.tree.leaves((tuple(call_args), call_kwargs))
     types = entry_types(lowered)
     for p in lowered.parameter_map:
-      self.assertEqual(p.kind, "argument")
+      self.assertEqual(p.kind, 'argument')
       found = eval(p.path, {}, scope)  # pylint: disable=eval-used
       self.assertIs(found, leaves[p.arg_index])
       self.assertEqual(np.shape(found), p.aval.shape)
-      dims = types[p.number][len("tensor<"):-1].split("x")[:-1]
+      dims = types[p.number][len('tensor<'):-1].split('x')[:-1]
       self.assertEqual(tuple(map(int, dims)), p.physical_aval.shape)
 
   def test_three_tensors_one_unused(self):
@@ -290,8 +290,8 @@ class ParameterMapTest(jtu.JaxTestCase):
     lowered = jax.jit(f).lower(X, Y, Y)
     self.assertLen(lowered.parameter_map, 2)
     self.assertEqual([p.path for p in lowered.parameter_map],
-                     ["args[0]", "args[2]"])
-    self.assertEqual([p.name for p in lowered.parameter_map], ["a", "c"])
+                     ['args[0]', 'args[2]'])
+    self.assertEqual([p.name for p in lowered.parameter_map], ['a', 'c'])
     grad = jax.jit(jax.grad(f, argnums=2)).lower(X, Y, Y)
     self.assertLen(grad.parameter_map, 1)
     np.testing.assert_allclose(raw_call(grad, X, Y, Y)[0], 2 * Y)
@@ -300,7 +300,7 @@ class ParameterMapTest(jtu.JaxTestCase):
     # What a runtime without the map runs into.
     lowered = jax.jit(lambda a, b, c: a + c).lower(X, X, X)
     executable = raw_compile(lowered)
-    with self.assertRaisesRegex(Exception, "supplied 3.*expected 2"):
+    with self.assertRaisesRegex(Exception, 'supplied 3.*expected 2'):
       raw_execute(executable, [X, X, X])
     (out,), = raw_execute(executable, lowered.parameter_values(X, X, X))
     np.testing.assert_array_equal(out, X + X)
@@ -316,10 +316,10 @@ class ParameterMapTest(jtu.JaxTestCase):
     args = (True, 2, 3., 4j)
     lowered = jax.jit(lambda a, b, c, d: (~a, b * 2, c * 2, d * 2)).lower(*args)
     values = lowered.parameter_values(*args)
-    self.assertEqual([v.dtype.kind for v in values], ["b", "i", "f", "c"])
+    self.assertEqual([v.dtype.kind for v in values], ['b', 'i', 'f', 'c'])
     outs = raw_execute(raw_compile(lowered), values)
     self.assertEqual([out[0] for out in outs], [False, 4, 6., 8j])
-    with self.assertRaisesRegex(TypeError, r"args\[3\]: expected c.*, got f"):
+    with self.assertRaisesRegex(TypeError, r'args\[3\]: expected c.*, got f'):
       lowered.parameter_values(True, 2, 3., 4.)
 
   def test_map_is_an_immutable_sequence(self):
@@ -356,30 +356,30 @@ class ParameterMapTest(jtu.JaxTestCase):
 
 def random_tree(rng, leaves, depth=0):
   """Returns a random pytree; appends its arrays, in no order, to `leaves`."""
-  kind = rng.choice(["leaf", "leaf", "none", "tuple", "dict"])
-  if kind == "none":
+  kind = rng.choice(['leaf', 'leaf', 'none', 'tuple', 'dict'])
+  if kind == 'none':
     return None
-  if kind == "leaf" or depth == 3:
+  if kind == 'leaf' or depth == 3:
     leaf = rng.rand(rng.randint(3), 2).astype(np.float32)
     leaves.append(leaf)
     return leaf
   children = [random_tree(rng, leaves, depth + 1)
               for _ in range(rng.randint(4))]
-  if kind == "tuple":
+  if kind == 'tuple':
     return tuple(children)
-  return {f"k{rng.randint(1000)}": c for c in children}
+  return {f'k{rng.randint(1000)}': c for c in children}
 
 
 class RandomProgramTest(jtu.JaxTestCase):
 
   @parameterized.parameters(range(12))
-  @jtu.ignore_warning(message="Some donated buffers were not usable")
+  @jtu.ignore_warning(message='Some donated buffers were not usable')
   def test_random_program(self, seed):
     # Random pytrees of which a random part is read, returned as it is, or
     # donated. What is expected is worked out here, from the leaves alone.
     rng = np.random.RandomState(seed)
     args = tuple(random_tree(rng, []) for _ in range(1 + rng.randint(4)))
-    kwargs = {f"kw{i}": random_tree(rng, []) for i in range(rng.randint(3))}
+    kwargs = {f'kw{i}': random_tree(rng, []) for i in range(rng.randint(3))}
     leaves = jax.tree.leaves((args, kwargs))
     read = [bool(rng.randint(2)) for _ in leaves]
     returned = [bool(rng.randint(2)) and r for r in read]
@@ -425,7 +425,7 @@ class ResultMapTest(jtu.JaxTestCase):
   def test_forwarded(self):
     inner = jax.jit(lambda u, v: (v, u + 1, u))
     def f(a, b, c):
-      return {"x": inner(a, c), "y": c, "z": b * 2}
+      return {'x': inner(a, c), 'y': c, 'z': b * 2}
     lowered = jax.jit(f).lower(X, Y, Z)
     results = lowered.result_map
     self.assertEqual([r.path for r in results],
@@ -449,7 +449,7 @@ class ResultMapTest(jtu.JaxTestCase):
     result, = jax.jit(lambda a: a * 1 + 0).lower(X).result_map
     self.assertIsNone(result.forwarded_from)
 
-  @parameterized.named_parameters(("lowered", False), ("compiled", True))
+  @parameterized.named_parameters(('lowered', False), ('compiled', True))
   def test_donated(self, compile_it):
     def f(a, b, c, d):
       return a[:2], d * 2, b + 1
@@ -462,7 +462,7 @@ class ResultMapTest(jtu.JaxTestCase):
     self.assertEqual([r.aliases for r in stage.result_map], [None, 2, 1])
 
   def test_unusable_donation_is_no_donation(self):
-    with self.assertWarnsRegex(UserWarning, "donated buffers were not usable"):
+    with self.assertWarnsRegex(UserWarning, 'donated buffers were not usable'):
       lowered = jax.jit(lambda a: a[:2], donate_argnums=0).lower(X)
     self.assertFalse(lowered.parameter_map[0].donated)
     self.assertIsNone(lowered.result_map[0].aliases)
@@ -470,9 +470,9 @@ class ResultMapTest(jtu.JaxTestCase):
   def test_donors_that_xla_pairs(self):
     # On several devices JAX leaves the pairing to XLA: known once compiled.
     if jax.device_count() < 2:
-      self.skipTest("needs 2 devices")
-    mesh = Mesh(np.array(jax.devices()[:2]), "i")
-    x = jax.device_put(np.arange(4.), NamedSharding(mesh, P("i")))
+      self.skipTest('needs 2 devices')
+    mesh = Mesh(np.array(jax.devices()[:2]), 'i')
+    x = jax.device_put(np.arange(4.), NamedSharding(mesh, P('i')))
     lowered = jax.jit(lambda a, b: b + 1, donate_argnums=1).lower(x, x)
     self.assertTrue(lowered.parameter_map[0].donated)
     self.assertIsNone(lowered.result_map[0].aliases)
@@ -501,13 +501,13 @@ class NotArgumentsTest(jtu.JaxTestCase):
       return b * 2
     lowered = jax.jit(f).lower(X, Y)
     self.assertEqual([p.kind for p in lowered.parameter_map],
-                     ["token", "argument"])
+                     ['token', 'argument'])
     self.assertEqual([r.kind for r in lowered.result_map],
-                     ["token", "output"])
+                     ['token', 'output'])
     self.assertEqual(lowered.kept_var_idx, (1,))
     self.assertEqual(lowered.parameter_map[1].arg_index, 1)
     self.assertEqual(lowered.result_map[1].out_index, 0)
-    self.assertEqual(entry_types(lowered)[0], "!stablehlo.token")
+    self.assertEqual(entry_types(lowered)[0], '!stablehlo.token')
     self.assertEqual(lowered.parameter_map[0].physical_aval.shape, (0,))
     out, = raw_call(lowered, X, Y)
     np.testing.assert_array_equal(out, Y * 2)
@@ -523,19 +523,19 @@ class NotArgumentsTest(jtu.JaxTestCase):
     self.assertEqual([r.forwarded_from for r in lowered.result_map],
                      [None, 1, None])
 
-  @parameterized.named_parameters(("x32", False), ("x64", True))
+  @parameterized.named_parameters(('x32', False), ('x64', True))
   def test_dimension_variable(self, x64):
     with config.enable_x64(x64):
-      n, m = export.symbolic_shape("n, m", constraints=["n >= 2"])
+      n, m = export.symbolic_shape('n, m', constraints=['n >= 2'])
       spec = lambda *shape: jax.ShapeDtypeStruct(shape, np.float32)
       f = lambda a, u, b: a.shape[0] * b + jnp.sum(a)
       lowered = jax.jit(f).lower(spec(n, m), spec(3), spec(2 * m))
       self.assertEqual([(p.kind, p.name) for p in lowered.parameter_map],
-                       [("dimension", "m"), ("dimension", "n"),
-                        ("argument", "a"), ("argument", "u"),
-                        ("argument", "b")])
+                       [('dimension', 'm'), ('dimension', 'n'),
+                        ('argument', 'a'), ('argument', 'u'),
+                        ('argument', 'b')])
       self.assertEqual(entry_types(lowered)[0],
-                       "tensor<i64>" if x64 else "tensor<i32>")
+                       'tensor<i64>' if x64 else 'tensor<i32>')
       self.assertEqual(lowered.parameter_map[0].aval.dtype,
                        np.int64 if x64 else np.int32)
       # With symbolic shapes JAX keeps every argument.
@@ -543,29 +543,29 @@ class NotArgumentsTest(jtu.JaxTestCase):
       args = np.ones((3, 2), np.float32), X[:3], Y
       values = lowered.parameter_values(*args)
       self.assertEqual([int(v) for v in values[:2]], [2, 3])
-      with self.assertRaisesRegex(TypeError, r"args\[2\]\.shape\[0\]"):
+      with self.assertRaisesRegex(TypeError, r'args\[2\]\.shape\[0\]'):
         lowered.parameter_values(args[0], args[1], Y[:3])
-      with self.assertRaisesRegex(TypeError, "n >= 2"):
+      with self.assertRaisesRegex(TypeError, 'n >= 2'):
         lowered.parameter_values(args[0][:1], args[1], Y)
-      with self.assertRaisesRegex(TypeError, r"args\[0\]: expected.*\[n,m\]"):
+      with self.assertRaisesRegex(TypeError, r'args\[0\]: expected.*\[n,m\]'):
         lowered.parameter_values(X, args[1], Y)
 
   def test_platform_index(self):
     lowered = jax.jit(lambda a, b: jnp.sin(b)).trace(X, Y).lower(
-        lowering_platforms=("cpu", "tpu"))
+        lowering_platforms=('cpu', 'tpu'))
     self.assertEqual([p.kind for p in lowered.parameter_map],
-                     ["platform_index", "argument"])
-    with self.assertRaisesRegex(ValueError, r"values\(args, kwargs, platform="):
+                     ['platform_index', 'argument'])
+    with self.assertRaisesRegex(ValueError, r'values\(args, kwargs, platform='):
       lowered.parameter_values(X, Y)
     with self.assertRaisesRegex(ValueError, "expected a platform.*'cuda'"):
-      lowered.parameter_map.values((X, Y), platform="cuda")
-    for i, platform in enumerate(("cpu", "tpu")):
+      lowered.parameter_map.values((X, Y), platform='cuda')
+    for i, platform in enumerate(('cpu', 'tpu')):
       index, y = lowered.parameter_map.values((X, Y), platform=platform)
       self.assertEqual((int(index), index.dtype), (i, np.int32))
       self.assertIs(y, Y)
 
   def test_mutable_arrays(self):
-    new = core.mutable_array if hasattr(core, "mutable_array") else jax.new_ref
+    new = core.mutable_array if hasattr(core, 'mutable_array') else jax.new_ref
     closed, passed = new(jnp.asarray(X)), new(jnp.asarray(Y))
     def f(r, u, b):
       closed[...] += b
@@ -573,11 +573,11 @@ class NotArgumentsTest(jtu.JaxTestCase):
       return closed[...] + 1
     lowered = jax.jit(f).lower(passed, X, Y)
     self.assertEqual([p.kind for p in lowered.parameter_map],
-                     ["argument", "argument", "ref"])
+                     ['argument', 'argument', 'ref'])
     self.assertEqual(lowered.kept_var_idx, (0, 2))
     self.assertIs(lowered.parameter_map[2].value, closed)
     self.assertEqual([(r.kind, r.updates) for r in lowered.result_map],
-                     [("output", None), ("ref", 0), ("ref", 2)])
+                     [('output', None), ('ref', 0), ('ref', 2)])
     self.assertEqual([r.aliases for r in lowered.result_map], [None, 0, 2])
     executable = raw_compile(lowered)
     values = lowered.parameter_values(passed, X, Y)
@@ -595,13 +595,13 @@ class NotArgumentsTest(jtu.JaxTestCase):
     jax.jit(outer)(X)
     lowered, = maps
     self.assertEqual([p.kind for p in lowered.parameter_map],
-                     ["captured", "argument"])
+                     ['captured', 'argument'])
     self.assertEqual(lowered.kept_var_idx, (1,))
-    self.assertEqual(lowered.parameter_map[1].path, "args[1]")
-    with self.assertRaisesRegex(ValueError, "enclosing trace"):
+    self.assertEqual(lowered.parameter_map[1].path, 'args[1]')
+    with self.assertRaisesRegex(ValueError, 'enclosing trace'):
       lowered.parameter_values(X, Y)
 
-  @parameterized.named_parameters(("off", False), ("on", True))
+  @parameterized.named_parameters(('off', False), ('on', True))
   def test_hoisted_constants(self, hoist):
     # Bases that can't hoist have the constant in the module, as with "off".
     hoisted = hoist and CAN_HOIST
@@ -610,10 +610,10 @@ class NotArgumentsTest(jtu.JaxTestCase):
       lowered = jax.jit(lambda a, b, c: c * big, donate_argnums=2).trace(
           X, X, X).lower(_private_parameters=lowering_parameters)
       self.assertEqual([p.kind for p in lowered.parameter_map],
-                       ["constant"] * hoisted + ["argument"])
+                       ['constant'] * hoisted + ['argument'])
       self.assertEqual(lowered.kept_var_idx, (2,))
-      self.assertEqual(lowered.parameter_map[-1].path, "args[2]")
-      self.assertEqual(lowered.parameter_map[-1].name, "c")
+      self.assertEqual(lowered.parameter_map[-1].path, 'args[2]')
+      self.assertEqual(lowered.parameter_map[-1].name, 'c')
       self.assertEqual(lowered.result_map[0].aliases, int(hoisted))
       if hoisted:
         np.testing.assert_array_equal(lowered.parameter_map[0].value, Y)
@@ -652,7 +652,7 @@ class HighTypesTest(jtu.JaxTestCase):
     lowered = jax.jit(lambda u, x, p: (p, x * 2)).lower(pairs[0], X, pairs[1])
     self.assertEqual(lowered.kept_var_idx, (2, 3, 4))
     self.assertEqual([p.path[:7] for p in lowered.parameter_map],
-                     ["args[1]", "args[2]", "args[2]"])
+                     ['args[1]', 'args[2]', 'args[2]'])
     self.assertEqual([r.forwarded_from for r in lowered.result_map],
                      [1, 2, None])
     values = lowered.parameter_values(pairs[0], X, pairs[1])
@@ -661,19 +661,19 @@ class HighTypesTest(jtu.JaxTestCase):
     np.testing.assert_array_equal(floats, pairs[1].floats)
     np.testing.assert_array_equal(ints, pairs[1].ints)
     np.testing.assert_array_equal(doubled, X * 2)
-    with self.assertRaisesRegex(TypeError, r"args\[1\].*: expected float32"):
+    with self.assertRaisesRegex(TypeError, r'args\[1\].*: expected float32'):
       lowered.parameter_values(pairs[0], X[:2], pairs[1])
 
 
 class MultiDeviceTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(
-      ("auto_1d", (8,), False), ("auto_2d", (4, 2), False),
-      ("shard_map_1d", (8,), True), ("shard_map_2d", (4, 2), True))
+      ('auto_1d', (8,), False), ('auto_2d', (4, 2), False),
+      ('shard_map_1d', (8,), True), ('shard_map_2d', (4, 2), True))
   def test_sharded(self, shape, manual):
     if jax.device_count() < 8:
-      self.skipTest("needs 8 devices")
-    names = ("x", "y")[:len(shape)]
+      self.skipTest('needs 8 devices')
+    names = ('x', 'y')[:len(shape)]
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(shape), names)
     spec = P(*names)
     global_shape = (8, 6) if len(shape) == 2 else (16,)
@@ -681,7 +681,7 @@ class MultiDeviceTest(jtu.JaxTestCase):
     a = np.arange(np.prod(global_shape), dtype=np.float32)
     a = a.reshape(global_shape)
     def f(u, p, w):
-      return p["k"] * 2 + (lax.psum(jnp.sum(w), names) if manual
+      return p['k'] * 2 + (lax.psum(jnp.sum(w), names) if manual
                            else jnp.sum(w))
     fun = f if not manual else shard_map(
         f, mesh=mesh, in_specs=(spec, spec, spec), out_specs=spec)
@@ -690,7 +690,7 @@ class MultiDeviceTest(jtu.JaxTestCase):
     lowered = jax.jit(fun, out_shardings=sharding).lower(*args)
     self.assertEqual(lowered.kept_var_idx, (2, 3))
     self.assertEqual([p.path for p in lowered.parameter_map],
-                     ["args[1]['k']", "args[2]"])
+                     ["args[1]['k']", 'args[2]'])
     self.assertLen(entry_types(lowered), 2)
     executable = raw_compile(lowered, 8)
     out, = raw_execute(executable, lowered.parameter_values(*args),
@@ -701,14 +701,14 @@ class MultiDeviceTest(jtu.JaxTestCase):
       np.testing.assert_allclose(shard, expected[index], rtol=1e-6)
 
 
-@jtu.with_config(jax_legacy_prng_key="allow")
+@jtu.with_config(jax_legacy_prng_key='allow')
 class ExportTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(
-      (n, n) for n in CASES if n not in ("keys", "static", "static_name",
-                                         "custom_node", "float0",
-                                         "float0_kept"))
-  @jtu.ignore_warning(message="Some donated buffers were not usable")
+      (n, n) for n in CASES if n not in ('keys', 'static', 'static_name',
+                                         'custom_node', 'float0',
+                                         'float0_kept'))
+  @jtu.ignore_warning(message='Some donated buffers were not usable')
   def test_agrees_with_export(self, name):
     f, options, args, kwargs, kept = CASES[name]
     jitted = jax.jit(f, **options)
@@ -720,13 +720,13 @@ class ExportTest(jtu.JaxTestCase):
   def test_called_export(self):
     # An exported module inside another function: its dimension variables are
     # its own and no parameters here.
-    n, = export.symbolic_shape("n")
+    n, = export.symbolic_shape('n')
     exported = export.export(jax.jit(lambda a, b: b * b.shape[0]))(
         jax.ShapeDtypeStruct((n,), np.float32),
         jax.ShapeDtypeStruct((n,), np.float32))
     lowered = jax.jit(lambda a, b, c: exported.call(a, c)).lower(X, Y, Y)
     self.assertEqual([p.path for p in lowered.parameter_map],
-                     ["args[0]", "args[2]"])
+                     ['args[0]', 'args[2]'])
     compiled = lowered.compile()
     self.assertEqual(compiled.parameter_map, lowered.parameter_map)
 
@@ -745,8 +745,8 @@ class X64Test(jtu.JaxTestCase):
       np.testing.assert_allclose(raw_call(lowered, x, x, y, 2.5)[0],
                                  x * y * 2.5)
       with self.assertRaisesRegex(TypeError,
-                                  r"args\[2\]: expected float64\[3\], got "
-                                  r"float32\[3\]"):
+                                  r'args\[2\]: expected float64\[3\], got '
+                                  r'float32\[3\]'):
         lowered.parameter_values(x, x, y.astype(np.float32), 2.5)
     # The module doesn't change with the flag.
     self.assertEqual(lowered.parameter_values(x, x, y, 2.5)[1].dtype,
@@ -763,45 +763,45 @@ class BadInputTest(jtu.JaxTestCase):
 
   def setUp(self):
     super().setUp()
-    self.lowered = jax.jit(lambda a, p, *, k: a + p["w"] + k).lower(
-        X, {"w": X, "v": Z}, k=X)
+    self.lowered = jax.jit(lambda a, p, *, k: a + p['w'] + k).lower(
+        X, {'w': X, 'v': Z}, k=X)
 
-  @parameterized.named_parameters(("lowered", False), ("compiled", True))
+  @parameterized.named_parameters(('lowered', False), ('compiled', True))
   def test_error_names_the_api(self, compile_it):
     stage = self.lowered.compile() if compile_it else self.lowered
     name = type(stage).__name__
     with self.assertRaisesRegex(
-        TypeError, rf"^jax\.stages\.{name}\.parameter_values: "):
+        TypeError, rf'^jax\.stages\.{name}\.parameter_values: '):
       stage.parameter_values(X)
 
   @parameterized.named_parameters(
-      ("missing_positional", (X,), dict(k=X), r"at args"),
-      ("one_too_many", (X, {"w": X, "v": Z}, X), dict(k=X), r"at args"),
-      ("missing_keyword", (X, {"w": X, "v": Z}), {}, r"at kwargs"),
-      ("unknown_keyword", (X, {"w": X, "v": Z}), dict(j=X), r"at kwargs"),
-      ("missing_unused_leaf", (X, {"w": X}), dict(k=X), r"at args\[1\]"),
-      ("none_for_a_leaf", (X, {"w": None, "v": Z}), dict(k=X),
+      ('missing_positional', (X,), dict(k=X), r'at args'),
+      ('one_too_many', (X, {'w': X, 'v': Z}, X), dict(k=X), r'at args'),
+      ('missing_keyword', (X, {'w': X, 'v': Z}), {}, r'at kwargs'),
+      ('unknown_keyword', (X, {'w': X, 'v': Z}), dict(j=X), r'at kwargs'),
+      ('missing_unused_leaf', (X, {'w': X}), dict(k=X), r'at args\[1\]'),
+      ('none_for_a_leaf', (X, {'w': None, 'v': Z}), dict(k=X),
        r"at args\[1\]\['w'\]"),
-      ("list_for_an_array", ([1., 2.], {"w": X, "v": Z}), dict(k=X),
-       r"at args\[0\]"))
+      ('list_for_an_array', ([1., 2.], {'w': X, 'v': Z}), dict(k=X),
+       r'at args\[0\]'))
   def test_wrong_tree(self, args, kwargs, where):
-    with self.assertRaisesRegex(TypeError, rf"structure.*\s+{where}"):
+    with self.assertRaisesRegex(TypeError, rf'structure.*\s+{where}'):
       self.lowered.parameter_values(*args, **kwargs)
 
   @parameterized.named_parameters(
-      ("dtype", (X.astype(np.int32), {"w": X, "v": Z}), X,
-       r"args\[0\]: expected float32\[4\], got int32\[4\]"),
-      ("shape", (X, {"w": X[:3], "v": Z}), X,
+      ('dtype', (X.astype(np.int32), {'w': X, 'v': Z}), X,
+       r'args\[0\]: expected float32\[4\], got int32\[4\]'),
+      ('shape', (X, {'w': X[:3], 'v': Z}), X,
        r"args\[1\]\['w'\]: expected float32\[4\], got float32\[3\]"),
-      ("rank", (X, {"w": X, "v": Z}), X[None],
+      ('rank', (X, {'w': X, 'v': Z}), X[None],
        r"kwargs\['k'\]: expected float32\[4\], got float32\[1,4\]"),
-      ("unused", (X, {"w": X, "v": X}), X,
+      ('unused', (X, {'w': X, 'v': X}), X,
        r"args\[1\]\['v'\]: expected int32\[2,3\], got float32\[4\]"),
-      ("scalar", (X, {"w": 3, "v": Z}), X,
+      ('scalar', (X, {'w': 3, 'v': Z}), X,
        r"args\[1\]\['w'\]: expected float32\[4\], got int32\[\]"),
-      ("string", (X, {"w": "w", "v": Z}), X,
+      ('string', (X, {'w': 'w', 'v': Z}), X,
        r"args\[1\]\['w'\]: expected float32\[4\], got a value of type str"),
-      ("no_value", (X, {"w": jax.ShapeDtypeStruct((4,), np.float32), "v": Z}),
+      ('no_value', (X, {'w': jax.ShapeDtypeStruct((4,), np.float32), 'v': Z}),
        X, r"args\[1\]\['w'\]: .*got a value of type ShapeDtypeStruct"))
   def test_wrong_type(self, args, k, message):
     with self.assertRaisesRegex(TypeError, message):
@@ -809,43 +809,43 @@ class BadInputTest(jtu.JaxTestCase):
 
   def test_foreign_byte_order(self):
     ones = np.ones(4, X.dtype.newbyteorder())
-    order = "big" if sys.byteorder == "little" else "little"
+    order = 'big' if sys.byteorder == 'little' else 'little'
     with self.assertRaisesRegex(
-        TypeError, r"args\[0\]: expected float32\[4\], got "
-        rf"{order}-endian float32\[4\]"):
-      self.lowered.parameter_values(ones, {"w": X, "v": Z}, k=X)
+        TypeError, r'args\[0\]: expected float32\[4\], got '
+        rf'{order}-endian float32\[4\]'):
+      self.lowered.parameter_values(ones, {'w': X, 'v': Z}, k=X)
     values = self.lowered.parameter_values(
-        ones.astype(np.float32), {"w": X, "v": Z}, k=X)
+        ones.astype(np.float32), {'w': X, 'v': Z}, k=X)
     self.assertTrue(all(np.dtype(v.dtype).isnative for v in values))
 
   def test_tracer(self):
-    with self.assertRaisesRegex(TypeError, r"args\[0\]: .*got a value of type"):
+    with self.assertRaisesRegex(TypeError, r'args\[0\]: .*got a value of type'):
       jax.jit(lambda x: self.lowered.parameter_values(
-          x, {"w": X, "v": Z}, k=X))(X)
+          x, {'w': X, 'v': Z}, k=X))(X)
 
   def test_many_errors_are_counted(self):
     lowered = jax.jit(lambda *a: a[0]).lower(*[X] * 20)
-    with self.assertRaisesRegex(TypeError, "and 15 more"):
+    with self.assertRaisesRegex(TypeError, 'and 15 more'):
       lowered.parameter_values(*[Y[:2]] * 20)
 
   def test_scalar_kinds(self):
     lowered = jax.jit(lambda a: a + 1).lower(2)
     self.assertEqual(lowered.parameter_values(3)[0].dtype, np.int32)
-    with self.assertRaisesRegex(TypeError, r"expected int32\[\], got float32"):
+    with self.assertRaisesRegex(TypeError, r'expected int32\[\], got float32'):
       lowered.parameter_values(3.)
-    with self.assertRaisesRegex(TypeError, r"expected int32\[\], got bool"):
+    with self.assertRaisesRegex(TypeError, r'expected int32\[\], got bool'):
       lowered.parameter_values(True)
 
   def test_wrong_key(self):
     lowered = jax.jit(lambda k: jax.random.bits(k)).lower(jax.random.key(0))
-    with self.assertRaisesRegex(TypeError, r"expected key<fry>.*, got uint32"):
+    with self.assertRaisesRegex(TypeError, r'expected key<fry>.*, got uint32'):
       lowered.parameter_values(np.zeros(2, np.uint32))
-    with self.assertRaisesRegex(TypeError, r"expected key<fry>.*, got key<rb"):
-      lowered.parameter_values(jax.random.key(0, impl="rbg"))
+    with self.assertRaisesRegex(TypeError, r'expected key<fry>.*, got key<rb'):
+      lowered.parameter_values(jax.random.key(0, impl='rbg'))
 
   def test_loaded_from_disk(self):
     loaded = reloaded(self.lowered.compile())
-    args, kwargs = (X, {"w": X, "v": Z}), {"k": X}
+    args, kwargs = (X, {'w': X, 'v': Z}), {'k': X}
     np.testing.assert_array_equal(loaded(*args, **kwargs), 3 * X)
     self.assertEqual(loaded.kept_var_idx, self.lowered.kept_var_idx)
     self.assertEqual(repr(loaded.parameter_map),
@@ -854,24 +854,24 @@ class BadInputTest(jtu.JaxTestCase):
                           loaded.parameter_values(*args, **kwargs))
     np.testing.assert_array_equal(out, 3 * X)
     with self.assertRaisesRegex(
-        TypeError, r"(?s)jax\.stages\.Compiled\.parameter_values: .*args\[0\]"):
-      loaded.parameter_values(Z, {"w": X, "v": Z}, k=X)
+        TypeError, r'(?s)jax\.stages\.Compiled\.parameter_values: .*args\[0\]'):
+      loaded.parameter_values(Z, {'w': X, 'v': Z}, k=X)
 
   @parameterized.named_parameters(
-      ("donated", dict(donate_argnums=(0, 2)), lambda a, b, c=Y: (a + c, b[1]),
+      ('donated', dict(donate_argnums=(0, 2)), lambda a, b, c=Y: (a + c, b[1]),
        (X, (Y, Z), Y + 1), {}),
-      ("static", dict(static_argnums=1), lambda a, n, b: (a * n, -b),
+      ('static', dict(static_argnums=1), lambda a, n, b: (a * n, -b),
        (X, 3, Y), {}),
-      ("defaulted", {}, lambda a, b=2., *, k, unused=None: (a + b, k),
+      ('defaulted', {}, lambda a, b=2., *, k, unused=None: (a + b, k),
        (X,), dict(k=Y)),
-      ("dead_branch", {}, lambda a, b, c: (
+      ('dead_branch', {}, lambda a, b, c: (
           lax.cond(True, lambda: a, lambda: b), c + 1), (X, Y, Y + 2), {}),
-      ("dead_in_jit", {}, lambda a, b, c: jax.jit(
+      ('dead_in_jit', {}, lambda a, b, c: jax.jit(
           lambda a, b: a * 2)(a, b) + c, (X, Z, Y), {}))
   def test_from_each_stage(self, options, f, args, kwargs):
     jitted = jax.jit(f, **options)
     call_args = args
-    if "static_argnums" in options:
+    if 'static_argnums' in options:
       call_args = args[:1] + args[2:]
     expected = [np.asarray(x) for x in jax.tree.leaves(f(*args, **kwargs))]
     lowered = jitted.lower(*args, **kwargs)
@@ -883,7 +883,7 @@ class BadInputTest(jtu.JaxTestCase):
                             executable.parameter_values(*call_args, **kwargs))
       for (got,), want in zip(results, expected, strict=True):
         np.testing.assert_allclose(got, want)
-    if "static_argnums" in options:
+    if 'static_argnums' in options:
       return  # jax.export takes none
     exported = export.deserialize(
         export.export(jitted)(*args, **kwargs).serialize())
@@ -898,14 +898,14 @@ class BadInputTest(jtu.JaxTestCase):
     def f(x, unused):
       return lax.platform_dependent(x, cpu=lambda x: x + 1,
                                     default=lambda x: x + 2)
-    exported = export.export(jax.jit(f), platforms=("tpu", "cpu"))(X, Z)
+    exported = export.export(jax.jit(f), platforms=('tpu', 'cpu'))(X, Z)
     self.assertEqual([p.kind for p in exported.parameter_map],
-                     ["platform_index", "argument"])
-    values = exported.parameter_map.values((X, Z), platform="cpu")
+                     ['platform_index', 'argument'])
+    values = exported.parameter_map.values((X, Z), platform='cpu')
     self.assertEqual(int(values[0]), 1)
     np.testing.assert_array_equal(values[1], X)
     with self.assertRaisesRegex(
-        ValueError, r"jax\.export\.Exported\.parameter_values: .*platform="):
+        ValueError, r'jax\.export\.Exported\.parameter_values: .*platform='):
       exported.parameter_values(X, Z)
 
   def test_pmap_is_refused_or_right(self):
@@ -913,17 +913,17 @@ class BadInputTest(jtu.JaxTestCase):
     n = jax.device_count()
     x = np.arange(n * 2, dtype=np.float32).reshape(n, 2)
     lowered = jax.pmap(lambda a, b: b + 1).lower(x, x)
-    if type(lowered._lowering).__name__ == "MeshComputation":
+    if type(lowered._lowering).__name__ == 'MeshComputation':
       self.assertEqual(lowered.kept_var_idx, (1,))
-      self.assertEqual(lowered.parameter_map[0].path, "args[1]")
+      self.assertEqual(lowered.parameter_map[0].path, 'args[1]')
     else:
-      with self.assertRaisesRegex(ValueError, "expected a function lowered by"):
+      with self.assertRaisesRegex(ValueError, 'expected a function lowered by'):
         _ = lowered.parameter_map
       compiled = lowered.compile()  # goes on as before
       np.testing.assert_array_equal(compiled(x, x), x + 1)
-      with self.assertRaisesRegex(ValueError, "expected a function lowered by"):
+      with self.assertRaisesRegex(ValueError, 'expected a function lowered by'):
         _ = compiled.parameter_map
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

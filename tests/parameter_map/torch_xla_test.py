@@ -53,12 +53,12 @@ def run(computation, tensors):
 
 
 def run_module(proto, arrays):
-  backend = xla_bridge.get_backend("cpu")
+  backend = xla_bridge.get_backend('cpu')
   options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
   code = xc._xla.mlir.xla_computation_to_mlir_module(
       xc.XlaComputation(proto))
-  if hasattr(backend, "compile_and_load"):
-    devices = getattr(xc, "DeviceList", None) or xc._xla.DeviceList
+  if hasattr(backend, 'compile_and_load'):
+    devices = getattr(xc, 'DeviceList', None) or xc._xla.DeviceList
     executable = backend.compile_and_load(
         code, devices(tuple(backend.devices()[:1])), options)
   else:
@@ -79,12 +79,12 @@ class CallJaxTest(jtu.JaxTestCase):
     return torch_xla._lower(*args)
 
   @parameterized.named_parameters(
-      ("some", lambda a, b, c: jnp.sum(a + c ** 2), (0, 2)),
-      ("gradient", jax.grad(lambda a, b, c: jnp.sum(a + c ** 2), 2), (2,)),
-      ("all", lambda a, b, c: a + b * c, (0, 1, 2)),
-      ("none", lambda a, b, c: jnp.ones(3), (None,)),
-      ("pytree", lambda a, b, c: {"p": c, "q": (c + 1, None)}, (2,)),
-      ("closed_over", lambda a, b, c: b * Y, (1,)))
+      ('some', lambda a, b, c: jnp.sum(a + c ** 2), (0, 2)),
+      ('gradient', jax.grad(lambda a, b, c: jnp.sum(a + c ** 2), 2), (2,)),
+      ('all', lambda a, b, c: a + b * c, (0, 1, 2)),
+      ('none', lambda a, b, c: jnp.ones(3), (None,)),
+      ('pytree', lambda a, b, c: {'p': c, 'q': (c + 1, None)}, (2,)),
+      ('closed_over', lambda a, b, c: b * Y, (1,)))
   def test_lower(self, f, feeds):
     found = self.lower(f, types(X, X, Y))
     self.assertEqual(found.feeds, feeds)
@@ -106,7 +106,7 @@ class CallJaxTest(jtu.JaxTestCase):
       io_callback(lambda v: None, None, a, ordered=True)
       return a
     call = self.lower
-    with self.assertRaisesRegex(ValueError, "call_jax: .*takes a token"):
+    with self.assertRaisesRegex(ValueError, 'call_jax: .*takes a token'):
       call(f, types(X))
 
   def test_torch_is_imported_only_when_called(self):
@@ -125,10 +125,10 @@ class CallJaxTest(jtu.JaxTestCase):
       except ImportError as e:
         print(e)
       """
-    done = subprocess.run([sys.executable, "-c", code], text=True, check=False,
+    done = subprocess.run([sys.executable, '-c', code], text=True, check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    self.assertRegex(done.stdout, r"(?s)^imported\njax\.experimental\.torch_xla"
-                     r"\.call_jax: expected PyTorch.*refused torch.*Install")
+    self.assertRegex(done.stdout, r'(?s)^imported\njax\.experimental\.torch_xla'
+                     r'\.call_jax: expected PyTorch.*refused torch.*Install')
 
 
 class StandInTest(jtu.JaxTestCase):
@@ -178,14 +178,14 @@ class StandInTest(jtu.JaxTestCase):
 
   def test_a_tensor_elsewhere_is_refused(self):
     with self.assertRaisesRegex(
-        ValueError, r"call_jax: expected tensors on an XLA device, got .*1.* "
-        r"on cpu:0\. Move it there"):
+        ValueError, r'call_jax: expected tensors on an XLA device, got .*1.* '
+        r'on cpu:0\. Move it there'):
       torch_xla.call_jax(jnp.add, (Tensor(X), Tensor(Y, 'cpu')))
     self.assertEmpty(self.calls)
 
   def test_what_cannot_be_hashed_is_refused(self):
-    with self.assertRaisesRegex(TypeError, "hashable values, got .* of type "
-                                "ndarray"):
+    with self.assertRaisesRegex(TypeError, 'hashable values, got .* of type '
+                                'ndarray'):
       torch_xla.call_jax(jnp.add, (Tensor(X), Y))
 
   def test_64_bits_are_cast(self):
@@ -199,5 +199,5 @@ class StandInTest(jtu.JaxTestCase):
     self.assertLen(self.calls[-1], 1)  # PyTorch/XLA wants one at least
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -141,7 +141,7 @@ class ArgumentsTest(jtu.JaxTestCase):
       self.call(['i'])
 
   def test_twice(self):
-    with self.assertRaisesRegex(ValueError, "each mesh axis once"):
+    with self.assertRaisesRegex(ValueError, 'each mesh axis once'):
       self.call(('i', 'i'))
 
   def test_varying_already(self):

@@ -187,7 +187,7 @@ REASONS = {
         unreduced_pmin unreduced_psum unreduced_psum_start
         unreduced_reduce_scatter unreduced_reduce_scatter_start
         vary_unreduced_cast vary_unreduced_cast_p''',
-    'typed by the jaxpr that it holds, traced with its operands\' types': '''
+    "typed by the jaxpr that it holds, traced with its operands' types": '''
         call call_hi_primitive
         call_hi_primitive_linearized closed_call scheduling_group
         composite compute_on cond core_map cudnn_fusion custom_dce_call
@@ -197,7 +197,7 @@ REASONS = {
         fused_call fusible jaxpr_call jit linear_call mpmd_map pjit
         program_order remat2 remat_opt run_state scan shard_map while
         xla_metadata_call xla_pmap''',
-    'one result per operand, of the operand\'s type': '''
+    "one result per operand, of the operand's type": '''
         add_dependency assert_consumed_value consume copy device_put
         dll_constraint layout_constraint mesh_cast name optimization_barrier
         pin relayout reshard shard_alike sharding_constraint stage tie unpin

@@ -529,13 +529,13 @@ print(*jax.value_and_grad(f)(1.0, jnp.arange(4.0)))
 
 class StepsTest(jtu.JaxTestCase):
 
-  @unittest.skipIf(not hasattr(jax, "shard_map"), "jax.shard_map is not there")
+  @unittest.skipIf(not hasattr(jax, 'shard_map'), 'jax.shard_map is not there')
   def test_the_gradient_of_a_factor_is_the_number_of_steps(self):
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
       exec(PROGRAM, {})
     # The value and the gradient of w * (0 + 1 + 2 + 3).
-    self.assertEqual(said.getvalue().split(), ["6.0", "6.0"])
+    self.assertEqual(said.getvalue().split(), ['6.0', '6.0'])
 
 
 if __name__ == '__main__':

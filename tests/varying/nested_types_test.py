@@ -81,7 +81,7 @@ class NestedTypesTest(jtu.JaxTestCase):
     np.testing.assert_allclose(nested(f)(A, B), unnested(f)(A, B), rtol=1e-5)
 
   def test_result_that_varies_outside_is_refused(self):
-    with self.assertRaisesRegex(ValueError, "(?s)out_specs.*replication"):
+    with self.assertRaisesRegex(ValueError, '(?s)out_specs.*replication'):
       nested(product, out_specs=P())(A, B)
 
   def test_reduced_result(self):

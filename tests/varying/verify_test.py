@@ -248,7 +248,7 @@ class RulesTest(VerifyTestCase):
         for e in narrowed(jaxpr, 'new_ref').eqns if e.primitive
         is not core.pvary_p or e.outvars != [value]])
     with self.assertRaisesRegex(
-        verify.NarrowTypeError, r"(?s)a ref that it writes to, must vary over"):
+        verify.NarrowTypeError, r'(?s)a ref that it writes to, must vary over'):
       verify.verify(jaxpr, True)
 
   @parameterized.product(sizes=[(4,), (2, 2)])

@@ -2,9 +2,9 @@
 
 One `[[edit]]` table of a patch is one idea and can be several edits: `in` can
 be a list of definitions, and `file` one of files, of which the first that has
-the definition is edited. A value that releases spell otherwise is a table of them.
-The code names modules of ours as FAMILY_MODULE; what
-it has to import for that follows from the names.
+the definition is edited. A value that releases spell otherwise is a table of
+them. The code names modules of ours as FAMILY_MODULE; what it has to import for
+that follows from the names.
 """
 
 from __future__ import annotations

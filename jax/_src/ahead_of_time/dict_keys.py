@@ -28,7 +28,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-NAME = "dict with keys other than strings (jax-mend)"
+NAME = 'dict with keys other than strings (jax-mend)'
 
 _LITERALS = (int, float, bool, str, bytes, type(None))
 
@@ -61,17 +61,17 @@ def _is_literal(key: Any) -> bool:
   if type(key) is tuple:
     return all(map(_is_literal, key))
   return type(key) in _LITERALS and key == key and (
-      type(key) is not float or abs(key) != float("inf"))
+      type(key) is not float or abs(key) != float('inf'))
 
 
 def _write(keys: Sequence[Any]) -> bytes:
   for key in keys:
     if not _is_literal(key):
       raise TypeError(
-          "jax.export: a dictionary among the arguments or results expected "
-          "keys that are strings, numbers, bytes, None or tuples of these, got "
-          f"{key!r} of type {type(key).__name__}. Use such keys, or a type "
-          "given to jax.export.register_pytree_node_serialization.")
+          'jax.export: a dictionary among the arguments or results expected '
+          'keys that are strings, numbers, bytes, None or tuples of these, got '
+          f'{key!r} of type {type(key).__name__}. Use such keys, or a type '
+          'given to jax.export.register_pytree_node_serialization.')
   return repr(list(keys)).encode()
 
 

@@ -52,7 +52,7 @@ from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.mend import traces
 
-derivative_p = core.Primitive("call_exported_derivative")
+derivative_p = core.Primitive('call_exported_derivative')
 derivative_p.multiple_results = True
 
 # Set by `register`.
@@ -102,12 +102,12 @@ def _vjp(exported: Any, missing: int) -> Any:
   """Returns the vjp of `exported`, of which `missing` orders are needed."""
   if not exported.has_vjp():
     raise ValueError(
-        "No VJP is available. jax.export.Exported.call: this "
-        f"derivative expected {missing} more order(s) of vjp than "
-        "were serialized. Serialize it with exported.serialize(vjp_order=N), "
-        "where N is 1 for jax.grad, jax.vjp and jax.jacrev; 2 for jax.jvp, "
-        "jax.linearize, jax.jacfwd and for reverse mode twice; 3 for "
-        "jax.hessian.")
+        'No VJP is available. jax.export.Exported.call: this '
+        f'derivative expected {missing} more order(s) of vjp than '
+        'were serialized. Serialize it with exported.serialize(vjp_order=N), '
+        'where N is 1 for jax.grad, jax.vjp and jax.jacrev; 2 for jax.jvp, '
+        'jax.linearize, jax.jacfwd and for reverse mode twice; 3 for '
+        'jax.hessian.')
   return _vjp_of(exported)
 
 

@@ -32,21 +32,21 @@ from jax._src.mend import releases
 
 
 def _lapack_names() -> list[str]:
-  return [name for name, *_ in lapack.registrations()["cpu"]]
+  return [name for name, *_ in lapack.registrations()['cpu']]
 
 
 def _sparse_names() -> list[str]:
   sparse = releases.sparse_kernels()
   if sparse is None:
     return []
-  return [name for name, *_ in sparse.registrations()["cpu"]]
+  return [name for name, *_ in sparse.registrations()['cpu']]
 
 
 # The names of kernels, and what starts them.
 _KERNELS: list[tuple[Callable[[], list[str]], Callable[[], object]]] = [
     (_lapack_names, lapack._lapack.initialize),
     (_sparse_names,
-     lambda: importlib.import_module("jax.experimental.sparse._lowerings")),
+     lambda: importlib.import_module('jax.experimental.sparse._lowerings')),
 ]
 
 

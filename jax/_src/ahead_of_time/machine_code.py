@@ -64,9 +64,9 @@ def noting(compile_or_read: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(compile_or_read)
   def compile_or_read_noting(*args, **kwargs):
     executable = compile_or_read(*args, **kwargs)
-    read, key = _last.__dict__.pop("read", (None, ""))
-    client = getattr(executable, "client", None)
-    if read is executable and getattr(client, "platform", None) == "cpu":
+    read, key = _last.__dict__.pop('read', (None, ''))
+    client = getattr(executable, 'client', None)
+    if read is executable and getattr(client, 'platform', None) == 'cpu':
       _read_back[id(executable)] = (lambda: _entry(client, key)), ()
     else:  # it may have the id of one that was read
       _read_back.pop(id(executable), None)
@@ -82,7 +82,7 @@ def from_file(executable: Any, code: bytes, numbers: Sequence[int]) -> None:
     code: its bytes.
     numbers: the devices that the code is for.
   """
-  if executable.client.platform == "cpu":
+  if executable.client.platform == 'cpu':
     _read_back[id(executable)] = (lambda: code), numbers
 
 
@@ -114,16 +114,16 @@ def to_store(executable: Any) -> tuple[Any, ...]:
     ValueError: it was read from an entry of the cache that is gone.
   """
   if id(executable) not in _read_back:
-    return "exec", executable.client.serialize_executable(executable)
+    return 'exec', executable.client.serialize_executable(executable)
   source, numbers = _read_back[id(executable)]
   code = source()
   if code is None:
     raise ValueError(
-        "jax.experimental.serialize_executable.serialize: expected an "
-        "executable with its machine code, got one that was read from an entry "
-        "of the persistent compilation cache that is gone. Compile it again, "
-        "in a new process or after jax.clear_caches().")
-  return ("exec", code, tuple(numbers)) if numbers else ("exec", code)
+        'jax.experimental.serialize_executable.serialize: expected an '
+        'executable with its machine code, got one that was read from an entry '
+        'of the persistent compilation cache that is gone. Compile it again, '
+        'in a new process or after jax.clear_caches().')
+  return ('exec', code, tuple(numbers)) if numbers else ('exec', code)
 
 
 def _entry(client: Any, key: str) -> bytes | None:

@@ -42,13 +42,13 @@ from jax._src.sharding_impls import UnspecifiedValue
 
 # Where the jaxpr of a call is, and that its results are the call's.
 _CALLS = {
-    "pjit": "jaxpr", "custom_vjp_call_jaxpr": "fun_jaxpr",  # before 0.7
-    "jit": "jaxpr", "custom_vjp_call": "call_jaxpr",
-    "closed_call": "call_jaxpr",  # before 0.11
-    "eval_jaxpr": "call_jaxpr",
-    "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr",
+    'pjit': 'jaxpr', 'custom_vjp_call_jaxpr': 'fun_jaxpr',  # before 0.7
+    'jit': 'jaxpr', 'custom_vjp_call': 'call_jaxpr',
+    'closed_call': 'call_jaxpr',  # before 0.11
+    'eval_jaxpr': 'call_jaxpr',
+    'remat2': 'jaxpr', 'custom_jvp_call': 'call_jaxpr',
 }
-_LAST = {"sharding_constraint", *_CALLS}
+_LAST = {'sharding_constraint', *_CALLS}
 
 
 def fill(shardings: Sequence[Any], closed: Any) -> list[Any]:
@@ -72,7 +72,7 @@ def fill(shardings: Sequence[Any], closed: Any) -> list[Any]:
 def of_results(closed: Any) -> list[Any]:
   """Returns for each result of a jaxpr its sharding, or None."""
   return [None if isinstance(s, core.Var) else s
-          for s in _followed(getattr(closed, "jaxpr", closed))]
+          for s in _followed(getattr(closed, 'jaxpr', closed))]
 
 
 def _followed(jaxpr: core.Jaxpr) -> list[Any]:
@@ -98,13 +98,13 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
   name = eqn.primitive.name
   if not _is_automatic(eqn.outvars[i].aval):
     return None
-  if name == "sharding_constraint":
-    return _complete_sharding(eqn.params["sharding"])
-  given = eqn.params.get("out_shardings")
+  if name == 'sharding_constraint':
+    return _complete_sharding(eqn.params['sharding'])
+  given = eqn.params.get('out_shardings')
   if given is not None and not isinstance(given[i], UnspecifiedValue):
     return _complete_sharding(given[i])
   called = eqn.params[_CALLS[name]]
-  called = getattr(called, "jaxpr", called)
+  called = getattr(called, 'jaxpr', called)
   if len(called.invars) != len(eqn.invars):
     return None
   if id(eqn) not in inner:
@@ -118,12 +118,12 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
 
 def _is_automatic(aval: Any) -> bool:
   """True if the type leaves the layout to the compiler."""
-  mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
+  mesh = getattr(getattr(aval, 'sharding', None), 'mesh', None)
   return mesh is None or mesh.empty or _axes_are_automatic(mesh)
 
 
 def _axes_are_automatic(mesh: Any) -> bool:
-  return all(getattr(t, "name", "") == "Auto" for t in mesh.axis_types)
+  return all(getattr(t, 'name', '') == 'Auto' for t in mesh.axis_types)
 
 
 def _complete_sharding(sharding: Any) -> sharding_lib.Sharding | None:
@@ -155,14 +155,14 @@ def attach(lowered: Any, traced: Any) -> Any:
   Returns:
     `lowered`.
   """
-  traced = getattr(traced, "lojax", traced)
+  traced = getattr(traced, 'lojax', traced)
   lowered._result_shardings = of_results(traced.jaxpr)
   return lowered
 
 
 def of_lowered(shardings: Sequence[Any], lowered: Any) -> list[Any]:
   """Returns `shardings`, filled with what was attached to `lowered`."""
-  found = getattr(lowered, "_result_shardings", None)
+  found = getattr(lowered, '_result_shardings', None)
   if found is None or len(found) != len(shardings):
     return list(shardings)
   return [f if f is not None and isinstance(s, UnspecifiedValue) else s

@@ -46,7 +46,7 @@ from jax._src.ahead_of_time import machine_code
 from jax._src.lib import xla_client
 from jax._src.mend import releases
 
-_API = "jax.experimental.serialize_executable"
+_API = 'jax.experimental.serialize_executable'
 
 
 def check_storable(compiled: Any) -> None:
@@ -58,11 +58,11 @@ def check_storable(compiled: Any) -> None:
   Raises:
     ValueError: it has Python callbacks.
   """
-  unloaded = getattr(compiled._executable, "_unloaded_executable", None)
-  callbacks = list(getattr(unloaded, "host_callbacks", None) or ())
+  unloaded = getattr(compiled._executable, '_unloaded_executable', None)
+  callbacks = list(getattr(unloaded, 'host_callbacks', None) or ())
   if callbacks:
     names = sorted({_name_of(c) for c in callbacks} - {None})
-    said = ", ".join(names or _calls_in(compiled.as_text())) or "a function"
+    said = ', '.join(names or _calls_in(compiled.as_text())) or 'a function'
     raise ValueError(
         f"{_API}.serialize: expected an executable that calls no Python, got "
         f"one with {len(callbacks)} callback(s), to {said}. A Python function "
@@ -93,7 +93,7 @@ class _LookingThrough(pickle.Unpickler):
     return _Anything
 
   def persistent_load(self, pid):
-    if pid[0] == "device" and pid[1] not in self.numbers:
+    if pid[0] == 'device' and pid[1] not in self.numbers:
       self.numbers.append(pid[1])
     return _Anything()
 
@@ -107,18 +107,18 @@ class _Loading(pickle.Unpickler):
     self._devices = devices
 
   def persistent_load(self, pid):
-    if pid[0] == "exec":
+    if pid[0] == 'exec':
       # What was loaded for other devices is stored with those of its code.
       self.numbers = pid[2] if len(pid) > 2 else list(self._devices)
       self.code = pid[1]
       self.executable = _load_code(
           self._backend, self.code, self._devices, self.numbers)
       return self.executable
-    if pid[0] == "device":
+    if pid[0] == 'device':
       return self._devices[pid[1]]
-    if pid[0] == "client":
+    if pid[0] == 'client':
       return self._backend
-    raise pickle.UnpicklingError(f"unknown persistent id {pid[0]!r}")
+    raise pickle.UnpicklingError(f'unknown persistent id {pid[0]!r}')
 
 
 def load(serialized: bytes, backend: Any, given: Sequence[Any] | None
@@ -142,7 +142,7 @@ def load(serialized: bytes, backend: Any, given: Sequence[Any] | None
   looking = _LookingThrough(io.BytesIO(serialized))
   looking.load()
   devices = _devices(looking.numbers, backend, given)
-  if backend.platform == "cpu":
+  if backend.platform == 'cpu':
     kernels.start(serialized)
   loading = _Loading(io.BytesIO(serialized), backend, devices)
   loaded = loading.load()
@@ -160,20 +160,20 @@ def _devices(numbers: Sequence[int], backend: Any,
   if given is not None:
     if len(given) != len(numbers):
       raise ValueError(
-          f"{_API}.deserialize_and_load: expected {len(numbers)} "
-          "execution_devices, as many as the executable was compiled for, got "
-          f"{len(given)}. Give it {len(numbers)}, or compile it again.")
+          f'{_API}.deserialize_and_load: expected {len(numbers)} '
+          'execution_devices, as many as the executable was compiled for, got '
+          f'{len(given)}. Give it {len(numbers)}, or compile it again.')
     return dict(zip(numbers, given))
   there = {d.id: d for d in backend.devices()}
   missing = [n for n in numbers if n not in there]
   if missing:
-    choose = ("pass execution_devices to run it on others, "
-              if releases.loads_for_devices() else "")
+    choose = ('pass execution_devices to run it on others, '
+              if releases.loads_for_devices() else '')
     raise ValueError(
-        f"{_API}.deserialize_and_load: expected the {len(numbers)} device(s) "
-        f"that the executable was compiled for, with the ids {list(numbers)}, "
-        f"got a process with {len(there)} device(s), without {missing}. Start "
-        f"it with as many devices, {choose}or compile it again.")
+        f'{_API}.deserialize_and_load: expected the {len(numbers)} device(s) '
+        f'that the executable was compiled for, with the ids {list(numbers)}, '
+        f'got a process with {len(there)} device(s), without {missing}. Start '
+        f'it with as many devices, {choose}or compile it again.')
   return {n: there[n] for n in numbers}
 
 
@@ -182,18 +182,18 @@ def _load_code(backend: Any, data: bytes, devices: dict[int, Any],
   """Loads machine code that is stored with these numbers, for the devices."""
   options: dict[str, Any] = {}
   if releases.loads_for_devices():
-    options["executable_devices"] = xla_client.DeviceList(
+    options['executable_devices'] = xla_client.DeviceList(
         tuple(devices.values()))
     numbers = [d.id for d in devices.values()]
     if numbers != list(stored_with):
-      options["compile_options"] = compiler.get_compile_options(
+      options['compile_options'] = compiler.get_compile_options(
           num_replicas=1, num_partitions=len(numbers),
           device_assignment=np.array([numbers]), backend=backend)
   try:
     return backend.deserialize_executable(data, **options)
   except RuntimeError as e:
-    if "NOT_FOUND" not in str(e) or not re.search(
-        "custom call|FFI handler", str(e)):
+    if 'NOT_FOUND' not in str(e) or not re.search(
+        'custom call|FFI handler', str(e)):
       raise
     raise type(e)(
         f"{e}\n{_API}.deserialize_and_load: the executable calls a kernel that "
@@ -209,26 +209,26 @@ def _name_of(callback: Any) -> str | None:
     if id(f) in seen:
       continue
     seen.add(id(f))
-    module = str(getattr(f, "__module__", None))
-    name = getattr(f, "__qualname__", getattr(f, "__name__", None))
-    if name is not None and not module.startswith("jax._src."):
-      return name if module == "None" else f"{module}.{name}"
+    module = str(getattr(f, '__module__', None))
+    name = getattr(f, '__qualname__', getattr(f, '__name__', None))
+    if name is not None and not module.startswith('jax._src.'):
+      return name if module == 'None' else f'{module}.{name}'
     if f is debugging._format_print_callback:
-      return "jax.debug.print"
+      return 'jax.debug.print'
     todo.extend(_within(f))
   return None
 
 
 def _within(f: Any) -> Iterator[Any]:
   """Functions that `f` may call: in its closure, or what it wraps."""
-  for cell in getattr(f, "__closure__", None) or ():
+  for cell in getattr(f, '__closure__', None) or ():
     try:
       inner = cell.cell_contents
     except ValueError:  # not filled yet
       continue
     if callable(inner) and not isinstance(inner, type):
       yield inner
-  for name in ("callback_func", "func", "__wrapped__"):
+  for name in ('callback_func', 'func', '__wrapped__'):
     if hasattr(f, name):
       yield getattr(f, name)
 
@@ -240,5 +240,5 @@ _CALLBACK = re.compile(
 
 def _calls_in(hlo_text: str) -> list[str]:
   """Returns the callbacks in a compiled module, by where they are called."""
-  return sorted({f"the {name} in {file}:{line}" if file else f"a {name}"
+  return sorted({f'the {name} in {file}:{line}' if file else f'a {name}'
                  for name, file, line in _CALLBACK.findall(hlo_text)})

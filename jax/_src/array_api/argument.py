@@ -49,15 +49,15 @@ from jax._src.sharding import Sharding
 # those of one release or another.
 _OF_DEVICE_PUT = tuple(
     kind for module, names in (
-        (sharding_impls, ("PartitionSpec", "P", "TransferToMemoryKind")),
-        (layout, ("Format", "Layout")), (core, ("MemorySpace",)))
+        (sharding_impls, ('PartitionSpec', 'P', 'TransferToMemoryKind')),
+        (layout, ('Format', 'Layout')), (core, ('MemorySpace',)))
     for kind in releases.existing(module, names))
 
 # Functions that end in jax.device_put, on one release or another.
 _TAKING_SPECS = frozenset({
-    "jax.numpy.arange", "jax.numpy.empty", "jax.numpy.eye", "jax.numpy.full",
-    "jax.numpy.full_like", "jax.numpy.from_dlpack", "jax.numpy.fft.rfftfreq",
-    "jax.Array.to_device", "jax.dlpack.from_dlpack"})
+    'jax.numpy.arange', 'jax.numpy.empty', 'jax.numpy.eye', 'jax.numpy.full',
+    'jax.numpy.full_like', 'jax.numpy.from_dlpack', 'jax.numpy.fft.rfftfreq',
+    'jax.Array.to_device', 'jax.dlpack.from_dlpack'})
 
 
 def of(function: str, device: Any) -> Any:
@@ -104,11 +104,11 @@ def check(function: str, device: Any) -> None:
   if device is None or isinstance(device, (xc.Device, Sharding)):
     return
   raise TypeError(
-      f"{function}: expected device to be None, a jax.Device or a"
-      f" jax.sharding.Sharding, got {device!r} of type"
-      f" {type(device).__name__}. jax.devices() and"
-      " jax.numpy.__array_namespace_info__().devices() list the devices; those"
-      " of a platform are jax.devices(\"cpu\").")
+      f'{function}: expected device to be None, a jax.Device or a'
+      f' jax.sharding.Sharding, got {device!r} of type'
+      f' {type(device).__name__}. jax.devices() and'
+      ' jax.numpy.__array_namespace_info__().devices() list the devices; those'
+      ' of a platform are jax.devices(\"cpu\").')
 
 
 def without_tokens(device: Any) -> Any:

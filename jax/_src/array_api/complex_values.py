@@ -58,7 +58,7 @@ from jax._src.lib.mlir.dialects import hlo
 import numpy as np
 
 _Parts = tuple[Any, Any]
-_Table = Callable[["_Floats", Any, Any, Any, Any], _Parts]
+_Table = Callable[['_Floats', Any, Any, Any, Any], _Parts]
 
 
 def correct(primitives: Mapping[str, Any]) -> None:
@@ -72,12 +72,12 @@ def correct(primitives: Mapping[str, Any]) -> None:
       continue
     primitive = primitives[name]
     # A rule of the CPU's own comes before the one for all platforms.
-    platform = "cpu"
+    platform = 'cpu'
     rules = mlir._platform_specific_lowerings[platform]
     if primitive not in rules:
       platform, rules = None, mlir._lowerings
     # Newer releases keep more than the rule.
-    rule = getattr(rules[primitive], "rule", rules[primitive])
+    rule = getattr(rules[primitive], 'rule', rules[primitive])
     mlir.register_lowering(primitive, _corrected(rule, table), platform)
 
 
@@ -88,7 +88,7 @@ def _corrected(rule: Callable[..., Any], table: _Table) -> Callable[..., Any]:
     aval, = ctx.avals_in
     platforms = ctx.platforms or ctx.module_context.platforms
     if (not dtypes.issubdtype(aval.dtype, np.complexfloating)
-        or "cpu" not in platforms):
+        or 'cpu' not in platforms):
       return out
     y, = out
     floats = _Floats(ctx, aval.update(dtype=np.finfo(aval.dtype).dtype))
@@ -104,11 +104,11 @@ def _is_on_cpu(ctx: mlir.LoweringRuleContext) -> Any:
   """True if a module for several platforms runs on a CPU, a scalar."""
   # It is the first of the dimension variables, of the width of the others.
   index = ctx.dim_var_values[0]
-  cpu = ctx.module_context.platforms.index("cpu")
+  cpu = ctx.module_context.platforms.index('cpu')
   wanted = mlir.ir_constant(np.int32(cpu))
   if wanted.type != index.type:
     wanted = hlo.convert(index.type, wanted)
-  return mlir.compare_hlo(index, wanted, "EQ", "SIGNED")
+  return mlir.compare_hlo(index, wanted, 'EQ', 'SIGNED')
 
 
 class _Floats(NamedTuple):
@@ -129,10 +129,10 @@ class _Floats(NamedTuple):
     return hlo.select(condition, x, y)
 
   def is_inf(self, x: Any) -> Any:
-    return mlir.compare_hlo(hlo.abs(x), self.full(np.inf), "EQ", "FLOAT")
+    return mlir.compare_hlo(hlo.abs(x), self.full(np.inf), 'EQ', 'FLOAT')
 
   def is_nan(self, x: Any) -> Any:
-    return mlir.compare_hlo(x, x, "NE", "FLOAT")
+    return mlir.compare_hlo(x, x, 'NE', 'FLOAT')
 
   def is_zero_and_nan(self, x: Any, y: Any) -> Any:
     """True if `x` is a zero, no subnormal number, and `y` is nan."""
@@ -140,13 +140,13 @@ class _Floats(NamedTuple):
     # comparison of the bits with 0. They are compared with a bit of `y`'s
     # exponent instead, 1 if it is nan.
     shift = 8 * self.aval.dtype.itemsize - 2
-    dtype = np.dtype(f"u{self.aval.dtype.itemsize}")
+    dtype = np.dtype(f'u{self.aval.dtype.itemsize}')
     one, place = (self.full(n, dtype) for n in (1, shift))
     bits = ir.RankedTensorType.get(ir.RankedTensorType(x.type).shape,
                                    mlir.dtype_to_ir_type(dtype))
     x, exponent = (hlo.bitcast_convert(bits, z) for z in (x, y))
     exponent = hlo.and_(hlo.shift_right_logical(exponent, place), one)
-    zero = mlir.compare_hlo(hlo.shift_left(x, one), exponent, "LT", "UNSIGNED")
+    zero = mlir.compare_hlo(hlo.shift_left(x, one), exponent, 'LT', 'UNSIGNED')
     return hlo.and_(self.is_nan(y), zero)
 
 
@@ -186,9 +186,9 @@ def _of_turned(table: _Table) -> _Table:
 
 
 _TABLES: dict[str, _Table] = {
-    "log1p_p": _log, "log2_p": _log,
-    "tanh_p": _tanh, "tan_p": _of_turned(_tanh),
-    "asinh_p": _asinh, "acosh_p": _acosh, "atanh_p": _atanh,
-    "asin_p": _of_turned(_asinh), "acos_p": _acos,
-    "atan_p": _of_turned(_atanh),
+    'log1p_p': _log, 'log2_p': _log,
+    'tanh_p': _tanh, 'tan_p': _of_turned(_tanh),
+    'asinh_p': _asinh, 'acosh_p': _acosh, 'atanh_p': _atanh,
+    'asin_p': _of_turned(_asinh), 'acos_p': _acos,
+    'atan_p': _of_turned(_atanh),
 }

@@ -38,7 +38,7 @@ from typing import Any
 from jax._src import xla_bridge as xb
 from jax._src.lib import xla_client as xc
 
-INFO = "jax.numpy.__array_namespace_info__()"
+INFO = 'jax.numpy.__array_namespace_info__()'
 
 
 def addressable_devices() -> list[xc.Device | None]:
@@ -77,13 +77,13 @@ def check_kind(kind: Any, valid: Collection[str]) -> None:
   for name in names:
     if not isinstance(name, str):
       raise TypeError(
-          f"{INFO}.dtypes: expected kind to be None, a string or a tuple of"
-          f" strings, got {kind!r}. The valid kinds are {_quoted(valid)}.")
+          f'{INFO}.dtypes: expected kind to be None, a string or a tuple of'
+          f' strings, got {kind!r}. The valid kinds are {_quoted(valid)}.')
     if name not in valid:
       raise ValueError(
-          f"{INFO}.dtypes: unknown kind {name!r}. The valid kinds are"
-          f" {_quoted(valid)}, and a tuple of these.")
+          f'{INFO}.dtypes: unknown kind {name!r}. The valid kinds are'
+          f' {_quoted(valid)}, and a tuple of these.')
 
 
 def _quoted(names: Iterable[str]) -> str:
-  return ", ".join(map(repr, names))
+  return ', '.join(map(repr, names))

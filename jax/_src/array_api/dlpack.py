@@ -50,7 +50,7 @@ from jax._src.lib import xla_client as xc
 
 import numpy as np
 
-_NEXT = "Leave copy out, or pass copy=None or copy=True."
+_NEXT = 'Leave copy out, or pass copy=None or copy=True.'
 
 
 def to_buffer(capsule: Any, device: xc.Device, *args: Any,
@@ -71,34 +71,34 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
   """
   source = _address(capsule)
   if not _is_in_rows(capsule) and not _reads_strides():
-    if device.platform != "cpu":
+    if device.platform != 'cpu':
       raise ValueError(
-          "jax.numpy.from_dlpack: expected an array whose dimensions are in the"
-          " order of rows in memory, which is all that the runtime of this"
-          " release reads. Got one in another order. Pass a contiguous copy of"
-          " it, such as x.contiguous() of PyTorch.")
-    _may_copy(copy, "the runtime of this release reads arrays in the order of"
-              " rows only")
+          'jax.numpy.from_dlpack: expected an array whose dimensions are in the'
+          ' order of rows in memory, which is all that the runtime of this'
+          ' release reads. Got one in another order. Pass a contiguous copy of'
+          ' it, such as x.contiguous() of PyTorch.')
+    _may_copy(copy, 'the runtime of this release reads arrays in the order of'
+              ' rows only')
     return _own(np.from_dlpack(_Carrier(capsule)), device)
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
         capsule, device, *args)
   except xc.XlaRuntimeError as e:
     empty = _is_empty(capsule)  # then there is nothing to share, or to align
-    if device.platform != "cpu" or not (empty or "striding" in str(e)):
+    if device.platform != 'cpu' or not (empty or 'striding' in str(e)):
       raise
     if not empty:
-      _may_copy(copy, "its strides are not those of a dense array")
+      _may_copy(copy, 'its strides are not those of a dense array')
     return _own(np.from_dlpack(_Carrier(capsule)), device)
   if dtypes.canonicalize_dtype(out.dtype) != out.dtype:
     dtype = dtypes.canonicalize_dtype(out.dtype)
-    _may_copy(copy, f"{out.dtype} becomes {dtype}"
-              " as long as jax_enable_x64 is off")
+    _may_copy(copy, f'{out.dtype} becomes {dtype}'
+              ' as long as jax_enable_x64 is off')
   if not out.size:
     return out
   shares = source is not None and out.unsafe_buffer_pointer() == source
   if not shares and source is not None:
-    _may_copy(copy, "its memory is not aligned")
+    _may_copy(copy, 'its memory is not aligned')
   return _copied(out) if copy and (shares or source is None) else out
 
 
@@ -112,7 +112,7 @@ def home(external: Any, device: xc.Device) -> xc.Device:
   Returns:
     The own device of an array of ours on a CPU, else `device`.
   """
-  if device.platform != "cpu" or not isinstance(external, array.ArrayImpl):
+  if device.platform != 'cpu' or not isinstance(external, array.ArrayImpl):
     return device
   own, = external.devices()
   return own if own.client is device.client else device
@@ -129,7 +129,7 @@ def wait_if_moved(out: Any, device: xc.Device) -> Any:
     `out`.
   """
   # Under jit, what is moved is traced.
-  if (device.platform == "cpu" and isinstance(out, array.ArrayImpl)
+  if (device.platform == 'cpu' and isinstance(out, array.ArrayImpl)
       and out.devices() != {device}):
     out.block_until_ready()
   return out
@@ -142,7 +142,7 @@ def is_beyond_dlpack(external: Any) -> bool:
   from jax._src import dlpack  # not on top: dlpack imports this module
   if not external.flags.writeable and (
       tuple(dlpack.DLPACK_VERSION) < (1, 0)
-      or np.lib.NumpyVersion(np.__version__) < "2.1.0"):
+      or np.lib.NumpyVersion(np.__version__) < '2.1.0'):
     return True
   return (external.dtype.isbuiltin != 1 and external.dtype.isnative
           and external.dtype in map(np.dtype, dlpack.SUPPORTED_DTYPES))
@@ -162,11 +162,11 @@ def by_value(external: np.ndarray, device: Any, copy: bool | None) -> Any:
   Raises:
     ValueError: if `copy` is False.
   """
-  _may_copy(copy, "NumPy does not export read-only arrays to this release"
+  _may_copy(copy, 'NumPy does not export read-only arrays to this release'
             if external.dtype.isbuiltin == 1
-            else f"NumPy does not export arrays of {external.dtype}")
+            else f'NumPy does not export arrays of {external.dtype}')
   if device is None:
-    device = xla_bridge.get_backend("cpu").local_devices()[0]
+    device = xla_bridge.get_backend('cpu').local_devices()[0]
   return _own(external, device)
 
 
@@ -186,7 +186,7 @@ class _Carrier:
 def _own(x: np.ndarray, device: Any) -> Any:
   from jax._src import api
   # NumPy makes the copy: device_put may share the memory of what it is given.
-  return api.device_put(np.array(x, order="C"), device)
+  return api.device_put(np.array(x, order='C'), device)
 
 
 def _copied(x: array.ArrayImpl) -> Any:
@@ -197,21 +197,21 @@ def _copied(x: array.ArrayImpl) -> Any:
 def _may_copy(copy: bool | None, why: str) -> None:
   if copy is False:
     raise ValueError(
-        "jax.numpy.from_dlpack: the array requires a copy, since"
-        f" {why}. However copy=False. {_NEXT}")
+        'jax.numpy.from_dlpack: the array requires a copy, since'
+        f' {why}. However copy=False. {_NEXT}')
 
 
 class _DLTensor(ctypes.Structure):
   """DLPack's struct of that name."""
-  _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32),
-              ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
-              ("dtype", ctypes.c_uint32), ("shape", ctypes.c_void_p),
-              ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]
+  _fields_ = [('data', ctypes.c_void_p), ('device_type', ctypes.c_int32),
+              ('device_id', ctypes.c_int32), ('ndim', ctypes.c_int32),
+              ('dtype', ctypes.c_uint32), ('shape', ctypes.c_void_p),
+              ('strides', ctypes.c_void_p), ('byte_offset', ctypes.c_uint64)]
 
 
 # Bytes before the tensor, by the capsule's name: none, or a version, two
 # pointers and flags.
-_OFFSETS = {b"dltensor": 0, b"dltensor_versioned": 32}
+_OFFSETS = {b'dltensor': 0, b'dltensor_versioned': 32}
 
 _CAPSULE = type(datetime.datetime_CAPI)  # which ``types`` has from 3.13 on
 _GET = ctypes.pythonapi.PyCapsule_GetPointer
@@ -271,7 +271,7 @@ def _reads_strides() -> bool:
   probe = room[start:start + 4].reshape(2, 2).T
   probe[:] = [[0, 1], [2, 3]]
   try:
-    device = xla_bridge.get_backend("cpu").local_devices()[0]
+    device = xla_bridge.get_backend('cpu').local_devices()[0]
   except RuntimeError:
     return True
   try:

@@ -48,7 +48,7 @@ def placed(out: Any, like: Any, shape: Any, device: Any) -> Any:
   """
   if not is_key(out):
     return out
-  if device is None and shape is None and getattr(like, "_committed", False):
+  if device is None and shape is None and getattr(like, '_committed', False):
     device = like.device
   if device is None or not array_api_placement.runs_now():
     return out
@@ -57,7 +57,7 @@ def placed(out: Any, like: Any, shape: Any, device: Any) -> Any:
 
 def is_key(x: Any) -> bool:
   """True if `x` is an array of PRNG keys."""
-  return dtypes.issubdtype(getattr(x, "dtype", None) or bool, dtypes.prng_key)
+  return dtypes.issubdtype(getattr(x, 'dtype', None) or bool, dtypes.prng_key)
 
 
 def constrain(key: Any, device: xc.Device | Sharding) -> Any:
@@ -96,7 +96,7 @@ def to_device(key: Any, device: Any, stream: Any) -> Any:
   """
   if stream is not None:
     raise NotImplementedError(
-        "jax.Array.to_device: expected stream to be None, got"
-        f" {stream!r}. JAX orders its transfers by itself; leave it out.")
-  device = array_api_argument.of("jax.Array.to_device", device)
+        'jax.Array.to_device: expected stream to be None, got'
+        f' {stream!r}. JAX orders its transfers by itself; leave it out.')
+  device = array_api_argument.of('jax.Array.to_device', device)
   return key if device is None else array_api_placement.put(key, device)

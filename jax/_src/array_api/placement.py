@@ -136,11 +136,11 @@ def check_rank(shape: tuple[int, ...], device: Any) -> None:
   """
   if isinstance(device, NamedSharding) and len(device.spec) > len(shape):
     raise ValueError(
-        "jax.numpy.zeros, ones, full, empty and their _like forms: expected a"
-        f" device that can lay out an array of shape {tuple(shape)}, got"
-        f" {device}, for at least {len(device.spec)} dimensions. To put such"
-        " an array on these devices, replicated, pass"
-        " jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()).")
+        'jax.numpy.zeros, ones, full, empty and their _like forms: expected a'
+        f' device that can lay out an array of shape {tuple(shape)}, got'
+        f' {device}, for at least {len(device.spec)} dimensions. To put such'
+        ' an array on these devices, replicated, pass'
+        ' jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()).')
 
 
 def check_no_transfer(function: str, x: Any, copy: bool | None,
@@ -163,8 +163,8 @@ def check_no_transfer(function: str, x: Any, copy: bool | None,
   if value is None or not runs_now() or _lies_as(value, device):
     return
   raise ValueError(
-      f"{function}: an array on {value.device} can only reach {device} by a"
-      " copy, and copy=False forbids one. Leave copy out, or pass copy=None.")
+      f'{function}: an array on {value.device} can only reach {device} by a'
+      ' copy, and copy=False forbids one. Leave copy out, or pass copy=None.')
 
 
 def from_dlpack(x: Any, device: Sharding, copy: bool | None) -> Any:
@@ -184,9 +184,9 @@ def from_dlpack(x: Any, device: Sharding, copy: bool | None) -> Any:
   from jax._src import dlpack
   if copy is False:
     raise ValueError(
-        "jax.numpy.from_dlpack: a buffer can only reach the"
-        f" {len(device.device_set)} devices of {device} by a copy, and"
-        " copy=False forbids one. Leave copy out, or pass copy=None.")
+        'jax.numpy.from_dlpack: a buffer can only reach the'
+        f' {len(device.device_set)} devices of {device} by a copy, and'
+        ' copy=False forbids one. Leave copy out, or pass copy=None.')
   return put(dlpack.from_dlpack(x, copy=copy), device)
 
 

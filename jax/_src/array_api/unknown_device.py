@@ -72,21 +72,21 @@ class UnknownDevice:
   Tokens are made by :func:`where_it_runs`, one for each place.
   """
 
-  __slots__ = ("_place", "__weakref__")
+  __slots__ = ('_place', '__weakref__')
 
   def __init__(self, place: xc.Device | str | None):
     """
     Args:
       place: the device, the name of its platform, or None for the default.
     """
-    object.__setattr__(self, "_place", place)
+    object.__setattr__(self, '_place', place)
 
   # So isinstance says that a token is a device. A subclass of the runtime's
   # type wouldn't do: it would have to be a device to the runtime as well.
   __class__ = property(lambda self: xc.Device)  # pyrefly: ignore
 
   def __getattr__(self, name: str) -> Any:
-    if name.startswith("__"):  # Protocols, NumPy's for one, are no device's.
+    if name.startswith('__'):  # Protocols, NumPy's for one, are no device's.
       raise AttributeError(name)
     return getattr(known(self), name)
 
@@ -106,7 +106,7 @@ class UnknownDevice:
     return hash(known(self))
 
   def __repr__(self) -> str:
-    return "<device: where the program runs>"
+    return '<device: where the program runs>'
 
   def __str__(self) -> str:
     return str(known(self))

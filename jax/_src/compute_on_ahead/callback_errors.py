@@ -23,7 +23,7 @@ def several_platforms(message: str) -> Exception:
     message: the base's.
   """
   return NotImplementedError(
-      f"{message}: jax.debug.print, jax.debug.callback, jax.pure_callback and "
-      "io_callback expected a program that is lowered for one platform, got "
-      "one for several. Lower or export it once for each platform, or without "
-      "the callback.")
+      f'{message}: jax.debug.print, jax.debug.callback, jax.pure_callback and '
+      'io_callback expected a program that is lowered for one platform, got '
+      'one for several. Lower or export it once for each platform, or without '
+      'the callback.')

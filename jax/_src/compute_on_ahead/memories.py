@@ -37,7 +37,7 @@ from jax._src.interpreters import ad
 
 
 def _space(aval: Any) -> Any:
-  return getattr(aval, "memory_space", core.MemorySpace.Device)
+  return getattr(aval, 'memory_space', core.MemorySpace.Device)
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -110,7 +110,7 @@ def _moved(x: Any, space: Any) -> Any:
 def mixed_operands(message: str) -> ValueError:
   """Returns the error for operands in several memories, with what to write."""
   return ValueError(
-      f"{message}. Move one of them: jax.device_put(x, jax.memory.Space.Device)"
-      " brings what is on the <host> to the device; jax.device_put(y, "
-      "jax.memory.Space.Host) takes the other there, an array of indices too, "
-      "for a computation under compute_on.")
+      f'{message}. Move one of them: jax.device_put(x, jax.memory.Space.Device)'
+      ' brings what is on the <host> to the device; jax.device_put(y, '
+      'jax.memory.Space.Host) takes the other there, an array of indices too, '
+      'for a computation under compute_on.')

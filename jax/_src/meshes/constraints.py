@@ -82,7 +82,7 @@ def check(api: str, sharding: Any, aval: Any = None) -> None:
         raise ValueError(
             f'{api} inside of shard_map: expected a spec over the mesh axes '
             f'that are not manual there, {rest}; got {sharding.spec}, which '
-            f'names {name!r}. Along {name!r} the value is each device\'s own '
+            f"names {name!r}. Along {name!r} the value is each device's own "
             'part already: leave that axis out, or place the value outside of '
             'shard_map.')
 

@@ -36,9 +36,9 @@ def with_next_step(error: ValueError, mesh, aval) -> ValueError:
   if mesh._any_axis_manual:
     return error
   return type(error)(
-      f'{error}\nExpected an array over the context\'s mesh, with the axes '
+      f"{error}\nExpected an array over the context's mesh, with the axes "
       f'{mesh.axis_names}; got one over the axes '
       f'{aval.sharding.mesh.axis_names}, and over Explicit axes the mesh is '
-      'part of an array\'s type. Place it first, with jax.device_put(x, '
+      "part of an array's type. Place it first, with jax.device_put(x, "
       'NamedSharding(mesh, spec)) over the mesh of the context, or call the '
       'function outside of the context.')

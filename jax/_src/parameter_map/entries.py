@@ -35,7 +35,7 @@ class _Entry:
   """A frozen dataclass that prints only what it has to say."""
 
   def __repr__(self):
-    said = [f"{f.name}={getattr(self, f.name)!r}"
+    said = [f'{f.name}={getattr(self, f.name)!r}'
             for f in dataclasses.fields(self)
             if f.repr and getattr(self, f.name) is not f.default]
     return f"{type(self).__name__}({', '.join(said)})"
@@ -79,8 +79,8 @@ class Parameter(_Entry):
     array (``bool``), for a mutable array (its contents) and for a token (an
     empty ``bool`` array).
     """
-    aval = getattr(self.aval, "inner_aval", self.aval)
-    if self.kind == "token":
+    aval = getattr(self.aval, 'inner_aval', self.aval)
+    if self.kind == 'token':
       return core.ShapedArray((0,), np.dtype(bool))
     if aval.dtype == dtypes.float0:
       return core.ShapedArray(aval.shape, np.dtype(bool))
@@ -135,8 +135,8 @@ class LazySequence(Sequence):
     return hash((type(self), len(self)))
 
   def __repr__(self):
-    lines = "".join(f"\n  {e!r}," for e in self)
-    return f"{type(self).__name__}([{lines}{lines and chr(10)}])"
+    lines = ''.join(f'\n  {e!r},' for e in self)
+    return f'{type(self).__name__}([{lines}{lines and chr(10)}])'
 
   def _entry(self, number: int):
     raise NotImplementedError

@@ -60,15 +60,15 @@ class Donations(NamedTuple):
 def entry(module: Any) -> Any:
   """Returns the function of `module` that a runtime calls."""
   for op in module.body.operations:
-    if (op.operation.name == "func.func" and
-        op.attributes["sym_name"].value == "main"):
+    if (op.operation.name == 'func.func' and
+        op.attributes['sym_name'].value == 'main'):
       return op
-  raise ValueError("the lowered module has no function called main")
+  raise ValueError('the lowered module has no function called main')
 
 
 def integer_dtype(argument: Any) -> np.dtype:
   """Returns the dtype of a parameter that is a scalar integer."""
-  return np.dtype(np.int64 if "i64" in str(argument.type) else np.int32)
+  return np.dtype(np.int64 if 'i64' in str(argument.type) else np.int32)
 
 
 def donations(module: Any) -> Donations:
@@ -83,12 +83,12 @@ def donations(module: Any) -> Donations:
   main = entry(module)
   aliases: dict[int, int] = {}
   donors = set()
-  if "arg_attrs" in main.attributes:
-    for number, attrs in enumerate(main.attributes["arg_attrs"]):
-      if "tf.aliasing_output" in attrs:
-        aliases[attrs["tf.aliasing_output"].value] = number
+  if 'arg_attrs' in main.attributes:
+    for number, attrs in enumerate(main.attributes['arg_attrs']):
+      if 'tf.aliasing_output' in attrs:
+        aliases[attrs['tf.aliasing_output'].value] = number
         donors.add(number)
-      elif "jax.buffer_donor" in attrs:
+      elif 'jax.buffer_donor' in attrs:
         donors.add(number)
   return Donations(aliases, frozenset(donors))
 
@@ -102,9 +102,9 @@ def forwarded(module: Any) -> dict[int, int]:
   Returns:
     Result number to parameter number.
   """
-  functions = {op.attributes["sym_name"].value: op
+  functions = {op.attributes['sym_name'].value: op
                for op in module.body.operations
-               if op.operation.name == "func.func"}
+               if op.operation.name == 'func.func'}
   found = {}
   for number, value in enumerate(returned(entry(module))):
     calls: list[Any] = []  # that we went into, innermost last
@@ -115,8 +115,8 @@ def forwarded(module: Any) -> dict[int, int]:
         value = calls.pop().operands[position]
       elif owner is None:
         found[number] = position
-      elif owner.name == "func.call":
-        callee = functions.get(owner.attributes["callee"].value)
+      elif owner.name == 'func.call':
+        callee = functions.get(owner.attributes['callee'].value)
         if callee is not None:
           calls.append(owner)
           value = returned(callee)[position]
@@ -146,7 +146,7 @@ def _origin(value: Any) -> tuple[Any, int]:
 
 # {3}: (1, {}, may-alias), or with the arguments packed in a tuple
 # {3}: (0, {1}, may-alias); the only result of a function has the index {}.
-_ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{(\d*)\}, \w+-alias\)")
+_ALIAS = re.compile(r'\{(\d*)\}: \((\d+), \{(\d*)\}, \w+-alias\)')
 
 
 def compiled_aliases(hlo_text: str) -> dict[int, int]:
@@ -158,7 +158,7 @@ def compiled_aliases(hlo_text: str) -> dict[int, int]:
   Returns:
     Result number to parameter number.
   """
-  header = hlo_text.split("\n", 1)[0]
+  header = hlo_text.split('\n', 1)[0]
   aliases = {}
   for result, parameter, inside in _ALIAS.findall(header):
     aliases[int(result or 0)] = int(inside or parameter)

@@ -108,11 +108,11 @@ class ParameterMap(LazySequence):
       return dataclasses.replace(self.leading[number], donated=donated)
     if position >= len(self.kept_var_idx):
       ref = self.refs[position - len(self.kept_var_idx)]
-      return Parameter(number, "ref", ref.aval, donated=donated,
+      return Parameter(number, 'ref', ref.aval, donated=donated,
                        value=ref)
     arg = self.kept_var_idx[position]
     return Parameter(
-        number, "argument", self.in_avals[arg], arg_index=arg,
+        number, 'argument', self.in_avals[arg], arg_index=arg,
         path=self.paths[arg], donated=donated,
         name=self._names[arg] or None)
 
@@ -152,7 +152,7 @@ class ResultMap(LazySequence):
   @functools.cached_property
   def _paths(self) -> list[str]:
     leaves = self._out_tree.unflatten(range(self._out_tree.num_leaves))
-    return ["result" + tree_util.keystr(path) for path, _ in
+    return ['result' + tree_util.keystr(path) for path, _ in
             tree_util.tree_flatten_with_path(leaves)[0]]
 
   def _entry(self, number: int) -> Result:
@@ -161,11 +161,11 @@ class ResultMap(LazySequence):
         aliases=self.donations.aliases.get(number))
     out = number - self._num_tokens
     if out < 0:
-      return Result(number, "token", core.abstract_token, **shared)
+      return Result(number, 'token', core.abstract_token, **shared)
     if self._updates[out] is not None:
-      return Result(number, "ref", self._out_avals[out],
+      return Result(number, 'ref', self._out_avals[out],
                     updates=self._updates[out], **shared)
-    return Result(number, "output", self._out_avals[out], out_index=out,
+    return Result(number, 'output', self._out_avals[out], out_index=out,
                   path=self._paths[out], **shared)
 
 
@@ -180,7 +180,7 @@ class _Paths(Sequence):
 
   def __getitem__(self, index):
     which, *keys = self._keys[index]
-    return ("args", "kwargs")[which.idx] + tree_util.keystr(tuple(keys))
+    return ('args', 'kwargs')[which.idx] + tree_util.keystr(tuple(keys))
 
 
 def argument_paths(args_and_kwargs: Any) -> Sequence[str]:

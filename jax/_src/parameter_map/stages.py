@@ -59,23 +59,23 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
   compile_args = _compile_args(lowering, api)
   module = lowering.stablehlo()
   main = entry_function.entry(module)
-  all_avals = compile_args["all_args_info"].in_avals
-  all_names = compile_args["all_args_info"].debug_info.arg_names
+  all_avals = compile_args['all_args_info'].in_avals
+  all_names = compile_args['all_args_info'].debug_info.arg_names
   if all_names is None or len(all_names) != len(all_avals):
-    all_names = ("",) * len(all_avals)
+    all_names = ('',) * len(all_avals)
   # In front of the arguments that the caller passes, all_avals has the
   # constants, then the values captured from an enclosing trace.
   offset = len(all_avals) - in_tree.num_leaves
-  kept = sorted(compile_args["kept_var_idx"])
+  kept = sorted(compile_args['kept_var_idx'])
   first_arg = bisect.bisect_left(kept, offset)
 
   prefix = _prefix(compile_args, main)
   leading = [*prefix, *_captured(lowering, all_avals, kept[:first_arg],
                                  len(prefix))]
-  mutation = compile_args["mut"]
+  mutation = compile_args['mut']
   results = ResultMap(
-      lowered.out_tree, compile_args["global_out_avals"],
-      len(compile_args["ordered_effects"]), _updates(compile_args, len(prefix)),
+      lowered.out_tree, compile_args['global_out_avals'],
+      len(compile_args['ordered_effects']), _updates(compile_args, len(prefix)),
       read_donations or functools.partial(_donations, lowering),
       read_forwarded or functools.partial(entry_function.forwarded, module))
   pmap = ParameterMap(
@@ -87,24 +87,24 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
   num_results = len(entry_function.returned(main))
   if len(pmap) != len(main.arguments) or len(results) != num_results:
     raise ValueError(
-        f"{api}.parameter_map: expected {len(pmap)} parameters and "
-        f"{len(results)} results, got a module with {len(main.arguments)} and "
-        f"{num_results}. Lower with keep_unused=True, and feed every argument.")
+        f'{api}.parameter_map: expected {len(pmap)} parameters and '
+        f'{len(results)} results, got a module with {len(main.arguments)} and '
+        f'{num_results}. Lower with keep_unused=True, and feed every argument.')
   return pmap
 
 
 def _prefix(compile_args: dict[str, Any], main: Any) -> list[Parameter]:
   """Returns the parameters that lowering adds: dimensions, then tokens."""
-  state, found = compile_args["shape_poly_state"], []
+  state, found = compile_args['shape_poly_state'], []
   for name in state.dim_vars if state else ():
     dtype = entry_function.integer_dtype(main.arguments[len(found)])
     # Asked for by the lowering itself, which puts this one first.
-    platform = name == "_platform_index"
+    platform = name == '_platform_index'
     found.append(Parameter(
-        len(found), "platform_index" if platform else "dimension",
+        len(found), 'platform_index' if platform else 'dimension',
         core.ShapedArray((), dtype), name=None if platform else name))
-  for effect in compile_args["ordered_effects"]:
-    found.append(Parameter(len(found), "token", core.abstract_token,
+  for effect in compile_args['ordered_effects']:
+    found.append(Parameter(len(found), 'token', core.abstract_token,
                            name=str(effect)))
   return found
 
@@ -119,24 +119,24 @@ def _captured(lowering: Any, avals: Any, kept: list[int], first: int
     kept: which of these are such parameters.
     first: the number of the first such parameter.
   """
-  constants = list(getattr(lowering, "const_args", ()))
-  return [Parameter(n, "constant", avals[i], value=constants[i])
-          if i < len(constants) else Parameter(n, "captured", avals[i])
+  constants = list(getattr(lowering, 'const_args', ()))
+  return [Parameter(n, 'constant', avals[i], value=constants[i])
+          if i < len(constants) else Parameter(n, 'captured', avals[i])
           for n, i in enumerate(kept, first)]
 
 
 def _updates(compile_args: dict[str, Any], first: int) -> list[int | None]:
   """Returns for each result the parameter that it updates, or None."""
-  mutation = compile_args["mut"]
+  mutation = compile_args['mut']
   if not mutation:
-    return [None] * len(compile_args["global_out_avals"])
+    return [None] * len(compile_args['global_out_avals'])
   return [None if i is None else i + first for i in mutation.out_mut]
 
 
 def _compile_args(lowering: Any, api: str) -> dict[str, Any]:
   """Returns what a lowering keeps of its arguments, if it is jit's."""
-  kept = getattr(lowering, "compile_args", {})
-  if {"kept_var_idx", "all_args_info", "mut", "global_out_avals"} <= set(kept):
+  kept = getattr(lowering, 'compile_args', {})
+  if {'kept_var_idx', 'all_args_info', 'mut', 'global_out_avals'} <= set(kept):
     return kept
   raise ValueError(
       f"{api}.parameter_map: expected a function lowered by jax.jit, got a "
@@ -146,13 +146,13 @@ def _compile_args(lowering: Any, api: str) -> dict[str, Any]:
 
 def _takes_high_types(lowered: Any) -> bool:
   """Says whether an argument has a type that lowers to several arrays."""
-  in_types = getattr(lowered, "_in_types", None)  # from JAX 0.10 on
+  in_types = getattr(lowered, '_in_types', None)  # from JAX 0.10 on
   return in_types is not None and any(a.is_high for a in in_types[1])
 
 
 def _donations(lowering: Any) -> entry_function.Donations:
   """Reads the donations of a lowering, if it can have any."""
-  if lowering.compile_args["mut"] or any(lowering._donated_invars):
+  if lowering.compile_args['mut'] or any(lowering._donated_invars):
     return entry_function.donations(lowering.stablehlo())
   return entry_function.Donations({}, frozenset())
 
@@ -180,11 +180,11 @@ def attach(compiled: Any, lowered: Any) -> Any:
     `compiled`.
   """
   try:
-    _compile_args(lowered._lowering, "jax.stages.Compiled")
+    _compile_args(lowered._lowering, 'jax.stages.Compiled')
     donations = _donations(lowered._lowering)
     forwarded = entry_function.forwarded(lowered._lowering.stablehlo())
     compiled._parameter_map = of_lowered(
-        lowered, "jax.stages.Compiled", functools.partial(
+        lowered, 'jax.stages.Compiled', functools.partial(
             _compiled_donations, donations, compiled._executable),
         lambda: forwarded)
   except Exception as e:  # pylint: disable=broad-except
@@ -194,9 +194,9 @@ def attach(compiled: Any, lowered: Any) -> Any:
 
 def _map_of(stage: Any) -> ParameterMap:
   """Returns the map of a ``Lowered`` or ``Compiled``, making it if need be."""
-  found = getattr(stage, "_parameter_map", None)
-  if found is None and hasattr(stage, "_lowering"):
-    found = stage._parameter_map = of_lowered(stage, "jax.stages.Lowered")
+  found = getattr(stage, '_parameter_map', None)
+  if found is None and hasattr(stage, '_lowering'):
+    found = stage._parameter_map = of_lowered(stage, 'jax.stages.Lowered')
   if found is None:
     found = stage._parameter_map = stored.of_loaded(stage)
   if found is None:

@@ -48,8 +48,8 @@ def of_loaded(compiled: Any) -> ParameterMap | None:
   Returns:
     The `ParameterMap`; None for an executable that doesn't keep what it takes.
   """
-  kept_by = getattr(compiled._executable, "_unloaded_executable", None)
-  info = getattr(kept_by, "all_args_info", None)
+  kept_by = getattr(compiled._executable, '_unloaded_executable', None)
+  info = getattr(kept_by, 'all_args_info', None)
   if (info is None or kept_by.mut or kept_by.ordered_effects or
       len(info.in_avals) != compiled.in_tree.num_leaves):
     return None
@@ -58,7 +58,7 @@ def of_loaded(compiled: Any) -> ParameterMap | None:
     return None
   executable = compiled._executable
   is_donated = any(leaf.donated for leaf in tree_util.tree_leaves(
-      compiled.args_info, is_leaf=lambda x: hasattr(x, "donated")))
+      compiled.args_info, is_leaf=lambda x: hasattr(x, 'donated')))
 
   def donations():
     aliases = entry_function.compiled_aliases(
@@ -69,10 +69,10 @@ def of_loaded(compiled: Any) -> ParameterMap | None:
       [None] * len(kept_by.output_avals), donations, lambda: {})
   names = info.debug_info.arg_names
   if names is None or len(names) != len(info.in_avals):
-    names = ("",) * len(info.in_avals)
+    names = ('',) * len(info.in_avals)
   return ParameterMap(
       compiled.args_info, compiled.in_tree, (), kept, (), info.in_avals, names,
-      (kept_by.backend.platform,), results, "jax.stages.Compiled")
+      (kept_by.backend.platform,), results, 'jax.stages.Compiled')
 
 
 def of_exported(exported: Any) -> ParameterMap:
@@ -99,10 +99,10 @@ def of_exported(exported: Any) -> ParameterMap:
   tokens = exported.ordered_effects
   kept = exported.module_kept_var_idx
   if given > len(tokens) + len(kept) and len(exported.platforms) > 1:
-    leading.append(Parameter(0, "platform_index", core.ShapedArray(
+    leading.append(Parameter(0, 'platform_index', core.ShapedArray(
         (), entry_function.integer_dtype(main.arguments[0]))))
   for effect in tokens:
-    leading.append(Parameter(len(leading), "token", core.abstract_token,
+    leading.append(Parameter(len(leading), 'token', core.abstract_token,
                              name=str(effect)))
   results = ResultMap(
       exported.out_tree, exported.out_avals, len(tokens),
@@ -110,13 +110,13 @@ def of_exported(exported: Any) -> ParameterMap:
   arguments = exported.in_tree.unflatten(range(exported.in_tree.num_leaves))
   pmap = ParameterMap(
       arguments, exported.in_tree, leading, kept, (), exported.in_avals,
-      ("",) * len(exported.in_avals), exported.platforms, results,
-      "jax.export.Exported")
+      ('',) * len(exported.in_avals), exported.platforms, results,
+      'jax.export.Exported')
   if len(pmap) != given or len(results) != returned:
     raise ValueError(
-        f"jax.export.Exported.parameter_map: expected {len(pmap)} parameters "
-        f"and {len(results)} results, got a module with {given} and {returned}."
-        " Export the function again.")
+        f'jax.export.Exported.parameter_map: expected {len(pmap)} parameters '
+        f'and {len(results)} results, got a module with {given} and {returned}.'
+        ' Export the function again.')
   return pmap
 
 

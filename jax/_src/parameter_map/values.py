@@ -83,34 +83,34 @@ def values(pmap: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
 def _not_an_argument(pmap: Any, parameter: Any, env: dict[str, int],
                      platform: str | None) -> Any:
   """Returns the value of a parameter that the caller doesn't pass."""
-  if parameter.kind == "constant":
+  if parameter.kind == 'constant':
     return _to_feed(parameter.value, parameter.aval)
-  if parameter.kind == "token":
+  if parameter.kind == 'token':
     return np.zeros((0,), np.dtype(bool))
-  if parameter.kind == "dimension":
+  if parameter.kind == 'dimension':
     return np.asarray(env[parameter.name], parameter.aval.dtype)
-  if parameter.kind == "platform_index":
+  if parameter.kind == 'platform_index':
     return np.asarray(_platform_index(pmap, platform), parameter.aval.dtype)
   raise ValueError(
-      f"{_api(pmap)}: expected every parameter to come from the "
-      "arguments or from the lowered function, got parameter "
-      f"{parameter.number}, which is a value of the enclosing trace that the "
-      "function was lowered in. Lower the function outside of other "
-      "transformations.")
+      f'{_api(pmap)}: expected every parameter to come from the '
+      'arguments or from the lowered function, got parameter '
+      f'{parameter.number}, which is a value of the enclosing trace that the '
+      'function was lowered in. Lower the function outside of other '
+      'transformations.')
 
 
 def _platform_index(pmap: Any, platform: str | None) -> int:
   """Returns where `platform` is in the list that was lowered for."""
   if platform is None:
     raise ValueError(
-        f"{_api(pmap)}: the function was lowered for several platforms "
-        f"{pmap.platforms}, and which one runs it is a parameter. Call "
-        f"parameter_map.values(args, kwargs, platform={pmap.platforms[0]!r}).")
+        f'{_api(pmap)}: the function was lowered for several platforms '
+        f'{pmap.platforms}, and which one runs it is a parameter. Call '
+        f'parameter_map.values(args, kwargs, platform={pmap.platforms[0]!r}).')
   if platform not in pmap.platforms:
     raise ValueError(
-        f"{_api(pmap)}: expected a platform among {pmap.platforms}, for which "
-        f"the function was lowered, got {platform!r}. Lower it for that one "
-        "with lowering_platforms.")
+        f'{_api(pmap)}: expected a platform among {pmap.platforms}, for which '
+        f'the function was lowered, got {platform!r}. Lower it for that one '
+        'with lowering_platforms.')
   return pmap.platforms.index(platform)
 
 
@@ -121,14 +121,14 @@ def _check_tree(pmap: Any, tree: Any) -> None:
   errors = []
   for path, got, expected, why in tree_util.equality_errors_pytreedef(
       tree, pmap.in_tree):
-    where = ("args", "kwargs")[path[0].idx] if path else "the arguments"
+    where = ('args', 'kwargs')[path[0].idx] if path else 'the arguments'
     where += tree_util.keystr(tuple(path[1:]))
-    errors.append(f"at {where}, expected {expected}, got {got}: {why}")
+    errors.append(f'at {where}, expected {expected}, got {got}: {why}')
   raise TypeError(
       f"{_api(pmap)}: the arguments don't have the structure that the function "
-      "was lowered for:" + _listed(errors) + "\nPass the arguments that the "
-      "function was lowered with, unused ones included and static ones left "
-      "out.")
+      "was lowered for:" + _listed(errors) + '\nPass the arguments that the '
+      'function was lowered with, unused ones included and static ones left '
+      'out.')
 
 
 def _check_avals(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
@@ -137,7 +137,7 @@ def _check_avals(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
   errors = []
   symbolic = False
   for i, (x, aval) in enumerate(zip(flat, expected)):
-    aval = getattr(aval, "inner_aval", aval)
+    aval = getattr(aval, 'inner_aval', aval)
     shape, dtype = _shape_and_dtype(x, aval)
     if shape == aval.shape and dtype == aval.dtype:
       continue
@@ -146,14 +146,14 @@ def _check_avals(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
       symbolic = True
       continue
     got = (f"{_dtype_name(dtype)}[{','.join(map(str, shape))}]"
-           if shape is not None else f"a value of type {type(x).__name__}")
+           if shape is not None else f'a value of type {type(x).__name__}')
     errors.append(
-        f"{pmap.paths[i]}: expected {aval.str_short()}, got {got}")
+        f'{pmap.paths[i]}: expected {aval.str_short()}, got {got}')
   if errors:
     raise TypeError(
         f"{_api(pmap)}: the arguments don't have the types that the function "
-        "was lowered for:" + _listed(errors) + "\nConvert the arguments, or "
-        "lower the function again for them.")
+        "was lowered for:" + _listed(errors) + '\nConvert the arguments, or '
+        'lower the function again for them.')
   if not symbolic:
     return {}
   return _solve(pmap, flat, tree)
@@ -165,8 +165,8 @@ def _dtype_name(dtype: Any) -> str:
     return str(dtype)
   if dtype.isnative:
     return dtype.name
-  order = "big" if dtype.str.startswith(">") else "little"
-  return f"{order}-endian {dtype.name}"
+  order = 'big' if dtype.str.startswith('>') else 'little'
+  return f'{order}-endian {dtype.name}'
 
 
 def _could_be(shape: Sequence[int], expected: Sequence[Any]) -> bool:
@@ -189,8 +189,8 @@ def _solve(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
     for i, (x, aval) in enumerate(zip(flat, avals)):
       want = tuple(int(found.evaluate(d)) for d in aval.shape)
       if want != np.shape(x):
-        raise ValueError(f"{pmap.paths[i]}: expected {aval.str_short()}, which "
-                         f"is {want} for {env}, got {np.shape(x)}")
+        raise ValueError(f'{pmap.paths[i]}: expected {aval.str_short()}, which '
+                         f'is {want} for {env}, got {np.shape(x)}')
   except ValueError as e:
     raise TypeError(
         f"{_api(pmap)}: the arguments don't have a shape that the function was "
@@ -203,7 +203,7 @@ def _shape_and_dtype(x: Any, aval: Any) -> tuple[Any, Any]:
   if type(x) in _SCALARS:
     fits = aval.dtype in _SCALARS[type(x)]
     return (), aval.dtype if fits else _SCALARS[type(x)][0]
-  shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+  shape, dtype = getattr(x, 'shape', None), getattr(x, 'dtype', None)
   if (shape is None or dtype is None or
       isinstance(x, (core.Tracer, api.ShapeDtypeStruct))):
     return None, None  # no array, or none with a value to feed
@@ -223,7 +223,7 @@ def _to_feed(x: Any, aval: Any) -> Any:
   """Returns `x` in the form in which a runtime can take it."""
   if isinstance(x, np.ndarray) and x.dtype == aval.dtype != dtypes.float0:
     return x
-  if hasattr(aval, "inner_aval"):  # a mutable array
+  if hasattr(aval, 'inner_aval'):  # a mutable array
     return _to_feed(x[...], aval.inner_aval)
   if aval.dtype == dtypes.float0:
     return np.zeros(aval.shape, np.dtype(bool))
@@ -236,12 +236,12 @@ def _to_feed(x: Any, aval: Any) -> Any:
 
 def _api(pmap: Any) -> str:
   """Returns the name of the method that the user called."""
-  return f"{pmap.api}.parameter_values"
+  return f'{pmap.api}.parameter_values'
 
 
 def _listed(errors: Sequence[str]) -> str:
   """Returns the first few errors, one a line."""
-  lines = [f"\n  {e}" for e in errors[:_MAX_ERRORS]]
+  lines = [f'\n  {e}' for e in errors[:_MAX_ERRORS]]
   if len(errors) > _MAX_ERRORS:
-    lines.append(f"\n  ... and {len(errors) - _MAX_ERRORS} more")
-  return "".join(lines)
+    lines.append(f'\n  ... and {len(errors) - _MAX_ERRORS} more')
+  return ''.join(lines)

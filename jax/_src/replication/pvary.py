@@ -75,20 +75,20 @@ def _check_axes(axis_name) -> tuple[AxisName, ...]:
     twice = len(set(axes)) < len(axes)
   except TypeError:
     raise TypeError(
-        "jax.lax.pvary: axis_name must be the name of a mesh axis or a tuple "
-        f"of names, got {axis_name!r} of type {type(axis_name).__name__}. For "
-        "several axes, pass a tuple.") from None
+        'jax.lax.pvary: axis_name must be the name of a mesh axis or a tuple '
+        f'of names, got {axis_name!r} of type {type(axis_name).__name__}. For '
+        'several axes, pass a tuple.') from None
   if twice:
     raise ValueError(
-        "jax.lax.pvary: axis_name must name each mesh axis once, got "
-        f"{axis_name!r}.")
+        'jax.lax.pvary: axis_name must name each mesh axis once, got '
+        f'{axis_name!r}.')
   env = core.get_axis_env().axis_sizes
   for a in axes:
     if a not in env:
       raise NameError(
-          f"jax.lax.pvary: unbound axis name: {a!r}. Expected an axis of an "
-          f"enclosing shard_map, vmap or pmap, got one of none; bound here: "
-          f"{sorted(map(str, env))}.")
+          f'jax.lax.pvary: unbound axis name: {a!r}. Expected an axis of an '
+          f'enclosing shard_map, vmap or pmap, got one of none; bound here: '
+          f'{sorted(map(str, env))}.')
   return axes
 
 

@@ -21,7 +21,7 @@ from jax._src import core
 from jax._src.interpreters import mlir
 
 # Older releases have all constants in the module.
-CAN_HOIST = hasattr(mlir.LoweringParameters, "hoist_constants_as_args")
+CAN_HOIST = hasattr(mlir.LoweringParameters, 'hoist_constants_as_args')
 
 
 @contextlib.contextmanager
@@ -39,10 +39,10 @@ def hoisting(on):
     return
   with contextlib.ExitStack() as stack:
     stack.enter_context(config.use_simplified_jaxpr_constants(on))
-    if hasattr(config, "embedded_constants_max_bytes"):
+    if hasattr(config, 'embedded_constants_max_bytes'):
       stack.enter_context(config.embedded_constants_max_bytes(8))
     elif on:  # any size, of types that are chosen when jax is imported
       stack.enter_context(mock.patch.object(
-          core, "literalable_types",
+          core, 'literalable_types',
           core.literalable_types | {array.ArrayImpl}))
     yield mlir.LoweringParameters(hoist_constants_as_args=on)

@@ -184,23 +184,23 @@ lookup.when_imported('jax._src.custom_dce', _custom_dce)
 lookup.when_imported('jax._src.custom_partitioning', _custom_partitioning)
 lookup.when_imported('jax._src.cudnn.fusion', _cudnn_fusion)
 
-_METHOD = "rewritten by a method of the trace, not by a rule"
-_KERNEL = "it exists inside a Pallas kernel only"
-_HOST = "it moves arrays between hosts and cannot be staged in a shard_map"
+_METHOD = 'rewritten by a method of the trace, not by a rule'
+_KERNEL = 'it exists inside a Pallas kernel only'
+_HOST = 'it moves arrays between hosts and cannot be staged in a shard_map'
 lookup.reasons.update({
     'call': _METHOD,
     'custom_jvp_call': _METHOD,
     'custom_vjp_call': _METHOD,
-    'custom_jvp_call_jaxpr': "a stub that JAX never binds",
-    'custom_transpose_call': "a private experiment of JAX, which has no "
-                             "support for it in shard_map",
-    'eval_jaxpr': "bound only while a scan without jit is evaluated",
-    'full_to_shard': "bound only while pjit is lowered",
-    'shard_to_full': "bound only while pjit is lowered",
+    'custom_jvp_call_jaxpr': 'a stub that JAX never binds',
+    'custom_transpose_call': 'a private experiment of JAX, which has no '
+                             'support for it in shard_map',
+    'eval_jaxpr': 'bound only while a scan without jit is evaluated',
+    'full_to_shard': 'bound only while pjit is lowered',
+    'shard_to_full': 'bound only while pjit is lowered',
     'global_array_to_host_local_array': _HOST,
     'host_local_array_to_global_array': _HOST,
     'shard_map': _METHOD,
-    'xla_pmap': "JAX has no pmap inside a shard_map",
+    'xla_pmap': 'JAX has no pmap inside a shard_map',
     **dict.fromkeys(
         ['assume_for_verification', 'atomic_cas', 'atomic_rmw', 'bitcast',
          'core_map', 'debug_barrier_p', 'debug_print', 'delay', 'device_id',

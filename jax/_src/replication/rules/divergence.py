@@ -137,15 +137,15 @@ def refuse_divergent(prim, names):
       over, axes = [', '.join(map(repr, a)) for a in (names, shared)]
       where = source_info_util.summarize(source_info_util.current())
       raise ValueError(
-          f"shard_map: the collective {prim} over mesh axis {over}, at {where},"
-          f" is inside a {r.what}, at {r.where}, whose predicate varies over "
-          f"{axes}. Expected all devices along the axis to reach the "
-          "collective together; got devices that decide for themselves, so "
-          "that it would hang or mix their values. Make the predicate the "
-          "same on all of them, for "
-          f"instance with jax.lax.pmax(predicate, {shared[0]!r}) or "
-          f"jax.lax.psum, or move the collective out of the {r.what}. If the "
-          "predicate is known to agree, set jax_allow_divergent_collectives.")
+          f'shard_map: the collective {prim} over mesh axis {over}, at {where},'
+          f' is inside a {r.what}, at {r.where}, whose predicate varies over '
+          f'{axes}. Expected all devices along the axis to reach the '
+          'collective together; got devices that decide for themselves, so '
+          'that it would hang or mix their values. Make the predicate the '
+          'same on all of them, for '
+          f'instance with jax.lax.pmax(predicate, {shared[0]!r}) or '
+          f'jax.lax.psum, or move the collective out of the {r.what}. If the '
+          'predicate is known to agree, set jax_allow_divergent_collectives.')
 
 
 def mark_permutes(params):

@@ -59,15 +59,15 @@ def raise_no_rule(prim, /, *_, **__):
   """Raises the error for a primitive without a rule."""
   if prim.name in reasons:
     raise NotImplementedError(
-        f"shard_map with check_rep=True cannot type the primitive {prim}: "
-        f"{reasons[prim.name]}. As a workaround, pass the `check_rep=False` "
-        "argument to `shard_map`.")
+        f'shard_map with check_rep=True cannot type the primitive {prim}: '
+        f'{reasons[prim.name]}. As a workaround, pass the `check_rep=False` '
+        'argument to `shard_map`.')
   raise NotImplementedError(
-      f"No replication rule for {prim}. Expected one entered by "
-      "`jax.experimental.shard_map.register_standard_check` and "
-      "`register_standard_rewrite` (for a primitive that computes from its "
-      "operands on each device alone). As a workaround, pass the "
-      "`check_rep=False` argument to `shard_map`.")
+      f'No replication rule for {prim}. Expected one entered by '
+      '`jax.experimental.shard_map.register_standard_check` and '
+      '`register_standard_rewrite` (for a primitive that computes from its '
+      'operands on each device alone). As a workaround, pass the '
+      '`check_rep=False` argument to `shard_map`.')
 
 
 def rule(table, prim):

@@ -80,12 +80,12 @@ def holds(mesh, rep, names) -> bool:
     axes = ', '.join(repr(a) for a in mesh.axis_names
                      if a not in rep and a not in mentioned)
     raise ValueError(
-        "shard_map: the tangent of an output that out_specs declare to be "
-        f"replicated varies over mesh axis {axes}. Expected the derivative "
-        "of a replicated value to be replicated, got a rule of jax.custom_jvp"
-        " that makes it differ between devices. In the rule, make the tangent "
-        "the same on all of them, for instance with jax.lax.psum or "
-        "jax.lax.pmean.")
+        'shard_map: the tangent of an output that out_specs declare to be '
+        f'replicated varies over mesh axis {axes}. Expected the derivative '
+        'of a replicated value to be replicated, got a rule of jax.custom_jvp'
+        ' that makes it differ between devices. In the rule, make the tangent '
+        'the same on all of them, for instance with jax.lax.psum or '
+        'jax.lax.pmean.')
   return False
 
 

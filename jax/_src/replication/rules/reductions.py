@@ -60,7 +60,7 @@ def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
   if outer:  # axes of an outer shard_map, which rewrites this in its turn
     if axis_index_groups is not None and len(outer) < len(named):
       raise NotImplementedError(
-          f"{prim}: axis_index_groups over axes of two shard_maps, {named}")
+          f'{prim}: axis_index_groups over axes of two shard_maps, {named}')
     args = prim.bind(*args, axes=outer, axis_index_groups=axis_index_groups)
     named = tuple(a for a in named if a in mesh.axis_names)
     if not named:

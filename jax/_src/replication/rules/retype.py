@@ -36,7 +36,7 @@ def closed_jaxpr(what, mesh, jaxpr, in_rep, out_rep):
     return sm._replication_rewrite_match(mesh, jaxpr, in_rep, out_rep)
   except sm._RepError as e:
     raise AssertionError(
-        f"{what} in shard_map: the rewrite of {jaxpr} gave an output varying "
-        f"along more mesh axes than its type {out_rep} allows. This is a "
-        "defect in the rules of jax/_src/replication, please report it; "
-        "check_rep=False works around it.") from e
+        f'{what} in shard_map: the rewrite of {jaxpr} gave an output varying '
+        f'along more mesh axes than its type {out_rep} allows. This is a '
+        'defect in the rules of jax/_src/replication, please report it; '
+        'check_rep=False works around it.') from e

@@ -40,13 +40,13 @@ mlir.register_lowering(loose_p, lambda ctx, x: [x])
 
 def _refuse(ct, _):
   raise ValueError(
-      "jax.grad of shard_map: in a function within jit or control flow, a rule "
-      "of jax.custom_jvp makes the tangent of a replicated value differ "
-      "between devices. Expected one that is replicated, as the cotangent is "
-      "summed over the devices before it reaches the rule; got "
-      f"{ct.aval.str_short()} for such a tangent. In the rule, make the "
-      "tangent the same on all devices, for instance with jax.lax.psum or "
-      "jax.lax.pmean, or call the function without jit and control flow.")
+      'jax.grad of shard_map: in a function within jit or control flow, a rule '
+      'of jax.custom_jvp makes the tangent of a replicated value differ '
+      'between devices. Expected one that is replicated, as the cotangent is '
+      'summed over the devices before it reaches the rule; got '
+      f'{ct.aval.str_short()} for such a tangent. In the rule, make the '
+      'tangent the same on all devices, for instance with jax.lax.psum or '
+      'jax.lax.pmean, or call the function without jit and control flow.')
 
 
 ad.deflinear2(loose_p, _refuse)
