@@ -32,8 +32,8 @@ config.parse_flags_with_absl()
 eight_devices()
 
 X = np.arange(8, dtype=np.float32)
-# Before 0.10 the CPU has one memory, and as the default it isn't written.
-HAS_MEMORIES = jax.__version_info__ >= (0, 10)
+# Before 0.10.2 the CPU has one memory, and as the default it isn't written.
+HAS_MEMORIES = jax.__version_info__ >= (0, 10, 2)
 KIND = 'pinned_host' if HAS_MEMORIES else 'unpinned_host'
 
 
@@ -77,7 +77,7 @@ class ExportedMemoriesTest(jtu.JaxTestCase):
     except Exception as e:  # pylint: disable=broad-except
       if 'annotate_device_placement' not in str(e):
         raise
-      self.skipTest('the CPU places nothing, from 0.7.1 to 0.9.2')
+      self.skipTest('the CPU places nothing, from 0.7.1 to 0.10.1')
     if results == 'some':
       f = jax.jit(lambda x: {'a': x * 2, 'b': x + 1},
                   out_shardings={'a': place, 'b': None})

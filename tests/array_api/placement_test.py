@@ -29,7 +29,7 @@ eight_devices()
 HOST = np.arange(8, dtype=np.float32)
 P = js.PartitionSpec
 # Before, fill values were put on the device, under jit as well.
-FILLS_ARE_CONSTRAINED = jax.__version_info__ >= (0, 10)
+FILLS_ARE_CONSTRAINED = jax.__version_info__ >= (0, 10, 2)
 # From 0.6.1 to 0.6.2 the remainder of a complex number was refused.
 COMPLEX_FREQUENCIES = not (0, 6, 1) <= jax.__version_info__ < (0, 7)
 
