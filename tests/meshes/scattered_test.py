@@ -15,10 +15,13 @@
 
 The oracle is numpy on the stacked blocks of the devices.
 """
+import inspect
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import AxisType
@@ -67,6 +70,9 @@ class ScatteredTest(jtu.JaxTestCase):
   @parameterized.parameters('gather', 'scatter')
   def test_guard_what_awaits_a_reduction(self, kind):
     # Over another axis than the collective's own.
+    check = getattr(core, 'check_unreduced_args', len)
+    if len(inspect.signature(check).parameters) < 3:
+      self.skipTest('what is unreduced over any axis is refused before 0.9.1')
     types = []
     def f(x):
       y = jnp.einsum('ajk,bjk->ab', x, x, out_sharding=P(unreduced={'y'}))

@@ -34,6 +34,8 @@ NO_AXES: Axes = frozenset()
 AXES_OF_ARRAY = release_types.axes_in_types()
 # Of manual axis types, which may be reduced; not 0.6.0's sets.
 CAN_BE_REDUCED = release_types.types_can_be_reduced()
+# The name of what tells the axes, in a type and in a structure.
+FIELD = 'manual_axis_type' if CAN_BE_REDUCED else 'vma'
 
 # Of an array's type, in the fewest steps.
 axes_of_array: Callable[[Any], Axes] = (
@@ -74,6 +76,11 @@ def declared(structure) -> Axes | None:
   return None if manual is None else manual.varying
 
 
+def stated(said: Any) -> bool:
+  """Whether what a structure has for axes says anything: names any axis."""
+  return bool(said) and not getattr(said, 'empty', False)
+
+
 def with_axes(aval: core.ShapedArray, axes: Axes) -> core.ShapedArray:
   """An array's type, varying along exactly ``axes``, reduced along none."""
   if not CAN_BE_REDUCED:
@@ -90,7 +97,6 @@ def with_axes_of(aval: core.ShapedArray, other) -> core.ShapedArray:
 
 def on_mesh(structure, sharding):
   """A description of a result, with a sharding, that declares what it did."""
-  name = 'manual_axis_type' if CAN_BE_REDUCED else 'vma'
   return release_types.structure_class()(
       structure.shape, structure.dtype, sharding=sharding,
-      weak_type=structure.weak_type, **{name: getattr(structure, name)})
+      weak_type=structure.weak_type, **{FIELD: getattr(structure, FIELD)})

@@ -64,6 +64,18 @@ def held(tracer: Any) -> Any:
   return getattr(tracer, 'val', None)
 
 
+def set_type(tracer: Any, aval: Any) -> None:
+  """Gives a tracer another type, where it doesn't ask what it holds for it.
+
+  The type that a tracer of a jaxpr has is private in 0.9.2.
+  """
+  owner = getattr(type(tracer), 'aval', None)
+  if not isinstance(owner, property):
+    tracer.aval = aval
+  elif hasattr(tracer, '_aval'):
+    tracer._aval = aval
+
+
 def layers(x: Any) -> Iterator[core.Tracer]:
   """The tracers that a value consists of, from the outside."""
   while isinstance(x, core.Tracer):

@@ -53,6 +53,7 @@ from __future__ import annotations
 
 from jax._src import core
 from jax._src import mesh as mesh_lib
+from jax._src.mend import manual_axes
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec as P
 
@@ -80,33 +81,34 @@ def at_current_mesh(aval: core.AbstractValue) -> core.AbstractValue:
                           memory_space=aval.memory_space)
 
 
-def typed(aval: core.ShapedArray, sharding, mat=None) -> core.AbstractValue:
+def typed(aval: core.ShapedArray, sharding, **axes) -> core.AbstractValue:
   """The type of a structure.
 
   Args:
     aval: the type by shape and dtype alone.
     sharding: the structure's, or None.
-    mat: over which axes it varies, or None.
+    **axes: over which axes it varies, or None, by JAX's name for that.
 
   Returns:
     The type, in the mesh of this place if the structure has none and varies.
   """
-  if sharding is not None or mat is None or mat.empty:
-    return core.update_aval_with_sharding(aval, sharding, mat=mat)
+  said, = axes.values()
+  if sharding is not None or not manual_axes.stated(said):
+    return core.update_aval_with_sharding(aval, sharding, **axes)
   mesh = mesh_lib.get_abstract_mesh()
   if not mesh._any_axis_manual:
     return aval
   # A structure's sharding tells its memory, too; this one isn't its.
   return aval.update(sharding=NamedSharding(mesh, P(*[None] * aval.ndim)),
-                     manual_axis_type=mat)
+                     **{manual_axes.FIELD: said})
 
 
 def key(structure) -> tuple:
   """All that a ``jax.ShapeDtypeStruct`` says, but for a mesh that is Manual."""
-  s, axes = structure, structure.manual_axis_type
+  s, axes = structure, getattr(structure, manual_axes.FIELD)
   return (s.shape, s.dtype, None if _is_mesh(s.sharding) else s.sharding,
           s._dll, s.weak_type, s.is_ref,
-          None if axes is None or axes.empty else axes)
+          axes if manual_axes.stated(axes) else None)
 
 
 def _is_mesh(sharding) -> bool:

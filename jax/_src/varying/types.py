@@ -200,11 +200,13 @@ def _varying_along(aval, axes: Axes, mesh):
 def _possible(aval, axes: Axes) -> Axes:
   """Those of ``axes`` that a type can have.
 
-  In 0.6.0 what a nested shard_map captures keeps the mesh that it was made
+  Up to 0.7.2 what a nested shard_map captures keeps the mesh that it was made
   under, with axes that only the inner shard_map has to itself; it can't be
-  cast to vary along these, and no cotangent of it is of their kind.
+  cast to vary along these, and no cotangent of it is of their kind. Later a
+  cast changes the mesh as well.
   """
-  if LATER or not isinstance(aval, core.ShapedArray):
+  if (LATER or not isinstance(aval, core.ShapedArray)
+      or release_types.varying_types_have_a_mesh()):
     return axes
   mesh = aval.sharding.mesh
   return axes if mesh.empty else axes.intersection(mesh.manual_axes)

@@ -105,9 +105,9 @@ def _reduce(collective, name: str, mapped: list, x):
 class WithoutGroups:
   """A primitive of a sum that has no groups, bound as if it had some.
 
-  In 0.8.1 the rule that ``psum`` and ``psum_invariant`` share under ``vmap``
-  hands groups to both, so that each ``psum`` in a ``shard_map`` with the check
-  on was a TypeError under ``vmap``.
+  In 0.8.1 to 0.8.3 the rule that ``psum`` and ``psum_invariant`` share under
+  ``vmap`` hands groups to both, so that each ``psum`` in a ``shard_map`` with
+  the check on was a TypeError under ``vmap``.
   """
 
   def __init__(self, prim):
@@ -120,3 +120,8 @@ class WithoutGroups:
     """Binds the primitive without groups, which JAX refused before."""
     del axis_index_groups
     return self._prim.bind(*args, **params)
+
+
+def without_groups(rule):
+  """A rule for ``vmap`` that binds the primitive it is given without groups."""
+  return lambda prim, *args: rule(WithoutGroups(prim), *args)

@@ -14,7 +14,7 @@
 """Reductions over several mesh axes of a value that varies over some of them.
 
 ``psum``, ``pmax`` and ``pmin`` cast what they reduce to vary along the axes
-that they reduce over. From 0.7 a check before that cast wants the value to
+that they reduce over. From 0.8.2 a check before that cast wants the value to
 vary over all of the axes, or over none.
 """
 from __future__ import annotations

@@ -74,7 +74,8 @@ def widen(ref, axes: Axes):
         _replace(base, axes)
     else:
       retype.raised_refs[base._trace] = True
-      base.aval = vt.with_varying(base.aval, vt.varying(base.aval) | axes)
+      traces.set_type(base, vt.with_varying(
+          base.aval, vt.varying(base.aval) | axes))
   for part in parts:
     tangent = getattr(part, 'tangent', None)
     if isinstance(tangent, core.Tracer):
@@ -82,7 +83,8 @@ def widen(ref, axes: Axes):
       with core.set_current_trace(
           getattr(trace, 'tangent_trace', trace.parent_trace)):
         part.tangent = widen(tangent, axes)
-    part.aval = vt.with_varying(part.aval, vt.varying(part.aval) | axes)
+    traces.set_type(part, vt.with_varying(
+        part.aval, vt.varying(part.aval) | axes))
   return parts[0] if parts else base
 
 
@@ -132,7 +134,8 @@ def _replace(ref, axes: Axes) -> None:
     if eqn is not None and any(t is ref for t in eqn.in_tracers):
       eqn.in_tracers = [old if t is ref else t for t in eqn.in_tracers]
   new = _wide_copy(old, axes, ref.parent.params)
-  ref.aval, ref.val, ref.parent = new.aval, new.val, new.parent
+  traces.set_type(ref, new.aval)
+  ref.val, ref.parent = new.val, new.parent
 
 
 def _wide_copy(ref, axes: Axes, params=None):
