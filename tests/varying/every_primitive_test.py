@@ -176,6 +176,7 @@ EXAMPLES = [
 
 REASONS = {
     'a collective or cast: its rule says which axes it adds or removes': '''
+        ag_done ag_start
         all_gather all_gather_done all_gather_invariant all_gather_reduced
         all_gather_reduced_start all_gather_start all_to_all all_to_all_done
         all_to_all_start axis_index full_to_shard pbroadcast pbroadcast_done

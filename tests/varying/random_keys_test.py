@@ -37,7 +37,7 @@ SAMPLERS = {
     'beta': lambda k, a: random.beta(k, a, 2.),
     'beta_of_two': lambda k, a: random.beta(k, 1.5, a[:3]),
     'dirichlet': lambda k, a: random.dirichlet(k, a),
-    't': lambda k, a: random.t(k, a),
+    't': lambda k, a: random.t(k, a, a.shape),
     'chisquare': lambda k, a: random.chisquare(k, a),
     'f': lambda k, a: random.f(k, a, 3.),
     'generalized_normal': lambda k, a: random.generalized_normal(k, a[0], (3,)),

@@ -168,6 +168,10 @@ def program(hold, write, shape):
   return f
 
 
+# Up to 0.10.0 a traced index's write under vmap fails, without shard_map too.
+TRACED_INDEX_IN_VMAP = jax.__version_info__ >= (0, 10, 1)
+
+
 @jtu.with_config(jax_numpy_dtype_promotion='standard',
                  jax_numpy_rank_promotion='allow')
 class RefHoldersTest(jtu.JaxTestCase):
@@ -175,6 +179,8 @@ class RefHoldersTest(jtu.JaxTestCase):
   @parameterized.named_parameters((f'_{name}', name) for name in ALL)
   def test_sees_the_write(self, name):
     for kind, write in RUNS:
+      if write == 'largest' and 'vmap' in name and not TRACED_INDEX_IN_VMAP:
+        continue
       f = program(ALL[name], WRITES[write], SHAPES[name])
       want = jax.tree.map(lambda *a: np.stack(a), *map(jax.jit(f), X))
       on_devices = jax.jit(shard_map(
