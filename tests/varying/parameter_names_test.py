@@ -101,11 +101,11 @@ def keep_casts(prim):
 
 
 def settling_access(prim):
-  return module('varying.rules.refs')._settling_access(prim, prim.bind, 0), (X,)
+  return module('varying.rules.refs')._unifying_access(prim, prim.bind, 0), (X,)
 
 
 def joined(prim):
-  rule = module('varying.rules.primitives')._joined(prim.abstract_eval)
+  rule = module('varying.rules.primitives')._typed_by_union(prim.abstract_eval)
 
   def call(x, /, **params):
     prim.seen.append(params)
@@ -120,7 +120,7 @@ def skip_zeros(prim):
     return cts
   ad_src.primitive_transposes[prim] = transpose
   module('varying.autodiff.transposes').skip_zeros(prim)
-  zero = ad_src.Zero.from_primal_value(X)
+  zero = ad_src.Zero(AVAL.to_tangent_aval())
   return ad_src.primitive_transposes[prim], ([X, zero], X, X)
 
 

@@ -81,7 +81,7 @@ def at_current_mesh(aval: core.AbstractValue) -> core.AbstractValue:
                           memory_space=aval.memory_space)
 
 
-def typed(aval: core.ShapedArray, sharding, **axes) -> core.AbstractValue:
+def typed(aval: core.ShapedArray, sharding, /, **axes) -> core.AbstractValue:
   """The type of a structure.
 
   Args:

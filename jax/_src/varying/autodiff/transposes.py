@@ -29,6 +29,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import traces
 from jax._src.ad_util import Zero
 from jax._src.interpreters import ad
 from jax._src.varying import types as vt
@@ -133,7 +134,7 @@ def _skipping_integers(prim: core.Primitive, rule):
     if len(live) == len(tangents):
       return rule(primals, tangents, **params)
     outs = prim.bind(*primals, **params)
-    tangents_out = [Zero.from_primal_value(y) for y in outs]
+    tangents_out = [Zero(traces.typeof(y).to_tangent_aval()) for y in outs]
     if live:
       found = prim.bind(*(tangents[i] for i in live), **params)
       for i, t in zip(live, found):
