@@ -17,10 +17,11 @@ STEPS = {
         ("divergence_option", "pvary", "eager_calls", "eager_transfers"),
         ("rules",)),
     "jax._src.varying": (
-        ("types", "reduced", "compile_time", "structures", "contents",
-         "sources", "required", "verify"),
+        ("types", "carry_types", "reduced", "compile_time", "structures",
+         "contents", "sources", "required", "verify"),
         ("flow", "casts", "retrace", "outdated", "backward"),
-        ("retype", "bind", "divergence", "origin"), ("rules",), ("autodiff",)),
+        ("retype", "retype_values", "bind", "divergence", "origin"),
+        ("rules",), ("autodiff",)),
 }
 
 

@@ -13,7 +13,8 @@
 # limitations under the License.
 """Programs that move to a mesh, and over Explicit axes from release to release.
 
-Begin with ``explicit_reshard``, the option and the rules of what it reshards.
+Begin with ``explicit_reshard``, the option, and ``reshard_rules``, the specs
+that operations must have.
 ``captured`` is about arrays over Explicit axes that a mapped function uses,
 ``by_name`` about keyword arguments, ``result_layouts`` about results that the
 mesh of the context can't express, ``mesh_error`` about arrays of another mesh

@@ -18,10 +18,10 @@ before. With the option ``jax_explicit_reshard`` at 'warn' or 'allow', what an
 operation refuses is resharded if its other operands, or its parameters, leave
 one placement only; 'warn' says where, and the line to write.
 
-An operation that raises has its rule looked up here, by the primitive's name. A
-rule says which specs the operands must have; ``None`` if that is open. Then the
-operation is bound again. Where the refusal stands in a function and not in a
-primitive, the function asks first.
+An operation that raises has its rule looked up in ``reshard_rules``, by the
+primitive's name. A rule says which specs the operands must have; ``None`` if
+that is open. Then the operation is bound again. Where the refusal stands in a
+function and not in a primitive, the function asks first.
 
 Cost: a comparison for functions that ask, nothing for operations. What is
 resharded moves data between devices, as the line would that 'warn' names.
@@ -30,13 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
-import math
 import operator
 import sys
 from typing import Any
 import warnings
 
 from jax._src import config
+from jax._src.meshes import reshard_rules as rules
 
 explicit_reshard = config.enum_state(
     name='jax_explicit_reshard',
@@ -47,9 +47,6 @@ explicit_reshard = config.enum_state(
           "'refuse' it, reshard them and 'warn', or 'allow' it."),
     include_in_jit_key=True,
     include_in_trace_context=True)
-
-Spec = tuple[Any, ...]
-
 
 def asked_for() -> bool:
   return explicit_reshard.value != 'refuse'
@@ -74,7 +71,7 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
   """
   from jax._src import core
   from jax._src.interpreters import partial_eval as pe
-  rule = RULES.get(prim.name)
+  rule = rules.RULES.get(prim.name)
   if (rule is None or not asked_for()
       or not isinstance(trace, pe.DynamicJaxprTrace)):
     raise error
@@ -95,15 +92,15 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
     raise error from None
 
 
-def _reshard(x, aval, spec: Spec | None, what: str, to=None):
+def _reshard(x, aval, spec: rules.Spec | None, what: str, to=None):
   """``x`` with this spec, and a warning if it hasn't had it."""
-  if spec is None or spec == spec_of(aval):
+  if spec is None or spec == rules.spec_of(aval):
     return x
   from jax._src import pjit
   from jax._src.named_sharding import NamedSharding
   mesh = to or aval.sharding.mesh
-  if len(set(_names(spec))) < len(_names(spec)) or any(
-      n % _size(mesh, s) for n, s in zip(aval.shape, spec)):
+  if len(set(rules.names_of(spec))) < len(rules.names_of(spec)) or any(
+      n % rules.size_of(mesh, s) for n, s in zip(aval.shape, spec)):
     raise ValueError(f'{what} of shape {aval.shape} has no spec {spec}')
   new = pjit.reshard(x, NamedSharding(mesh, _pspec(spec)) if to else
                      aval.sharding.update(spec=_pspec(spec)))
@@ -128,11 +125,11 @@ def _users_line() -> str:
   return f'{frame.f_code.co_filename}:{frame.f_lineno}' if frame else 'unknown'
 
 
-def _text(spec: Spec) -> str:
+def _text(spec: rules.Spec) -> str:
   return f'jax.P({", ".join(map(repr, spec))})'
 
 
-def _pspec(spec: Spec):
+def _pspec(spec: rules.Spec):
   from jax._src.partition_spec import PartitionSpec
   return PartitionSpec(*spec)
 
@@ -141,164 +138,6 @@ def _summed(aval) -> bool:
   spec = getattr(getattr(aval, 'sharding', None), 'spec', None)
   return bool(getattr(spec, 'unreduced', None) or
               getattr(spec, 'reduced', None))
-
-
-def spec_of(aval) -> Spec:
-  """The spec of an array's type, with an entry for each dimension."""
-  spec = tuple(aval.sharding.spec)
-  return spec + (None,) * (len(aval.shape) - len(spec))
-
-
-def _placed(aval) -> bool:
-  """True if the type says where the array is."""
-  return (hasattr(aval, 'sharding') and bool(aval.shape)
-          and not aval.sharding.mesh.empty)
-
-
-def _names(spec: Spec) -> list:
-  return [n for s in spec if s is not None
-          for n in (s if isinstance(s, tuple) else (s,))]
-
-
-def _size(mesh, entry) -> int:
-  return math.prod(mesh.shape[n] for n in _names((entry,)))
-
-
-def _without(spec: Spec, dims) -> Spec:
-  """The spec of an array that is whole along ``dims``."""
-  dims = {d % len(spec) for d in dims}
-  return tuple(None if n in dims else s for n, s in enumerate(spec))
-
-
-def _common_spec(a: Spec, b: Spec) -> Spec | None:
-  """The spec that both fit: of two entries one is None, or both are equal."""
-  if len(a) != len(b) or any(
-      None not in (x, y) and x != y for x, y in zip(a, b)):
-    return None
-  return tuple(y if x is None else x for x, y in zip(a, b))
-
-
-def _joined(avals) -> Spec | None:
-  specs = [spec_of(a) for a in avals if _placed(a)]
-  spec: Spec | None = specs[0] if specs else None
-  for s in specs[1:]:
-    spec = None if spec is None else _common_spec(spec, s)
-  return spec
-
-
-def _alike(avals, params=None) -> list | None:
-  """All operands that have a place get the one that leaves none of them out."""
-  spec = _joined(avals)
-  return None if spec is None else [spec if _placed(a) else None for a in avals]
-
-
-def _dot_general(avals, params):
-  """Batch dimensions that one side is spread along, and the other isn't."""
-  lhs, rhs = (list(spec_of(a)) for a in avals)
-  _, batch = params['dimension_numbers']
-  for l, r in zip(*batch):
-    both = _common_spec((lhs[l],), (rhs[r],))
-    if both is None:
-      return None
-    lhs[l], = rhs[r], = both
-  return [tuple(lhs), tuple(rhs)]
-
-
-def _update(avals, params):
-  operand, update, *indices = avals
-  return [None, spec_of(operand), *(None for _ in indices)]
-
-
-def _sort(avals, params):
-  specs = _alike(avals)
-  return specs and [s and _without(s, [params['dimension']]) for s in specs]
-
-
-def _whole_along(*names: str) -> Callable:
-  """The rule of an operation along dimensions that must be whole."""
-  def rule(avals, params):
-    dims = next(params[n] for n in names if n in params)
-    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
-    return [_without(spec_of(a), dims) if _placed(a) else None for a in avals]
-  return rule
-
-
-def _tile(avals, params):
-  x, = avals
-  return [_without(spec_of(x), [n for n, r in enumerate(params['reps'])
-                                if r != 1])]
-
-
-def _divisible(out_shape: Callable[[Any, dict], Sequence[Sequence[int]]]):
-  """The rule of an operation whose results must be divisible as well."""
-  def rule(avals, params):
-    x, *others = avals
-    spec, mesh = spec_of(x), x.sharding.mesh
-    dims = [n for shape in out_shape(x, params) for n, size in enumerate(shape)
-            if size % _size(mesh, spec[n])]
-    return [_without(spec, dims), *(None for _ in others)]
-  return rule
-
-
-def _sliced(x, params):
-  strides = params['strides'] or (1,) * len(x.shape)
-  return [[-(-(b - a) // s) for a, b, s in zip(
-      params['start_indices'], params['limit_indices'], strides)]]
-
-
-def _padded(x, params):
-  return [[lo + hi + n + max(n - 1, 0) * mid for n, (lo, hi, mid) in zip(
-      x.shape, params['padding_config'])]]
-
-
-def _split(x, params):
-  return [[size if n == params['axis'] else whole
-           for n, whole in enumerate(x.shape)] for size in params['sizes']]
-
-
-def _matrices(*ranks: int) -> Callable:
-  """The rule of an operation on batches of whole matrices or vectors."""
-  def rule(avals, params):
-    batches = [spec_of(a)[:len(a.shape) - r] for a, r in zip(avals, ranks)]
-    batch: Spec | None = batches[0]
-    for b in batches[1:]:
-      batch = None if batch is None else _common_spec(batch, b)
-    return None if batch is None else [batch + (None,) * r for r in ranks]
-  return rule
-
-
-def _triangular_solve(avals, params):
-  a, b = map(spec_of, avals)
-  batch = _common_spec(a[:-2], b[:-2])
-  if batch is None:
-    return None
-  left = params['left_side']
-  a = _without(a, [-2 + (left ^ params['transpose_a'])])
-  b = _without(b, [-2 + (not left)])
-  return [batch + a[-2:], batch + b[-2:]]
-
-
-RULES: dict[str, Callable[[Sequence[Any], dict[str, Any]], list | None]] = {
-    'dot_general': _dot_general,
-    'concatenate': _alike, 'stack': _alike, 'select_n': _alike, 'clamp': _alike,
-    'dynamic_update_slice': _update,
-    'sort': _sort,
-    **{f'cum{n}': _whole_along('axis')
-       for n in ('sum', 'prod', 'max', 'min', 'logsumexp')},
-    'top_k': _whole_along('axis'),
-    'approx_top_k': _whole_along('reduction_dimension'),
-    'unstack': _whole_along('axis'),
-    'tile': _tile,
-    'slice': _divisible(_sliced),
-    'dynamic_slice': _divisible(lambda x, p: [p['slice_sizes']]),
-    'pad': _divisible(_padded),
-    'split': _divisible(_split),
-    'cholesky': _matrices(2), 'eig': _matrices(2), 'eigh': _matrices(2),
-    'lu': _matrices(2), 'qr': _matrices(2), 'geqrf': _matrices(2),
-    'svd': _matrices(2), 'schur': _matrices(2), 'hessenberg': _matrices(2),
-    'householder_product': _matrices(2, 1),
-    'triangular_solve': _triangular_solve,
-}
 
 
 def _explicit(mesh, names) -> bool:
@@ -328,8 +167,9 @@ def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
     to = None
     if isinstance(spec, PartitionSpec) and _is_nowhere(aval):
       aval, to = _over(aval, mesh), mesh  # a NumPy array, or of one device
-    if isinstance(spec, PartitionSpec) and _placed(aval) and not _summed(aval):
-      wanted = _along(manual_axes, spec_of(aval), tuple(spec))
+    if (isinstance(spec, PartitionSpec) and rules.is_placed(aval)
+        and not _summed(aval)):
+      wanted = _along(manual_axes, rules.spec_of(aval), tuple(spec))
       x = _reshard(x, aval, wanted, f'argument {n} of shard_map', to)
     new.append(x)
   return new
@@ -347,13 +187,14 @@ def _over(aval, mesh):
   return aval.update(sharding=NamedSharding(mesh.abstract_mesh, _pspec(())))
 
 
-def _along(manual_axes, now: Spec, spec: Spec) -> Spec | None:
+def _along(manual_axes, now: rules.Spec, spec: rules.Spec) -> rules.Spec | None:
   """``now``, with what ``spec`` says of ``manual_axes``; None if it's open."""
   spec = spec + (None,) * (len(now) - len(spec))
   new = []
   for s, want in zip(now, spec):
-    rest = [n for n in _names((s,)) if n not in manual_axes]
-    if rest and len(rest) < len(_names((s,))) and _names((want,)):
+    rest = [n for n in rules.names_of((s,)) if n not in manual_axes]
+    if (rest and len(rest) < len(rules.names_of((s,)))
+        and rules.names_of((want,))):
       new.append(s)  # of both kinds already: as it is, or refused
     elif rest and want is not None:
       return None  # which of the two comes first?
@@ -371,11 +212,11 @@ def constrained(x, aval, sharding):
   """
   from jax._src import core
   from jax._src.partition_spec import PartitionSpec
-  if not asked_for() or not _placed(aval) or _summed(aval):
+  if not asked_for() or not rules.is_placed(aval) or _summed(aval):
     return x, aval
   spec = tuple(sharding.spec) + (None,) * (len(aval.shape) - len(sharding.spec))
   spec = tuple(now if s is PartitionSpec.UNCONSTRAINED else s
-               for now, s in zip(spec_of(aval), spec))
+               for now, s in zip(rules.spec_of(aval), spec))
   x = _reshard(x, aval, spec, 'the operand of with_sharding_constraint')
   return x, core.typeof(x)
 
@@ -386,12 +227,12 @@ def whole(x, axis, what: str):
   if not asked_for():
     return x
   aval = core.typeof(x)
-  if not _placed(aval) or _summed(aval):
+  if not rules.is_placed(aval) or _summed(aval):
     return x
   if axis is None:
     axis = range(len(aval.shape))
   dims = axis if isinstance(axis, (tuple, list, range)) else (axis,)
-  return _reshard(x, aval, _without(spec_of(aval), dims), what)
+  return _reshard(x, aval, rules.without(rules.spec_of(aval), dims), what)
 
 
 def of_whole_matrix(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -410,15 +251,16 @@ def matmul(a, b) -> tuple[Any, Any] | None:
   """
   from jax._src import core
   avals = [core.typeof(a), core.typeof(b)]
-  if not asked_for() or not all(_placed(x) and not _summed(x) for x in avals):
+  if not asked_for() or not all(
+      rules.is_placed(x) and not _summed(x) for x in avals):
     return None
-  specs = [list(spec_of(x)) for x in avals]
+  specs = [list(rules.spec_of(x)) for x in avals]
   for n in range(3, min(len(a.shape), len(b.shape)) + 1):
-    both = _common_spec((specs[0][-n],), (specs[1][-n],))
+    both = rules.common_spec((specs[0][-n],), (specs[1][-n],))
     if both is None or a.shape[-n] != b.shape[-n]:
       return None
     specs[0][-n], = specs[1][-n], = both
-  if all(tuple(s) == spec_of(t) for s, t in zip(specs, avals)):
+  if all(tuple(s) == rules.spec_of(t) for s, t in zip(specs, avals)):
     return None
   a, b = (_reshard(x, t, tuple(s), f'operand {n} of matmul')
           for n, (x, t, s) in enumerate(zip((a, b), avals, specs)))
@@ -434,15 +276,15 @@ def mapped_alike(args: list, dims: Sequence[int | None]) -> list:
     avals = [core.typeof(x) for x in args]
   except TypeError:  # such as sparse arrays
     return args
-  held = {spec_of(a)[d] for a, d in zip(avals, dims)
-          if d is not None and _placed(a)} - {None}
+  held = {rules.spec_of(a)[d] for a, d in zip(avals, dims)
+          if d is not None and rules.is_placed(a)} - {None}
   if len(held) != 1:
     return args
   entry, = held
   new = []
   for n, (x, a, d) in enumerate(zip(args, avals, dims)):
-    if d is not None and _placed(a) and not _summed(a):
-      spec = list(spec_of(a))
+    if d is not None and rules.is_placed(a) and not _summed(a):
+      spec = list(rules.spec_of(a))
       spec[d] = entry
       x = _reshard(x, a, tuple(spec), f'argument {n} of vmap')
     new.append(x)

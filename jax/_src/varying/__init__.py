@@ -13,10 +13,12 @@
 # limitations under the License.
 """Varying types in a ``shard_map``, of the releases that have them.
 
-``types`` reads and changes the varying axes in a type, ``reduced`` those that a
-value is (un)reduced over; ``verify`` holds the types of a jaxpr against what is
-``required``, where JAX tests itself; ``flow`` finds what each value of a traced
-jaxpr varies over; ``retype`` builds the jaxpr again at these types,
+``types`` reads and changes the varying axes in a type, ``carry_types`` where
+upstream compares two, ``reduced`` those that a value is (un)reduced over;
+``verify`` holds the types of a jaxpr against what is ``required``, where JAX
+tests itself (``sources`` are the inputs that results are); ``flow`` finds what
+each value of a traced jaxpr varies over; ``retype`` builds the jaxpr again at
+these types, ``retype_values`` at those of the values it is about to be given;
 ``outdated`` says what that can't make right, ``retrace`` when a function must
 be traced again, ``casts`` what a user's own casts are there, ``backward`` what
 a backward rule that runs is told, ``bind`` binds a loop or branch;

@@ -214,10 +214,10 @@ def _possible(aval, axes: Axes) -> Axes:
 
 def promotable(aval, axes: Axes) -> bool:
   """True if a value of this type can be cast to vary along ``axes`` too."""
-  return varying(aval) <= axes and _castable(aval, axes)
+  return varying(aval) <= axes and castable(aval, axes)
 
 
-def _castable(aval, axes: Axes) -> bool:
+def castable(aval, axes: Axes) -> bool:
   """``promotable``, of axes that the value varies along and others."""
   if not isinstance(aval, core.ShapedArray):
     return False
@@ -225,63 +225,6 @@ def _castable(aval, axes: Axes) -> bool:
     return True
   # What is unreduced over an axis can't vary along it.
   return axes.isdisjoint(manual_axes.unreduced(aval))
-
-
-def with_expected_axes(in_avals: Sequence[Any], out_avals: Sequence[Any]
-                       ) -> Sequence[Any]:
-  """The outputs' types, with the expected axes where casts can mend it.
-
-  Upstream compares the types of a loop's carry, or of two branches' outputs,
-  and refuses a difference. What differs in varying axes alone is promoted
-  later, so that comparison shouldn't see it (and the weak-type promotion, that
-  would trace the body once more, shouldn't either).
-
-  Args:
-    in_avals: the types that are expected.
-    out_avals: the types to compare with them.
-
-  Returns:
-    ``out_avals``, with the axes of ``in_avals`` where promotion applies.
-  """
-  return _with_expected_axes(in_avals, out_avals) if checking() else out_avals
-
-
-def _with_expected_axes(in_avals: Sequence[Any], out_avals: Sequence[Any]
-                        ) -> Sequence[Any]:
-  if len(in_avals) != len(out_avals):
-    return out_avals
-  agreed = None
-  for n, (a, b) in enumerate(zip(in_avals, out_avals)):
-    if a is not b and varying(a) != varying(b):
-      agreed = agreed or list(out_avals)
-      agreed[n] = _aval_with_expected_axes(a, b)
-  return agreed or out_avals
-
-
-def aval_with_expected_axes(in_aval, out_aval):
-  """One output's type, as ``with_expected_axes``."""
-  if in_aval is out_aval or not checking():
-    return out_aval
-  return _aval_with_expected_axes(in_aval, out_aval)
-
-
-def _aval_with_expected_axes(in_aval, out_aval):
-  a, b = varying(in_aval), varying(out_aval)
-  if (a != b and promotes_where_checked() and _castable(in_aval, a | b)
-      and _castable(out_aval, a | b)
-      and reduced.alike(in_aval, out_aval, a | b)):
-    if manual_axes.reduced(in_aval) - b != manual_axes.reduced(in_aval):
-      return manual_axes.with_axes_of(out_aval, in_aval)
-    return with_varying(out_aval, a)
-  return out_aval
-
-
-def tree_with_expected_axes(in_avals, out_avals):
-  """The trees of types of later releases, as ``with_expected_axes``."""
-  if not checking():
-    return out_avals
-  agreed = _with_expected_axes(list(in_avals), before := list(out_avals))
-  return out_avals if agreed is before else out_avals.update(agreed)
 
 
 def parting(axes: Axes) -> Axes:

@@ -162,7 +162,7 @@ def match_tangents(tangents: Sequence[Any],
 
   A tangent may vary along more axes than its primal, as in `jax.jvp`: a
   direction for each device, at a point that all share. What is linear is typed
-  by the tangents when it is evaluated (`retype.retype_for_values`).
+  by the tangents when it is evaluated (`retype_values.retype_for_values`).
 
   Args:
     tangents: the tangents, flat.

@@ -30,6 +30,7 @@ from __future__ import annotations
 from jax._src import core
 from jax._src.mend import releases
 from jax._src.varying import bind as binding
+from jax._src.varying import carry_types
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
@@ -148,10 +149,10 @@ def split_alike(eqn: core.JaxprEqn, first, second, kept):
 
 
 def with_expected_axes(out_avals1, out_avals2):
-  """Branches' types, or trees of them, as ``types.with_expected_axes``."""
+  """Branches' types, or trees of them, as ``carry_types`` has them."""
   if isinstance(out_avals1, (list, tuple)):
-    return vt.with_expected_axes(out_avals1, out_avals2)
-  return vt.tree_with_expected_axes(out_avals1, out_avals2)
+    return carry_types.with_expected_axes(out_avals1, out_avals2)
+  return carry_types.tree_with_expected_axes(out_avals1, out_avals2)
 
 
 def by_value(index, forwarded, inputs):

@@ -38,6 +38,7 @@ from jax._src import core
 from jax._src.varying import flow
 from jax._src.varying import required
 from jax._src.varying import retype
+from jax._src.varying import retype_values
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -89,7 +90,7 @@ def bind_retyped_calls(prim: core.Primitive) -> None:
   bind = prim.bind
 
   def bind_at_types(*args, call_jaxpr, **params):
-    jaxpr, _, args = retype.retype_for_values(
+    jaxpr, _, args = retype_values.retype_for_values(
         call_jaxpr, call_jaxpr.consts, args)
     return bind(*args, call_jaxpr=jaxpr, **params)
   prim.bind = bind_at_types

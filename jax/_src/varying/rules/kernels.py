@@ -40,6 +40,7 @@ from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src.util import weakref_lru_cache
 from jax._src.varying import flow
+from jax._src.varying.rules import declarations
 from jax._src.varying import types as vt
 from jax._src.varying.rules import primitives
 from jax._src.varying.types import Axes, NO_AXES
@@ -140,7 +141,7 @@ def result_types(operands, out_shapes, avals, jaxpr, grid_mapping):
   if not vt.checking():
     return avals
   if not tells_apart(jaxpr, grid_mapping):
-    return primitives.result_types('pallas_call', operands, out_shapes, avals,
+    return declarations.result_types('pallas_call', operands, out_shapes, avals,
                                    declares=True)
   manual = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
   return tuple(

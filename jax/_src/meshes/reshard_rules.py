@@ -1,0 +1,184 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Specs that operations must have over Explicit axes, by the primitive's name.
+
+A rule gives the operands' specs, of their types and the parameters: None for
+one that stays as it is; None at all where several placements are possible.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import math
+from typing import Any
+
+Spec = tuple[Any, ...]
+
+
+def spec_of(aval) -> Spec:
+  """The spec of an array's type, with an entry for each dimension."""
+  spec = tuple(aval.sharding.spec)
+  return spec + (None,) * (len(aval.shape) - len(spec))
+
+
+def is_placed(aval) -> bool:
+  """True if the type says where the array is."""
+  return (hasattr(aval, 'sharding') and bool(aval.shape)
+          and not aval.sharding.mesh.empty)
+
+
+def names_of(spec: Spec) -> list:
+  return [n for s in spec if s is not None
+          for n in (s if isinstance(s, tuple) else (s,))]
+
+
+def size_of(mesh, entry) -> int:
+  return math.prod(mesh.shape[n] for n in names_of((entry,)))
+
+
+def without(spec: Spec, dims) -> Spec:
+  """The spec of an array that is whole along ``dims``."""
+  dims = {d % len(spec) for d in dims}
+  return tuple(None if n in dims else s for n, s in enumerate(spec))
+
+
+def common_spec(a: Spec, b: Spec) -> Spec | None:
+  """The spec that both fit: of two entries one is None, or both are equal."""
+  if len(a) != len(b) or any(
+      None not in (x, y) and x != y for x, y in zip(a, b)):
+    return None
+  return tuple(y if x is None else x for x, y in zip(a, b))
+
+
+def joined_spec(avals) -> Spec | None:
+  specs = [spec_of(a) for a in avals if is_placed(a)]
+  spec: Spec | None = specs[0] if specs else None
+  for s in specs[1:]:
+    spec = None if spec is None else common_spec(spec, s)
+  return spec
+
+
+def _alike(avals, params=None) -> list | None:
+  """All operands that have a place get the one that leaves none of them out."""
+  spec = joined_spec(avals)
+  return None if spec is None else [
+      spec if is_placed(a) else None for a in avals]
+
+
+def _dot_general(avals, params):
+  """Batch dimensions that one side is spread along, and the other isn't."""
+  lhs, rhs = (list(spec_of(a)) for a in avals)
+  _, batch = params['dimension_numbers']
+  for l, r in zip(*batch):
+    both = common_spec((lhs[l],), (rhs[r],))
+    if both is None:
+      return None
+    lhs[l], = rhs[r], = both
+  return [tuple(lhs), tuple(rhs)]
+
+
+def _update(avals, params):
+  operand, update, *indices = avals
+  return [None, spec_of(operand), *(None for _ in indices)]
+
+
+def _sort(avals, params):
+  specs = _alike(avals)
+  return specs and [s and without(s, [params['dimension']]) for s in specs]
+
+
+def _whole_along(*names: str) -> Callable:
+  """The rule of an operation along dimensions that must be whole."""
+  def rule(avals, params):
+    dims = next(params[n] for n in names if n in params)
+    dims = dims if isinstance(dims, (tuple, list)) else (dims,)
+    return [without(spec_of(a), dims) if is_placed(a) else None for a in avals]
+  return rule
+
+
+def _tile(avals, params):
+  x, = avals
+  return [without(spec_of(x), [n for n, r in enumerate(params['reps'])
+                                if r != 1])]
+
+
+def _divisible(out_shape: Callable[[Any, dict], Sequence[Sequence[int]]]):
+  """The rule of an operation whose results must be divisible as well."""
+  def rule(avals, params):
+    x, *others = avals
+    spec, mesh = spec_of(x), x.sharding.mesh
+    dims = [n for shape in out_shape(x, params) for n, size in enumerate(shape)
+            if size % size_of(mesh, spec[n])]
+    return [without(spec, dims), *(None for _ in others)]
+  return rule
+
+
+def _sliced(x, params):
+  strides = params['strides'] or (1,) * len(x.shape)
+  return [[-(-(b - a) // s) for a, b, s in zip(
+      params['start_indices'], params['limit_indices'], strides)]]
+
+
+def _padded(x, params):
+  return [[lo + hi + n + max(n - 1, 0) * mid for n, (lo, hi, mid) in zip(
+      x.shape, params['padding_config'])]]
+
+
+def _split(x, params):
+  return [[size if n == params['axis'] else whole
+           for n, whole in enumerate(x.shape)] for size in params['sizes']]
+
+
+def _matrices(*ranks: int) -> Callable:
+  """The rule of an operation on batches of whole matrices or vectors."""
+  def rule(avals, params):
+    batches = [spec_of(a)[:len(a.shape) - r] for a, r in zip(avals, ranks)]
+    batch: Spec | None = batches[0]
+    for b in batches[1:]:
+      batch = None if batch is None else common_spec(batch, b)
+    return None if batch is None else [batch + (None,) * r for r in ranks]
+  return rule
+
+
+def _triangular_solve(avals, params):
+  a, b = map(spec_of, avals)
+  batch = common_spec(a[:-2], b[:-2])
+  if batch is None:
+    return None
+  left = params['left_side']
+  a = without(a, [-2 + (left ^ params['transpose_a'])])
+  b = without(b, [-2 + (not left)])
+  return [batch + a[-2:], batch + b[-2:]]
+
+
+RULES: dict[str, Callable[[Sequence[Any], dict[str, Any]], list | None]] = {
+    'dot_general': _dot_general,
+    'concatenate': _alike, 'stack': _alike, 'select_n': _alike, 'clamp': _alike,
+    'dynamic_update_slice': _update,
+    'sort': _sort,
+    **{f'cum{n}': _whole_along('axis')
+       for n in ('sum', 'prod', 'max', 'min', 'logsumexp')},
+    'top_k': _whole_along('axis'),
+    'approx_top_k': _whole_along('reduction_dimension'),
+    'unstack': _whole_along('axis'),
+    'tile': _tile,
+    'slice': _divisible(_sliced),
+    'dynamic_slice': _divisible(lambda x, p: [p['slice_sizes']]),
+    'pad': _divisible(_padded),
+    'split': _divisible(_split),
+    'cholesky': _matrices(2), 'eig': _matrices(2), 'eigh': _matrices(2),
+    'lu': _matrices(2), 'qr': _matrices(2), 'geqrf': _matrices(2),
+    'svd': _matrices(2), 'schur': _matrices(2), 'hessenberg': _matrices(2),
+    'householder_product': _matrices(2, 1),
+    'triangular_solve': _triangular_solve,
+}

@@ -1,0 +1,114 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Jaxprs that are about to be evaluated, at the types of what they are given.
+
+What is traced for later, such as the functions of a linear solve, a converted
+closure or a derivative rule, can be applied to values that vary over other axes
+than those it was traced with. If over more, it is re-typed; if over fewer, the
+values are cast where an equation would refuse them.
+
+Cost: a comparison of types, and of the equations' where values vary over fewer.
+"""
+from __future__ import annotations
+
+from jax._src import core
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+from jax._src.varying import retype
+
+
+def retype_for_values(jaxpr: core.Jaxpr, consts, args):
+  """A jaxpr that is about to be evaluated, at the types of what it is given.
+
+  What is traced for later, such as the functions of a linear solve, a converted
+  closure or a derivative rule, can be applied to values that vary over more
+  axes than those it was traced with.
+
+  Args:
+    jaxpr: what is evaluated.
+    consts: the values that it captures.
+    args: its arguments.
+
+  Returns:
+    The three as they are if that can be evaluated. If a value varies over more
+    axes than its variable, the jaxpr re-typed, without captured values, and all
+    values as arguments, cast to its inputs. If one varies over fewer, and meets
+    another that doesn't, the values cast to what they vary over in the jaxpr.
+  """
+  if not vt.checking():
+    return jaxpr, consts, args
+  binders, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
+  narrow = {}
+  for v, x in zip(binders, values):
+    aval = vt.typeof(x)
+    if aval is not v.aval:
+      axes = vt.varying(aval)
+      if axes - vt.varying(v.aval):
+        return _retype_wider(jaxpr, values)
+      if axes != vt.varying(v.aval):
+        narrow[v] = axes
+  if narrow and _clash(jaxpr, narrow):
+    cast = [vt.cast(x, vt.varying(v.aval)) for v, x in zip(binders, values)]
+    return jaxpr, cast[:len(consts)], cast[len(consts):]
+  return jaxpr, consts, args
+
+
+def _clash(jaxpr: core.Jaxpr, narrow: dict[core.Var, Axes]) -> bool:
+  """True if an equation refuses operands that vary over fewer axes.
+
+  It does if they varied alike and don't, or if it is a reduction over an axis
+  that one doesn't vary over.
+
+  Args:
+    jaxpr: what is evaluated.
+    narrow: what its inputs vary over, for those that vary over fewer axes than
+      they did when it was traced. It is extended by what depends on them.
+  """
+  for eqn in jaxpr.eqns:
+    atoms = [v for v in eqn.invars if type(v) is core.Var]
+    if narrow.keys().isdisjoint(atoms):
+      continue
+    traced = [vt.varying(v.aval) for v in eqn.invars]
+    axes = [narrow.get(v, a) if type(v) is core.Var else a
+            for v, a in zip(eqn.invars, traced)]
+    rule = flow.rules.get(vt.name_of(eqn.primitive))
+    if rule is flow.each:
+      for out, a, t in zip(eqn.outvars, axes, traced):
+        held = vt.varying(out.aval)
+        if t - held - a:
+          return True
+        if t - a:
+          narrow[out] = held - (t - a)
+      continue
+    if rule is not None:
+      continue
+    if len(set(traced)) == 1 and len(set(axes)) > 1:
+      return True
+    less = flow.union(traced) - flow.union(axes)
+    if less:
+      narrow.update((v, vt.varying(v.aval) - less) for v in eqn.outvars)
+  return False
+
+
+def _retype_wider(jaxpr: core.Jaxpr, values):
+  from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
+  jaxpr = pe.convert_constvars_jaxpr(jaxpr)
+  joined = [vt.varying(v.aval) | vt.varying(vt.typeof(x))
+            for v, x in zip(jaxpr.invars, values)]
+  region = flow.Region(jaxpr)
+  region.run(joined)
+  flow.check_divergence(region.sites.values())
+  return retype.rebuild(region), (), [
+      vt.cast(x, a) for x, a in zip(values, joined)]
