@@ -8,7 +8,7 @@ checkout, are added to it; a source distribution has them in it already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import hashlib
 import json
@@ -95,18 +95,36 @@ def committed() -> Files:
   return found
 
 
+def lay_out(folder: pathlib.Path, paths: Iterable[pathlib.Path],
+            table: Files) -> None:
+  """Copies files of this folder to another, with a table in the package.
+
+  Args:
+    folder: the other one, which needn't be there.
+    paths: the files; those of live/table are left out.
+    table: the files of jax_mend/table.
+  """
+  for path in paths:
+    name = path.resolve().relative_to(HERE)
+    if name.parts[0] != "table":
+      (folder / name).parent.mkdir(parents=True, exist_ok=True)
+      shutil.copyfile(path, folder / name)
+  target = folder / "jax_mend" / "table"
+  target.mkdir(parents=True, exist_ok=True)
+  for file, text in table.items():
+    (target / file).write_text(text, encoding="utf-8")
+
+
 @contextlib.contextmanager
 def _whole() -> Iterator[None]:
   """Works in a copy of this folder that has the table in the package."""
   before = os.getcwd()
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch) / "live"
-    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns(
-        "__pycache__", "build", "*.egg-info", "table"))
-    target = folder / "jax_mend" / "table"
-    target.mkdir()
-    for name, text in assembled(committed(), HERE.parent).items():
-      (target / name).write_text(text, encoding="utf-8")
+    lay_out(folder, [p for p in HERE.rglob("*") if p.is_file() and not any(
+        part in ("__pycache__", "build") or part.endswith(".egg-info")
+        for part in p.relative_to(HERE).parts)],
+            assembled(committed(), HERE.parent))
     os.chdir(folder)
     try:
       yield

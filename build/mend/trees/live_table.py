@@ -30,7 +30,7 @@ RUNNER = "build/probes/run_reproduction.py"
 Files = dict[str, str]  # of a folder: name -> text
 
 
-def _module_of_live(name: str) -> types.ModuleType:
+def module_of_live(name: str) -> types.ModuleType:
   """A module of live/, which is no package of this tool."""
   path = LIVE / f"{name}.py"
   spec = importlib.util.spec_from_file_location(
@@ -59,7 +59,7 @@ def make(series: Sequence[patches.Patch],
     root: where the patches' files lie.
     twins: what goes with `sources`.
   """
-  return _module_of_live("backend").assembled(
+  return module_of_live("backend").assembled(
       tables(series, sources, root, twins), root)
 
 
@@ -195,7 +195,7 @@ def _splices(result: tree.Result, origin: pathlib.Path,
     start = len(text[:one.start].encode("utf-8"))
     stop = start + len(text[one.start:one.stop].encode("utf-8"))
     found.append([start, stop, one.text, one.patch])
-  made = _module_of_live("jax_mend/table").spliced(data, found)
+  made = module_of_live("jax_mend/table").spliced(data, found)
   if made != result.edited[file].encode("utf-8"):
     raise MendError(f"{file} of jax {result.base.version}: its splices do not "
                     "give the wheel's text.", "report it")

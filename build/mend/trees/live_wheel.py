@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 import contextlib
 import json
 import pathlib
-import shutil
 import tempfile
 
 from mend.editing import patches
 from mend.ground import cache, report, repository
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import live_table, tree
+from mend.trees import live_table
 from mend.trees import wheel as wheels
 
 LIMIT = 2_000_000  # bytes that the wheel may have
@@ -28,14 +27,8 @@ def _whole_tree(series: Sequence[patches.Patch],
     table = live_table.make(series, sources, twins=twins)
   with tempfile.TemporaryDirectory() as scratch:
     folder = pathlib.Path(scratch) / f"jax_mend-{live_table.version()}"
-    for path in repository.files(live_table.LIVE):
-      if path.is_relative_to(live_table.TABLES):
-        continue  # it is assembled in the package
-      target = folder / path.relative_to(live_table.LIVE)
-      target.parent.mkdir(parents=True, exist_ok=True)
-      shutil.copyfile(path, target)
-    for name, text in table.items():
-      tree.write(folder / "jax_mend" / "table" / name, text)
+    live_table.module_of_live("backend").lay_out(
+        folder, repository.files(live_table.LIVE), table)
     yield folder
 
 

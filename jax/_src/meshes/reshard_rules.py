@@ -60,7 +60,7 @@ def common_spec(a: Spec, b: Spec) -> Spec | None:
   return tuple(y if x is None else x for x, y in zip(a, b))
 
 
-def joined_spec(avals) -> Spec | None:
+def common_spec_of(avals) -> Spec | None:
   specs = [spec_of(a) for a in avals if is_placed(a)]
   spec: Spec | None = specs[0] if specs else None
   for s in specs[1:]:
@@ -70,7 +70,7 @@ def joined_spec(avals) -> Spec | None:
 
 def _alike(avals, params=None) -> list | None:
   """All operands that have a place get the one that leaves none of them out."""
-  spec = joined_spec(avals)
+  spec = common_spec_of(avals)
   return None if spec is None else [
       spec if is_placed(a) else None for a in avals]
 

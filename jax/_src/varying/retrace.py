@@ -148,7 +148,7 @@ class CarryGrew(Exception):
     copies, which another trace is made of.
     """
     places = self._places(leaves)
-    apart = leaves if places else _told_apart(leaves)
+    apart = leaves if places else _distinct(leaves)
     if any(map(operator.is_not, apart, leaves)):
       try:
         return trace(apart)
@@ -183,7 +183,7 @@ class CarryGrew(Exception):
             for n in range(len(leaves))]
 
 
-def _told_apart(leaves: list) -> list:
+def _distinct(leaves: list) -> list:
   """The leaves, with a copy in place of each tracer that came before."""
   from jax._src.lax import lax  # imports loops itself
 

@@ -84,7 +84,7 @@ def refuse_reduced_results(
     if (smc.comparable(got, smc.cotangent_type(aval))
         and not vt.varying(aval) <= vt.varying(got)):
       lacking[i] = vt.varying(aval) - vt.varying(got)
-  if not lacking or _unchecked():
+  if not lacking or _checks_are_off():
     return
   found = _traced(rule, res, out_cts)
   first = _distinct(ct for ct in cts if smc.array_type(ct) is not None)
@@ -98,7 +98,7 @@ def refuse_reduced_results(
                                 found is None))
 
 
-def _unchecked() -> bool:
+def _checks_are_off() -> bool:
   option = releases.unchecked_backward_rules()
   return option is not None and option.value
 

@@ -48,7 +48,8 @@ def _call(b, site: flow.Site) -> None:
   retype.copy(b, site, **call_params(site))
 
 
-def _told(bwd: lu.WrappedFun, axes: Sequence[Axes | None]) -> lu.WrappedFun:
+def _with_input_types(bwd: lu.WrappedFun, axes: Sequence[Axes | None]
+                      ) -> lu.WrappedFun:
   """A backward rule that is told what the inputs vary over, where known."""
   if hasattr(bwd.f, 'call_with_accums'):  # it adds to what it is given
     return bwd
@@ -63,7 +64,7 @@ def _told(bwd: lu.WrappedFun, axes: Sequence[Axes | None]) -> lu.WrappedFun:
 def _custom_vjp(b, site: flow.Site) -> None:
   """The forward rule is typed when it's evaluated; the backward is checked."""
   params = site.eqn.params
-  retype.copy(b, site, **call_params(site), bwd=_told(
+  retype.copy(b, site, **call_params(site), bwd=_with_input_types(
       params['bwd'], site.operands[params['num_consts']:]))
 
 
@@ -74,7 +75,7 @@ def _custom_lin(b, site: flow.Site) -> None:
   out_avals = params['out_avals']
   primals = [None if zero else next(directions) for zero in params.get(
       'in_zeros', [False] * (len(site.operands) - params['num_res']))]
-  retype.copy(b, site, bwd=_told(params['bwd'], primals),
+  retype.copy(b, site, bwd=_with_input_types(params['bwd'], primals),
               out_avals=type(out_avals)(map(
                   vt.with_varying, out_avals, site.outs)))
 

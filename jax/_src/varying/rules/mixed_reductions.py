@@ -22,7 +22,7 @@ from __future__ import annotations
 _REDUCTIONS = frozenset(['jax.lax.psum', 'jax.lax.pmax', 'jax.lax.pmin'])
 
 
-def joined_state(states: set[str], name: str) -> set[str]:
+def common_state(states: set[str], name: str) -> set[str]:
   """The state to treat a value as that is in ``states`` along several axes.
 
   Args:
