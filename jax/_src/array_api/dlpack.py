@@ -27,7 +27,10 @@ What a capsule can't carry, or the runtime can't read, is taken by value through
 NumPy: strided views, and NumPy arrays that are read-only or of dtypes that
 NumPy doesn't export. So are arrays in another order than that of rows, where
 the runtime takes them for such (silently from 0.6.1 to 0.7.1, a refusal in
-0.7.2): it is asked once, by a small one. An array of ours on another CPU device
+0.7.2): it is asked once, by a small one. From 0.8.0 to 0.9.2 the runtime reads
+them right and moves them wrong, silently, to another device of the CPU, so that
+only ``copy=False`` shares their memory, and such an array is not to be moved
+by ``jax.device_put``. An array of ours on another CPU device
 than the first comes back on its own device: DLPack has one CPU, and all its
 devices share the memory.
 
@@ -79,6 +82,8 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
           ' it, such as x.contiguous() of PyTorch.')
     _may_copy(copy, 'the runtime of this release reads arrays in the order of'
               ' rows only')
+    return _own(np.from_dlpack(_Carrier(capsule)), device)
+  if copy is not False and not _is_in_rows(capsule) and not _moves_strides():
     return _own(np.from_dlpack(_Carrier(capsule)), device)
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
@@ -280,3 +285,29 @@ def _reads_strides() -> bool:
   except xc.XlaRuntimeError:
     return False
   return np.array_equal(np.asarray(out), probe)
+
+
+@functools.cache
+def _moves_strides() -> bool:
+  """True if an array that isn't in rows can be moved to another CPU device.
+
+  From 0.8.0 to 0.9.2 it arrives in another order, also by ``jax.device_put``,
+  so that what may be copied is.
+  """
+  try:
+    devices = xla_bridge.get_backend('cpu').local_devices()
+  except RuntimeError:
+    return True
+  if len(devices) == 1:
+    return True
+  from jax._src import api  # imports this module
+  room = np.zeros(32, np.float32)
+  start = -room.ctypes.data % 64 // 4
+  probe = room[start:start + 4].reshape(2, 2).T
+  probe[:] = [[0, 1], [2, 3]]
+  try:
+    out = releases.runtime().dlpack_managed_tensor_to_buffer(
+        probe.__dlpack__(), devices[0], None)
+  except xc.XlaRuntimeError:
+    return True  # refused
+  return np.array_equal(np.asarray(api.device_put(out, devices[1])), probe)
