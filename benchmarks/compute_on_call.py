@@ -42,7 +42,7 @@ def host(f):
   """`f` on the host, in the spelling of this release."""
   import jax
   from jax._src import compute_on as lib
-  if jax.__version_info__ < (0, 11):
+  if jax.__version_info__ < (0, 11, 1):
     return lib.compute_on('device_host')(f)
   return lib.compute_on(f, compute_type='device_host',
                         out_memory_spaces=jax.memory.Space.Device)

