@@ -33,8 +33,8 @@ def gaps(series: Sequence[patches.Patch],
 
   Returns:
     How many ideas were looked at, and what is wrong, one line each. Edits of
-    one patch are one idea if they have the same code, or are in definitions of
-    the same name.
+    one patch are one idea if they are of one table, have the same code, or are
+    in definitions of the same name.
   """
   looked, found = 0, []
   for patch in series:
@@ -55,7 +55,7 @@ def gaps(series: Sequence[patches.Patch],
 def _ideas(found: Sequence[Edit]) -> list[list[Edit]]:
   ideas: list[tuple[set[str], list[Edit]]] = []
   for edit in found:
-    marks = {"".join(edit.code.split()), *(
+    marks = {str(edit.number), "".join(edit.code.split()), *(
         name.rpartition(".")[2] for name in edit.scope.split("|"))} - {""}
     same = [i for i in ideas if i[0] & marks]
     merged = (marks.union(*(i[0] for i in same)),
