@@ -77,7 +77,7 @@ def declared(structure) -> Axes | None:
 
 
 def stated(said: Any) -> bool:
-  """Whether what a structure has for axes says anything: names any axis."""
+  """True if what a structure has for axes says anything: names any axis."""
   return bool(said) and not getattr(said, 'empty', False)
 
 
