@@ -133,9 +133,10 @@ def calls_to_trace(fun, *args):
   count = 0
 
   def note(frame, event, arg):
-    del frame, arg
+    del arg
     nonlocal count
-    count += event == 'call'
+    # Before Python 3.12 a comprehension is a call.
+    count += event == 'call' and not frame.f_code.co_name.endswith('comp>')
 
   jax.make_jaxpr(lambda *args: fun(*args))(*args)  # what is made once
   before = sys.getprofile()
@@ -189,8 +190,9 @@ class VaryingFlowTest(RegionTestCase):
                               jnp.ones(2))
     bare = [calls(depth, lambda c: c) for depth in (4, 6, 8)]
     written = calls(8, lambda c: cast(c, ['x']))
-    # Before Python 3.12 a comprehension is a call.
-    self.assertLess(bare[-1], 1.25 * written)
+    # Written casts, and all else, cost a tenth less before 0.7.
+    limit = 1.3 if jax.__version_info__ < (0, 7) else 1.25
+    self.assertLess(bare[-1], limit * written)
     self.assertLess(bare[2] - bare[1], 1.05 * (bare[1] - bare[0]))
 
   def test_loop_around_a_nested_shard_map_is_traced_once(self):

@@ -41,7 +41,7 @@ UPSTREAM = {'self'}
 # Those that a library can't call, or whose names are those of the function
 # that they stand for: a loop's or call's own parameters have fixed names.
 FIXED = {'checkify.check_shard_map', 'origin._scope', 'custom._bind_below',
-         'nested.process_shard_map', 'primitives.wrapper',
+         'nested.process_shard_map', 'declarations.wrapper',
          'mapped_axes.bind', 'stages.compute_on'}
 
 
