@@ -20,7 +20,8 @@ STEPS = {
         ("types", "carry_types", "reduced", "compile_time", "structures",
          "contents", "sources", "required", "verify"),
         ("flow", "casts", "retrace", "outdated", "backward"),
-        ("retype", "retype_values", "bind", "divergence", "origin"),
+        ("retype", "retype_values", "bind", "divergence", "origin_walk",
+         "origin"),
         ("rules",), ("autodiff",)),
 }
 

@@ -22,10 +22,10 @@ these types, ``retype_values`` at those of the values it is about to be given;
 ``outdated`` says what that can't make right, ``retrace`` when a function must
 be traced again, ``casts`` what a user's own casts are there, ``backward`` what
 a backward rule that runs is told, ``bind`` binds a loop or branch;
-``divergence`` and ``origin`` explain refusals. ``rules`` know single
-primitives, ``autodiff`` what differentiation makes of them. Each stands on
-those before it in ``tests/build/layout_test.py``. Begin with ``types``, then
-``flow``.
+``divergence`` and ``origin`` (by ``origin_walk``) explain refusals. ``rules``
+know single primitives, ``autodiff`` what differentiation makes of them. Each
+stands on those before it in ``tests/build/layout_test.py``. Begin with
+``types``, then ``flow``.
 
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
