@@ -100,11 +100,11 @@ def keep_casts(prim):
   return prim.bind, (X, X)
 
 
-def settling_access(prim):
+def unifying_access(prim):
   return module('varying.rules.refs')._unifying_access(prim, prim.bind, 0), (X,)
 
 
-def joined(prim):
+def typed_by_union(prim):
   rule = module('varying.rules.primitives')._typed_by_union(prim.abstract_eval)
 
   def call(x, /, **params):
@@ -149,8 +149,8 @@ def fit_rule(prim):
     vt.checking, forward._differ = checking, differ
 
 
-def missing(prim):
-  rule = module('replication.rules.lookup').missing
+def raise_no_rule(prim):
+  rule = module('replication.rules.lookup').raise_no_rule
 
   def call(**params):
     prim.seen.append(params)
@@ -179,8 +179,8 @@ def foreign_rewrite(prim):
       rule, prim, make_axes(), [{'x'}, {'x'}]), (X, X)
 
 
-def everywhere(prim):
-  rule = module('replication.rules.complete')._everywhere_rewrite
+def device_dependent(prim):
+  rule = module('replication.rules.complete')._device_dependent_rewrite
   return functools.partial(rule, prim, make_axes(), [set(), set()]), (X, X)
 
 
@@ -188,9 +188,9 @@ def make_axes():
   return module('replication.rules.flow').Axes(('x', 'y'), {'x': 2, 'y': 2})
 
 
-TYPED = [bind_after_cast, keep_casts, settling_access, joined,
+TYPED = [bind_after_cast, keep_casts, unifying_access, typed_by_union,
          skip_zeros, skip_integers, fit_rule]
-RULES = [missing, foreign_check, foreign_rewrite, everywhere]
+RULES = [raise_no_rule, foreign_check, foreign_rewrite, device_dependent]
 HAS_TYPES = jax.__version_info__ >= (0, 6)
 
 
