@@ -91,6 +91,17 @@ class NestedTest(jtu.JaxTestCase):
   def test_derivatives_more(self, f, transform):
     self.check(f, transform, True)
 
+  @parameterized.product(axis=['x', 'y'])
+  def test_axis_index(self, axis):
+    if jax.__version_info__ < (0, 7):
+      self.skipTest('jaxlib aborts the process')
+    index = lambda a: lax.axis_index(axis).astype(a.dtype)
+    got = jax.jit(nested(lambda a, b: a + index(a)))(A, B)
+    want = np.concatenate([
+        part + (x if axis == 'x' else y)
+        for x, part in enumerate(np.split(np.asarray(A), 2)) for y in range(2)])
+    self.assertAllClose(got, want)
+
   @parameterized.product(f=[*PROGRAMS[1:], carried])
   def test_eager(self, f):
     self.check(f, value, False)

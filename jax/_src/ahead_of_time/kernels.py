@@ -32,7 +32,11 @@ from jax._src.mend import releases
 
 
 def _lapack_names() -> list[str]:
-  return [name for name, *_ in lapack.registrations()['cpu']]
+  # jaxlib's wrapper hands on its extension's since 0.5.2.
+  registrations = getattr(lapack, 'registrations', None)
+  found = (registrations()['cpu'] if registrations else
+           lapack._lapack.registrations().items())
+  return [name for name, *_ in found]
 
 
 def _sparse_names() -> list[str]:

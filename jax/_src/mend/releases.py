@@ -222,7 +222,8 @@ def shard_map_module() -> Any:
 def use_concrete_mesh() -> Callable[[Any], Any]:
   """The context in which a mesh's devices are known."""
   return first(('jax._src.sharding_impls', '_internal_use_concrete_mesh'),
-                ('jax._src.sharding_impls', 'use_concrete_mesh'))
+                ('jax._src.sharding_impls', 'use_concrete_mesh'),
+                ('jax._src.mesh', 'set_concrete_mesh'))  # up to 0.5.2
 
 
 @fact

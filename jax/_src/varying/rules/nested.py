@@ -32,6 +32,7 @@ Cost: in eager evaluation, what upstream's conversions cost; else nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 from typing import Any
 
 from jax._src import api
@@ -133,3 +134,18 @@ def _convert(mesh, outer: vt.Axes, spec: P, inwards: bool, x):
   source, target = ends if inwards else reversed(ends)
   return sm.shard_map(lambda x: x, in_specs=source, out_specs=target,
                       axis_names=set(inner))(x)
+
+
+def with_outer(context: Any, outer: Any) -> Any:
+  """Returns the context of a nested region, in which the outer's axes stay so.
+
+  Until 0.10.2 the region's own axes alone were manual where its operations are
+  lowered, and `lax.axis_index` entered the others once more.
+
+  Args:
+    context: of the region, with its own axes.
+    outer: the context that it stands in.
+  """
+  manual = getattr(outer, 'manual_axes', frozenset())
+  return dataclasses.replace(
+      context, manual_axes=context.manual_axes | manual) if manual else context
