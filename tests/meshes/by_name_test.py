@@ -235,13 +235,13 @@ class SmapTest(jtu.JaxTestCase):
 
   @jtu.sample_product(axes=[(0, 0), 0, {'x': 0, 'w': 0}])
   def test_axes(self, axes):
-    with jax.set_mesh(make_mesh(AxisType.Auto)):
+    with set_mesh(make_mesh(AxisType.Auto)):
       f = jax.smap(weighted, in_axes=axes, out_axes=0, axis_name='x')
       got = jax.jit(f)(X, w=W)
     self.assertAllClose(np.asarray(got), X + np.sum(X * W), rtol=1e-5)
 
   def test_no_names_of(self):
-    with jax.set_mesh(make_mesh(AxisType.Auto)):
+    with set_mesh(make_mesh(AxisType.Auto)):
       f = jax.smap(injecting(scaled), in_axes=(0, None), out_axes=0,
                    axis_name='x')
       with self.assertRaisesRegex(TypeError, "Expected: a spec.*'w'"):
@@ -249,7 +249,7 @@ class SmapTest(jtu.JaxTestCase):
 
   def test_inferred(self):
     mesh = make_mesh(AxisType.Explicit)
-    with jax.set_mesh(mesh):
+    with set_mesh(mesh):
       x, w = (jax.device_put(a, NamedSharding(mesh, P('x'))) for a in (X, W))
       f = jax.smap(weighted, out_axes=0, axis_name='x')
       self.assertAllClose(np.asarray(f(x, w=w)), X + np.sum(X * W), rtol=1e-5)
