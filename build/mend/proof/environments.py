@@ -64,8 +64,8 @@ def with_jax_mend(base: Base, series: Sequence[patches.Patch] | None = None, *,
                   python: str, kind: str = "test") -> pathlib.Path:
   """Builds one of a stock jax, with jax-mend enabled; returns its Python."""
   deps = venvs.dependencies(base, python, kind)
-  made = venvs.with_wheels([wheel.pristine(base), live_wheel.wheel(series, [base])],
-                           deps, f"live-{base.version}")
+  wheels = [wheel.pristine(base), live_wheel.wheel(series, [base])]
+  made = venvs.with_wheels(wheels, deps, f"live-{base.version}")
   if not (made.parents[1] / _CACHE).is_dir():
     _enable(made)
   return made

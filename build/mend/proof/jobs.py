@@ -7,7 +7,6 @@ project's own checks run, and the longest test files are run first.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Iterable, Sequence
 import dataclasses
 import pathlib

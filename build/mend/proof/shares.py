@@ -203,6 +203,7 @@ def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
   where: dict[str, list[Base]] = collections.defaultdict(list)
   for base in bases.whole():
     mine = patches.for_base(series, base)
-    for file in {*jobs.files_of(mine, (), "tests"), *jobs.files_of(mine, (), "unit_tests")}:
+    for file in {*jobs.files_of(mine, (), "tests"),
+                 *jobs.files_of(mine, (), "unit_tests")}:
       where[file].append(base)
   return where

@@ -121,8 +121,9 @@ def _preparations(series: Sequence[patches.Patch],
     return [functools.partial(jobs.for_base, series, base, request.names,
                               version) for base in chosen]
   newest, is_newest = chosen[-1], request.extent is Extent.NEWEST
-  prepare: list[Callable[[], list[Job]]] = [functools.partial(shares.chosen_for, request.extent, series, base,
-                               chosen, version) for base in chosen]
+  prepare: list[Callable[[], list[Job]]] = [
+      functools.partial(shares.chosen_for, request.extent, series, base,
+                        chosen, version) for base in chosen]
   if is_newest or newest == bases.all_bases()[-1]:
     prepare.append(functools.partial(
         jobs.reds_live, series, newest, version,

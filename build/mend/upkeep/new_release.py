@@ -162,7 +162,7 @@ def _has_wheel(requirement: str, minor: int) -> bool:
 
 
 def _pins(found: Base, wanted: Sequence[Requirement]) -> list[str]:
-  """The versions that pip picks for a release on its oldest Python here, jaxlib first."""
+  """The versions that pip picks on the oldest Python here, jaxlib first."""
   python = interpreters.for_base(found, lowest=True)
   unpinned = Base(found.version, found.sha256, found.python,
                   tuple(str(r) for r in wanted))
