@@ -126,11 +126,15 @@ def test_what_a_release_asks_for(tmp_path):
 
       Words.
       """)
-  assert candidates.requirements(tmp_path) == (">=3.11", ("jaxlib<=1.1,>=1.0",))
+  python, wanted = candidates.requirements(tmp_path)
+  assert (python, [str(r) for r in wanted]) == (
+      ">=3.11", ["jaxlib<=1.1,>=1.0", "numpy>=2"])
   write(tmp_path / "PKG-INFO", "Name: jax\nRequires-Python: >=3.10\n")
   write(tmp_path / "jax.egg-info" / "requires.txt",
         "jaxlib==1.0\nnumpy\n\n[ci]\njaxlib==0.9\n")
-  assert candidates.requirements(tmp_path) == (">=3.10", ("jaxlib==1.0",))
+  python, wanted = candidates.requirements(tmp_path)
+  assert (python, [str(r) for r in wanted]) == (
+      ">=3.10", ["jaxlib==1.0", "numpy"])
 
 
 @pytest.mark.parametrize("row,verdict", [

@@ -24,19 +24,11 @@ linear algebra, a few tenths of a second, only if LAPACK is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import importlib
 
 from jax._src.lib import lapack
 from jax._src.mend import releases
-
-
-def _lapack_names() -> list[str]:
-  # jaxlib's wrapper hands on its extension's since 0.5.2.
-  registrations = getattr(lapack, 'registrations', None)
-  found = (registrations()['cpu'] if registrations else
-           lapack._lapack.registrations().items())
-  return [name for name, *_ in found]
 
 
 def _sparse_names() -> list[str]:
@@ -47,8 +39,8 @@ def _sparse_names() -> list[str]:
 
 
 # The names of kernels, and what starts them.
-_KERNELS: list[tuple[Callable[[], list[str]], Callable[[], object]]] = [
-    (_lapack_names, lapack._lapack.initialize),
+_KERNELS: list[tuple[Callable[[], Sequence[str]], Callable[[], object]]] = [
+    (releases.lapack_kernels, lapack._lapack.initialize),
     (_sparse_names,
      lambda: importlib.import_module('jax.experimental.sparse._lowerings')),
 ]

@@ -259,6 +259,16 @@ def runtime() -> Any:
 
 
 @fact
+def lapack_kernels() -> Sequence[str]:
+  """The names of LAPACK's kernels; jaxlib's wrapper has them since 0.5.2."""
+  wrapper = find('jax._src.lib', 'lapack')
+  registrations = getattr(wrapper, 'registrations', None)
+  found = (registrations()['cpu'] if registrations else
+           wrapper._lapack.registrations().items())
+  return [name for name, *_ in found]
+
+
+@fact
 def sparse_kernels() -> Any:
   """jaxlib's module of kernels for sparse arrays on CPU; None up to 0.6.0."""
   return optional_module('jaxlib.cpu_sparse')
