@@ -30,6 +30,7 @@ import pytest
     ("check --no_tests", "goes with --candidate", "check --candidate=..."),
     ("check --candidate=nope", "no version and no folder", "--candidate=DIR"),
     ("test --only a_test", "goes with --upstream", "test --upstream=..."),
+    ("test --each --share=2", "goes with the project's", "--share=1/2"),
     ("test --time=1", "goes with --upstream", "test --upstream=..."),
     ("test nope", "no test file and no patch", "ls tests"),
     ("test --sources=x", "goes with --clients", "test --clients=..."),

@@ -241,12 +241,14 @@ def test_shares_of_a_run_have_each_job_once(base):
 
 
 def test_a_plain_run_has_the_newest_base_whole(monkeypatch):
-  *others, newest = bases.one_of_each_line()
+  monkeypatch.setattr(sys, "version_info", (3, 11, 0))  # older than some base
+  chosen, newest = bases.one_of_each_line(), bases.default_base()
+  others = [b for b in chosen if b != newest]
+  assert newest != chosen[-1] and shares.tested_whole(others) == others[-1]
   monkeypatch.setattr(shares, "smoke",
                       lambda series, b, n, of, python: [(n, of)])
   job = jobs.Job(newest, "mended", pathlib.Path("p"), LOOPS, ())
   monkeypatch.setattr(jobs, "for_base", lambda *a: [job])
-  chosen = (*others, newest)
   run = lambda extent, b: shares.chosen_for(extent, (), b, chosen, None)
   assert [run(shares.Extent.NEWEST, b) for b in others] == [
       [(n, len(others))] for n in range(len(others))]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import functools
 import pathlib
 
-from mend.commands.options import (OF_TESTS, PATCHES, PYTHON, flag, names,
-                                   only_with, seconds, share)
+from mend.commands.options import (COMMAND, OF_TESTS, PATCHES, PYTHON, flag,
+                                   names, only_with, seconds, share)
 from mend.ground.arguments import USERS, Command
+from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import checking
 from mend.mutation import score
@@ -41,6 +42,10 @@ def _test(args: argparse.Namespace) -> Verdict:
   only_with(args, "clients", ("sources", None))
   only_with(args, whose, ("time", _TIME))
   number, of = args.share
+  if of > 1 and (args.mutation or args.each or args.array_api):
+    raise MendError("--share goes with the project's tests, --upstream and "
+                    "--clients only.", f"{COMMAND} test --base=V "
+                    f"--share={number}/{of}, or leave --share away")
   if not args.mutation:
     only_with(args, whose, ("write", False))
   if args.clients is not None:

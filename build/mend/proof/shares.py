@@ -29,16 +29,16 @@ class Extent(enum.Enum):
   EVERY = "all of them"
   SAMPLE = "of its regression tests one of each kind"
   SHARED = "those that stand for all; the newest release all of them"
-  NEWEST = "the newest base of the run all of them, the others a smoke test"
+  NEWEST = "the default base all of them, the others a smoke test"
 
 
 def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
                chosen: Sequence[Base],
                python_version: str | None) -> list[Job]:
   """The jobs of a base in a run of everything on the bases `chosen`."""
-  if extent is Extent.NEWEST and base != chosen[-1]:
-    return smoke(series, base, chosen.index(base), len(chosen) - 1,
-                 python_version)
+  if extent is Extent.NEWEST and base != tested_whole(chosen):
+    others = [b for b in chosen if b != tested_whole(chosen)]
+    return smoke(series, base, others.index(base), len(others), python_version)
   found = jobs.for_base(series, base, (), python_version)
   if extent is Extent.EVERY:
     return found
@@ -47,6 +47,16 @@ def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
   if extent is Extent.SAMPLE or base.proof == "sample" or base.twin_of:
     return sampled(found)
   return shared_out(series, found, chosen)
+
+
+def tested_whole(chosen: Sequence[Base]) -> Base:
+  """The base of `chosen` that a plain run has every test of.
+
+  It is the default one, or the newest where a Python was asked for that the
+  default one does not support.
+  """
+  default = bases.default_base()
+  return default if default in chosen else chosen[-1]
 
 
 def share_of(found: Sequence[Job], number: int, of: int) -> list[Job]:

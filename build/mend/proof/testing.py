@@ -120,14 +120,15 @@ def _preparations(series: Sequence[patches.Patch],
   if request.names or request.only:
     return [functools.partial(jobs.for_base, series, base, request.names,
                               version) for base in chosen]
-  newest, is_newest = chosen[-1], request.extent is Extent.NEWEST
+  is_plain = request.extent is Extent.NEWEST
+  newest = shares.tested_whole(chosen) if is_plain else bases.all_bases()[-1]
   prepare: list[Callable[[], list[Job]]] = [
       functools.partial(shares.chosen_for, request.extent, series, base,
                         chosen, version) for base in chosen]
-  if is_newest or newest == bases.all_bases()[-1]:
+  if newest in chosen:
     prepare.append(functools.partial(
         jobs.reds_live, series, newest, version,
-        len(chosen) > 1 and not is_newest))
+        len(chosen) > 1 and not is_plain))
   return prepare
 
 

@@ -138,10 +138,17 @@ def _twin(found: Base) -> str:
 
 
 def _with_limit(lowest: str, jaxlib: str) -> str:
-  """The Pythons from the oldest to the last that has a wheel of that jaxlib."""
+  """The Pythons from the oldest to the last that has a wheel of that jaxlib.
+
+  Raises:
+    MendError: none is found for the oldest, so that nothing follows from none.
+  """
   supported = [n for n in range(10, 10 + 10 * _NEWER)
                if SpecifierSet(lowest).contains(f"3.{n}")][:_NEWER]
-  for minor in supported:
+  if not _has_wheel(jaxlib, supported[0]):
+    raise MendError(f"No wheel of {jaxlib} is found for Python "
+                    f"3.{supported[0]}.", "check the network")
+  for minor in supported[1:]:
     if not _has_wheel(jaxlib, minor):
       return f"{lowest},<3.{minor}"
   return lowest
