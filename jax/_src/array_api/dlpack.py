@@ -46,6 +46,7 @@ import functools
 from typing import Any
 
 from jax._src import array
+from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import releases
 from jax._src import xla_bridge
@@ -73,7 +74,8 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
     ValueError: if `copy` is False and there is no way without one.
   """
   source = _address(capsule)
-  if not _is_in_rows(capsule) and not _reads_strides():
+  in_rows = _is_in_rows(capsule)
+  if not in_rows and not _reads_strides():
     if device.platform != 'cpu':
       raise ValueError(
           'jax.numpy.from_dlpack: expected an array whose dimensions are in the'
@@ -83,7 +85,7 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
     _may_copy(copy, 'the runtime of this release reads arrays in the order of'
               ' rows only')
     return _own(np.from_dlpack(_Carrier(capsule)), device)
-  if copy is not False and not _is_in_rows(capsule) and not _moves_strides():
+  if copy is not False and not in_rows and not _moves_strides():
     return _own(np.from_dlpack(_Carrier(capsule)), device)
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
@@ -264,24 +266,36 @@ def _is_in_rows(capsule: Any) -> bool:
   return True
 
 
-@functools.cache
-def _reads_strides() -> bool:
-  """True if the runtime heeds the order of an array's dimensions in memory.
-
-  A process that has no CPU device (``JAX_PLATFORMS=cuda``) can't ask with one:
-  there the runtime is left to read or refuse, as JAX leaves it.
-  """
+def _probe() -> np.ndarray:
+  """A small array that isn't in rows, of memory that is aligned."""
   room = np.zeros(32, np.float32)
   start = -room.ctypes.data % 64 // 4  # what isn't aligned is copied in order
   probe = room[start:start + 4].reshape(2, 2).T
   probe[:] = [[0, 1], [2, 3]]
+  return probe
+
+
+def _cpus() -> list[xc.Device]:
+  """The CPU devices; none in a process without (``JAX_PLATFORMS=cuda``)."""
   try:
-    device = xla_bridge.get_backend('cpu').local_devices()[0]
+    return xla_bridge.get_backend('cpu').local_devices()
   except RuntimeError:
+    return []
+
+
+@functools.cache
+def _reads_strides() -> bool:
+  """True if the runtime heeds the order of an array's dimensions in memory.
+
+  Without a CPU device nothing can be asked: then the runtime is left to read or
+  refuse, as JAX leaves it.
+  """
+  probe, devices = _probe(), _cpus()
+  if not devices:
     return True
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
-        probe.__dlpack__(), device, None)
+        probe.__dlpack__(), devices[0], None)
   except xc.XlaRuntimeError:
     return False
   return np.array_equal(np.asarray(out), probe)
@@ -289,25 +303,17 @@ def _reads_strides() -> bool:
 
 @functools.cache
 def _moves_strides() -> bool:
-  """True if an array that isn't in rows can be moved to another CPU device.
+  """True if what is read and isn't in rows can go to another CPU device.
 
   From 0.8.0 to 0.9.2 it arrives in another order, also by ``jax.device_put``,
-  so that what may be copied is.
+  so that what may be copied is. Asked where `_reads_strides`.
   """
-  try:
-    devices = xla_bridge.get_backend('cpu').local_devices()
-  except RuntimeError:
-    return True
-  if len(devices) == 1:
-    return True
   from jax._src import api  # imports this module
-  room = np.zeros(32, np.float32)
-  start = -room.ctypes.data % 64 // 4
-  probe = room[start:start + 4].reshape(2, 2).T
-  probe[:] = [[0, 1], [2, 3]]
-  try:
-    out = releases.runtime().dlpack_managed_tensor_to_buffer(
-        probe.__dlpack__(), devices[0], None)
-  except xc.XlaRuntimeError:
-    return True  # refused
-  return np.array_equal(np.asarray(api.device_put(out, devices[1])), probe)
+  probe, devices = _probe(), _cpus()
+  if len(devices) < 2:
+    return True
+  out = releases.runtime().dlpack_managed_tensor_to_buffer(
+      probe.__dlpack__(), devices[0], None)
+  with core.eval_context():  # who asks first may be traced
+    moved = api.device_put(out, devices[1])
+  return np.array_equal(np.asarray(moved), probe)

@@ -117,8 +117,9 @@ class WithoutGroups:
     return getattr(self._prim, name)
 
   def bind(self, *args, axis_index_groups=None, **params):
-    """Binds the primitive without groups, which JAX refused before."""
-    del axis_index_groups
+    """Binds the primitive without groups where there are none."""
+    if axis_index_groups is not None:  # the primitive refuses them
+      params['axis_index_groups'] = axis_index_groups
     return self._prim.bind(*args, **params)
 
 
