@@ -129,6 +129,26 @@ def leaves(context, sharding) -> bool:
           not manual <= _manual_axes(sharding.mesh))
 
 
+def stated(ctx, mesh, manual_axes, values):
+  """What a ``shard_map`` gives, in the layouts that the types state.
+
+  Where axes are left to the partitioner it may split a result further. With
+  jaxlib 0.7.0 it then ends the process where the result is resharded, as the
+  cotangent of a captured array is.
+
+  Args:
+    ctx: of the lowering.
+    mesh: that of the shard_map.
+    manual_axes: those that are manual inside.
+    values: the results as lowered.
+  """
+  from jax._src.interpreters import mlir  # it imports core, too
+  if manual_axes == frozenset(mesh.axis_names):
+    return values
+  return [mlir.lower_with_sharding_in_types(ctx, v, a)
+          for v, a in zip(values, ctx.avals_out)]
+
+
 def same(a, b) -> bool:
   """True if two shardings are one, of outside and of inside of a shard_map."""
   return a.spec == b.spec and (_is_inside_of(a.mesh, b.mesh) or
