@@ -185,9 +185,12 @@ class StoredExecutableTest(jtu.JaxTestCase):
 
   def test_unknown_kernel(self):
     # A name that the storing process alone knows; it is never called here.
-    potrf, = [t for t in jaxlib_lapack.registrations()['cpu']
-              if t[0] == 'lapack_spotrf_ffi']
-    jax.ffi.register_ffi_target('stored_test_kernel', potrf[1], platform='cpu')
+    if hasattr(jaxlib_lapack, 'registrations'):
+      kernels = jaxlib_lapack.registrations()['cpu']
+    else:  # 0.5.1
+      kernels = jaxlib_lapack._lapack.registrations().items()
+    potrf, = [t[1] for t in kernels if t[0] == 'lapack_spotrf_ffi']
+    jax.ffi.register_ffi_target('stored_test_kernel', potrf, platform='cpu')
     result = jax.ShapeDtypeStruct(A.shape, A.dtype)
     def call(x):
       return jax.ffi.ffi_call(

@@ -22,7 +22,7 @@ from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
-from testing.sharding import eight_devices
+from testing.sharding import AxisType, eight_devices, typed_mesh
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -67,9 +67,8 @@ FILLS = {
 
 def mesh(*shape, explicit=False):
   names = ('x', 'y')[:len(shape)]
-  kind = js.AxisType.Explicit if explicit else js.AxisType.Auto
-  devices = np.array(jax.devices()[:int(np.prod(shape))]).reshape(shape)
-  return js.Mesh(devices, names, axis_types=(kind,) * len(shape))
+  kind = AxisType.Explicit if explicit else AxisType.Auto
+  return typed_mesh(shape, names, (kind,) * len(shape))
 
 
 def names_in(jaxpr):

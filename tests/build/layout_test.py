@@ -14,7 +14,8 @@ STEPS = {
         ("entries", "entry_function", "values"), ("map",), ("stored",),
         ("stages",)),
     "jax._src.replication": (
-        ("divergence_option", "pvary", "eager_calls", "eager_transfers"),
+        ("divergence_option", "pvary", "eager_calls", "eager_transfers",
+         "cotangents"),
         ("rules",)),
     "jax._src.varying": (
         ("types", "carry_types", "reduced", "compile_time", "structures",

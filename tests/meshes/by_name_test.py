@@ -24,11 +24,10 @@ from jax._src import config
 from jax._src import pjit
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import partly_manual
-from testing.sharding import shard_map
+from testing.sharding import AxisType, partly_manual, shard_map, typed_mesh
 from varying.testing import common
 
 config.parse_flags_with_absl()
@@ -44,8 +43,7 @@ set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 
 
 def make_mesh(axis_type):
-  return jax.sharding.Mesh(np.array(jax.devices()[:4]), ('x',),
-                           axis_types=(axis_type,))
+  return typed_mesh((4,), ('x',), (axis_type,))
 
 
 def weighted(x, w, *, scale=1., **more):

@@ -19,10 +19,10 @@ from jax._src import config
 from jax._src import pjit
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import eight_devices, shard_map
+from testing.sharding import AxisType, eight_devices, shard_map, typed_mesh
 from varying.testing import common
 
 config.parse_flags_with_absl()
@@ -36,10 +36,7 @@ EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
 
 
 def mesh_of(*types):
-  sizes = (2,) * len(types)
-  devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
-  return jax.sharding.Mesh(devices, ('x', 'y', 'z')[:len(types)],
-                           axis_types=types)
+  return typed_mesh((2,) * len(types), ('x', 'y', 'z')[:len(types)], types)
 
 
 def mapped(f, mesh, manual=('x',), check=True):

@@ -22,9 +22,10 @@ from jax._src import config
 from jax._src import test_util as jtu
 from jax.experimental.custom_partitioning import custom_partitioning
 import jax.numpy as jnp
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import AxisType, typed_mesh
 
 config.parse_flags_with_absl()
 
@@ -35,8 +36,7 @@ TYPES = {'explicit': (AxisType.Explicit,) * 2, 'auto': (AxisType.Auto,) * 2,
 
 
 def mesh_of(types):
-  return jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
-                           ('x', 'y'), axis_types=TYPES[types])
+  return typed_mesh((2, 2), ('x', 'y'), TYPES[types])
 
 
 def transposing(seen):

@@ -18,9 +18,10 @@ import jax
 from jax._src import config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import AxisType, typed_mesh
 
 config.parse_flags_with_absl()
 
@@ -28,8 +29,7 @@ set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 
 
 def make_mesh(names, *sizes):
-  devices = np.array(jax.devices()[:4]).reshape(sizes)
-  return Mesh(devices, names, axis_types=(AxisType.Explicit,) * len(sizes))
+  return typed_mesh(sizes, names, (AxisType.Explicit,) * len(sizes))
 
 
 class MeshErrorTest(jtu.JaxTestCase):

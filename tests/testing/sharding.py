@@ -19,6 +19,7 @@ import os
 
 import jax
 from jax._src import test_util as jtu
+import numpy as np
 
 try:
   from jax import shard_map as shard_map
@@ -29,6 +30,9 @@ except ImportError:  # 0.5.3 and 0.6.0
 CHECK = 'check_vma' if hasattr(jax, 'shard_map') else 'check_rep'
 UNCHECKED = {CHECK: False}
 
+_BY_TYPE = not hasattr(jax.sharding, 'AxisType')  # up to 0.5.2
+AxisType = jax.sharding.AxisTypes if _BY_TYPE else jax.sharding.AxisType
+
 
 def eight_devices():
   """Asks for eight devices of the CPU, before any backend has been started."""
@@ -37,6 +41,15 @@ def eight_devices():
   else:  # 0.5.3
     os.environ.setdefault(
         'XLA_FLAGS', '--xla_force_host_platform_device_count=8')
+
+
+def typed_mesh(sizes, names, types):
+  """A mesh of the first devices whose axes are of these types."""
+  if _BY_TYPE:
+    types = {kind: tuple(n for n, t in zip(names, types) if t == kind)
+             for kind in types}
+  devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
+  return jax.sharding.Mesh(devices, names, axis_types=types)
 
 
 def partly_manual(*auto, of='xyz'):

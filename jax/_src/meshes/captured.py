@@ -83,7 +83,7 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
   if spec != aval.sharding.spec:
     x = _gathered(x, aval, NamedSharding(aval.sharding.mesh, spec))
   x = _type_changed(x, inside)
-  return x, core.typeof(x)
+  return x, traces.typeof(x)
 
 
 def arguments(values: Sequence[Any], avals: Sequence[Any]) -> tuple:
@@ -171,8 +171,9 @@ def _spec_inside(spec, mesh):
     names = part if isinstance(part, tuple) else (part,)
     kept = tuple(n for n in names if n not in manual)
     parts.append(part if kept == names else kept or None)
-  if _EARLY:
-    return PartitionSpec(*parts)
+  if _EARLY:  # 0.5.1 compares 'x' with ('x',) as they are written
+    return PartitionSpec(*(p[0] if isinstance(p, tuple) and len(p) == 1 else p
+                           for p in parts))
   if parts != list(spec):
     kinds = {k: getattr(spec, k) for k in ('unreduced', 'reduced')
              if hasattr(spec, k)}

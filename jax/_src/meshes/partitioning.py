@@ -18,6 +18,9 @@ one device, with that device's part of each operand, and is traced while XLA
 compiles. Under ``jax.set_mesh`` with Explicit axes its operations would be
 typed, and placed, as those of whole arrays. So it is traced as it is without a
 mesh around; each operation is lowered in the context that it was traced in.
+
+Up to 0.5.2 the types of its results are compared with types of no mesh, so that
+is done under any mesh there.
 """
 from __future__ import annotations
 
@@ -26,6 +29,19 @@ import functools
 
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
+
+
+def without_mesh(fun: Callable) -> Callable:
+  """A function that runs without the context's mesh.
+
+  Args:
+    fun: what traces the function of one device.
+  """
+  @functools.wraps(fun)
+  def run(*args, **kwargs):
+    with axis_types.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
+      return fun(*args, **kwargs)
+  return run
 
 
 def local(fun: Callable) -> Callable:
@@ -37,8 +53,6 @@ def local(fun: Callable) -> Callable:
   @functools.wraps(fun)
   def run(*args, **kwargs):
     types = mesh_lib.get_abstract_mesh()._name_to_type.values()
-    if axis_types.AxisType.Explicit not in types:
-      return fun(*args, **kwargs)
-    with axis_types.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
-      return fun(*args, **kwargs)
+    explicit = axis_types.AxisType.Explicit in types
+    return (without_mesh(fun) if explicit else fun)(*args, **kwargs)
   return run

@@ -17,7 +17,7 @@
 rules; they stand on ``pvary``, a cast that 0.5.3 lacks, and on
 ``divergence_option``. ``eager_calls`` and ``eager_transfers`` are about
 ``shard_map`` without ``jit``, the latter on later releases as well. Begin with
-``rules``, in it with ``flow``.
+``rules``, in it with ``flow``. ``cotangents`` is about gradients up to 0.5.2.
 
 Words: a value is *replicated* along an axis if its type says that devices along
 it have the same; it *varies* if not, and *differs* if the devices may really
