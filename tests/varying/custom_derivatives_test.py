@@ -363,6 +363,8 @@ class CustomVjp3Test(jtu.JaxTestCase):
 
   @parameterized.product(what=['scan', 'vmap', 'remat'])
   def test_replicated_parameter_within(self, what):
+    if what == 'remat' and jax.__version_info__ < (0, 9, 2):
+      self.skipTest('such a rule has no transpose in jax.checkpoint there')
     f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
     f.defvjp(lambda x, w: (f(x, w), (x, w)),
              lambda r, g: (jnp.full(r[0].shape, g * r[1]), jnp.sum(g * r[0])))

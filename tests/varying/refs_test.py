@@ -292,6 +292,8 @@ class ShardMapRefsTest(jtu.JaxTestCase):
       'in_one_branch_of_several', 'passed_to_jit',
       'captured_by_jit', 'made_in_loop', 'loop_over_refs', 'vmapped')
   def test_gradient(self, name):
+    if jax.__version_info__ < (0, 9, 2):
+      self.skipTest('refs made of constants in a shard_map have no gradient')
     self.check_gradient(PROGRAMS[name], jax.grad)
 
   def test_guard_gradient(self):
@@ -320,6 +322,8 @@ class ShardMapRefsTest(jtu.JaxTestCase):
   @parameterized.parameters(reads_in_divergent_branch, reads_where_it_varies)
   def test_gradient_of_what_is_read(self, f):
     # The ref's content is replicated; its cotangent is summed over devices.
+    if f is reads_in_divergent_branch and jax.__version_info__ < (0, 9, 2):
+      self.skipTest('refs in a branch in a shard_map have no gradient')
     def g(w, x):
       return f(x, new=lambda v: jax.new_ref(v * w))
     run = sharded(g, '2d', P('x'), (P(), P('x')))

@@ -79,6 +79,12 @@ def check_of_out_specs() -> Callable[..., None]:
 
 
 @releases.fact
+def out_specs_are_checked_by_type() -> bool:
+  """True if the check is given types, not the axes they vary along: by 0.9.1."""
+  return 'avals' in inspect.signature(check_of_out_specs()).parameters
+
+
+@releases.fact
 def mesh_cast_p() -> Any:
   """The primitive that changes the kinds of a mesh's axes: until 0.7.1."""
   return releases.find('jax._src.pjit', 'mesh_cast_p')

@@ -116,7 +116,7 @@ class Binding:
           with core.set_current_trace(trace):
             args, params = solve_bound(
                 args, params, list(map(vt.typeof, args)))
-        return trace.process_primitive(prim, args, params)
+        return core.Primitive.bind_with_trace(prim, trace, args, params)
       prim.def_bind_with_trace(bound_by_value)
       return
 

@@ -105,8 +105,8 @@ def check_eager_types(check, types) -> Callable:
   """
   def checked(mesh, specs, avals):
     typed = [_Typed(mat) for mat in types]
-    return check(mesh, specs, typed if isinstance(avals, list)  # 0.9.1's
-                 else avals.update(typed))
+    is_tree = hasattr(avals, 'update')  # a list or a tuple in 0.9.1
+    return check(mesh, specs, avals.update(typed) if is_tree else typed)
   return checked
 
 

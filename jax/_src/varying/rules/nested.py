@@ -87,10 +87,10 @@ def leave(trace, results, types: Sequence[Any], specs: Sequence[P]):
   if trace.check:
     outside = sm._as_manual_mesh(trace.mesh, trace.manual_axes)
     check = release_types.check_of_out_specs()
-    if isinstance(results, tuple):  # before 0.9.1
-      check(outside, specs, list(types))
-    else:
+    if release_types.out_specs_are_checked_by_type():
       varying_origin.check_eager_types(check, types)(outside, specs, results)
+    else:
+      check(outside, specs, list(types))
   left = [_restack(trace, x, _stacked(trace, t) - _named(spec), spec, False)
           for x, t, spec in zip(results, types, specs)]
   return results.update(left) if hasattr(results, 'update') else left

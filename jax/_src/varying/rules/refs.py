@@ -37,6 +37,7 @@ from __future__ import annotations
 import functools
 
 from jax._src import core
+from jax._src import linear_util as lu
 from jax._src.varying import bind as binding
 from jax._src.varying import flow
 from jax._src.varying import outdated
@@ -175,10 +176,12 @@ def _unifying_closed_call(bind):
   prim = core.closed_call_p
 
   def bind_call(*args, **params):
+    functions = [x for x in args[:1] if isinstance(x, lu.WrappedFun)]  # 0.9.1's
+    args = args[len(functions):]
     avals = list(map(vt.typeof, args)) if vt.checking() else ()
     if vt.any_ref(avals):
       args, params = _unify_refs(prim, args, params, avals)
-    return bind(*args, **params)
+    return bind(*functions, *args, **params)
   return bind_call
 
 
