@@ -80,7 +80,7 @@ def check_of_out_specs() -> Callable[..., None]:
 
 @releases.fact
 def out_specs_are_checked_by_type() -> bool:
-  """True if the check is given types, not the axes they vary along: by 0.9.1."""
+  """True if the check is given types, not varying axes: by 0.9.1."""
   return 'avals' in inspect.signature(check_of_out_specs()).parameters
 
 
