@@ -130,7 +130,7 @@ def leaves(context, sharding) -> bool:
 
 
 def stated(ctx, mesh, manual_axes, values):
-  """What a ``shard_map`` gives, in the layouts that the types state.
+  """Results of a ``shard_map``, in the layouts that their types state.
 
   Where axes are left to the partitioner it may split a result further. With
   jaxlib 0.7.0 it then ends the process where the result is resharded, as the
