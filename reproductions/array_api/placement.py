@@ -14,8 +14,14 @@
 """Whether creation functions put arrays where device= says (jax#27606)."""
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
+
+try:
+  from jax.sharding import AxisType
+  EXPLICIT = (AxisType.Explicit,)
+except ImportError:  # up to 0.5.2
+  EXPLICIT = {jax.sharding.AxisTypes.Explicit: ("x",)}
 
 REPORT = "jax#27606"
 
@@ -41,7 +47,7 @@ def asarray_moves():
 
 def explicit_axes():
   """asarray takes the sharding of an array over an Explicit mesh axis"""
-  x = jax.device_put(jnp.arange(8.), _split(axis_types=(AxisType.Explicit,)))
+  x = jax.device_put(jnp.arange(8.), _split(axis_types=EXPLICIT))
   return _placed(lambda d: jnp.asarray(np.arange(8.), device=d), x.device)
 
 

@@ -16,8 +16,14 @@
 import numpy as np
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+try:
+  from jax.sharding import AxisType
+  EXPLICIT = (AxisType.Explicit,)
+except ImportError:  # up to 0.5.2
+  EXPLICIT = {jax.sharding.AxisTypes.Explicit: ("x",)}
 
 REPORT = "jax#17077, jax#33226"
 
@@ -40,7 +46,7 @@ def auto_axes_keyword():
   from jax._src import pjit  # its place in jax.sharding came later
   name = "out_sharding" if hasattr(jax, "shard_map") else "out_shardings"
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",),
-              axis_types=(AxisType.Explicit,))
+              axis_types=EXPLICIT)
   with (getattr(jax, "set_mesh", None) or jax.sharding.use_mesh)(mesh):
     x = jax.device_put(np.arange(4.), NamedSharding(mesh, P("x")))
     f = pjit.auto_axes(lambda x, y: x * y, **{name: P("x")})

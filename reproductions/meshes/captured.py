@@ -17,7 +17,7 @@ import numpy as np
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 try:
@@ -25,12 +25,18 @@ try:
 except ImportError:
   from jax.experimental.shard_map import shard_map
 
+try:
+  from jax.sharding import AxisType
+  EXPLICIT = (AxisType.Explicit,)
+except ImportError:  # up to 0.5.2
+  EXPLICIT = {jax.sharding.AxisTypes.Explicit: ("x",)}
+
 REPORT = "jax#29162"
 
 
 def _weighted(spec):
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",),
-              axis_types=(AxisType.Explicit,))
+              axis_types=EXPLICIT)
   x = jax.device_put(np.arange(8.), NamedSharding(mesh, P("x")))
   w = jax.device_put(np.arange(8.), NamedSharding(mesh, spec))
   f = shard_map(lambda x: x * jnp.sum(w), mesh=mesh, in_specs=P("x"),

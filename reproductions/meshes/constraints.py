@@ -16,8 +16,15 @@
 import numpy as np
 
 import jax
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+try:
+  from jax.sharding import AxisType
+  AUTO, EXPLICIT = (AxisType.Auto,) * 2, (AxisType.Explicit,) * 2
+except ImportError:  # up to 0.5.2
+  from jax.sharding import AxisTypes
+  AUTO, EXPLICIT = {AxisTypes.Auto: ("x", "y")}, {AxisTypes.Explicit: ("x", "y")}
 
 REPORT = "partly manual constraints"
 
@@ -28,7 +35,7 @@ def _placed(place, types, by_spec):
     from jax.experimental.shard_map import shard_map
     partly = {"auto": frozenset({"y"}), "check_rep": False}
   mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"),
-              axis_types=(types,) * 2)
+              axis_types=types)
   where = P(None, "y") if by_spec else NamedSharding(mesh, P(None, "y"))
   f = shard_map(lambda x: place(x * 2, where), mesh=mesh, in_specs=P("x"),
                 out_specs=P("x"), **partly)
@@ -42,11 +49,11 @@ def _placed(place, types, by_spec):
 def constraint_inside():
   """with_sharding_constraint in a partly manual shard_map"""
   constrain = jax.lax.with_sharding_constraint
-  _placed(constrain, AxisType.Auto, by_spec=True)
-  return _placed(constrain, AxisType.Auto, by_spec=False)
+  _placed(constrain, AUTO, by_spec=True)
+  return _placed(constrain, AUTO, by_spec=False)
 
 
 def reshard_inside():
   """reshard in a partly manual shard_map, by a sharding made outside"""
   from jax._src import pjit  # its public place changed
-  return _placed(pjit.reshard, AxisType.Explicit, by_spec=False)
+  return _placed(pjit.reshard, EXPLICIT, by_spec=False)

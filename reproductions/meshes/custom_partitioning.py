@@ -17,8 +17,14 @@ import numpy as np
 
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+try:
+  from jax.sharding import AxisType
+  EXPLICIT = (AxisType.Explicit,)
+except ImportError:  # up to 0.5.2
+  EXPLICIT = {jax.sharding.AxisTypes.Explicit: ("x",)}
 
 REPORT = "jax#34811"
 
@@ -26,7 +32,7 @@ REPORT = "jax#34811"
 def axis_types():
   """custom_partitioning's callbacks see that the mesh's axes are Explicit"""
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",),
-              axis_types=(AxisType.Explicit,))
+              axis_types=EXPLICIT)
   seen = []
   double = custom_partitioning(lambda x: x * 2)
 

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Which argument of a shard_map a cotangent of its transpose belongs to.
+"""Pairs of a shard_map's arguments and the cotangents of its transpose.
 
 The transpose evaluates the part of the body that needs no cotangent first, and
 transposes the rest: a function of what the first part hands over, then of the
