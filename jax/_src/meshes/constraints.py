@@ -113,7 +113,7 @@ def inside(api: str, sharding: Any, aval: Any = None) -> Any:
 
 
 def outside(api: str, sharding: Any) -> Any:
-  """The reverse, for a constraint of 0.6.0 and before.
+  """The reverse, for a constraint before 0.8, which checks no manual axes.
 
   Args:
     api: the public function that it was given to.
