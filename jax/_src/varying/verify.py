@@ -113,7 +113,7 @@ def verify_bound(prim: core.Primitive, avals, params) -> None:
 
 def _compare(eqn: core.JaxprEqn, outs, writes) -> None:
   where = [(f'result {n}', v, a) for n, (v, a) in enumerate(
-      zip(eqn.outvars, outs))]
+      zip(eqn.outvars, outs)) if not isinstance(v, core.DropVar)]
   where += [(f'operand {n}, a ref that it writes to,', eqn.invars[n], a)
             for n, a in writes.items()]
   for what, v, axes in where:
