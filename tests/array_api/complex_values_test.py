@@ -21,7 +21,7 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
-from testing.sharding import eight_devices, shard_map
+from testing.sharding import AxisType, eight_devices, shard_map, typed_mesh
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -113,8 +113,7 @@ class ArrayApiComplexValuesTest(jtu.JaxTestCase):
     z = array([(N, 0), (0, 1), (0, N), (N, 1)] * 2, np.complex64)
     want = np.asarray(jnp.arctan(z))
     self.assertEqual(want[0].imag, 0., 'another special value')
-    mesh = js.Mesh(np.array(jax.devices()).reshape(2, 4), ('x', 'y'),
-                   axis_types=(js.AxisType.Explicit,) * 2)
+    mesh = typed_mesh((2, 4), ('x', 'y'), (AxisType.Explicit,) * 2)
     split = js.NamedSharding(mesh, js.PartitionSpec(('x', 'y')))
     ps = js.PartitionSpec('y')
     rows = jax.device_put(z, split)

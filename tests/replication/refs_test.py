@@ -105,7 +105,8 @@ OF_KERNELS = {
         lambda x: x[...] + number(pl.max_contiguous(pl.program_id(0), 2))),
     'repeat': of(lambda x: pltpu.repeat(x[...], 2, 0)[:4]),
     'roll': of(lambda x: pltpu.roll(x[...], 1, 0)),
-    'reciprocal': of(lambda x: pl.reciprocal(x[...])),
+    **({'reciprocal': of(lambda x: pl.reciprocal(x[...]))}
+       if hasattr(pl, 'reciprocal') else {}),  # since 0.5.3
     'bitcast': of(lambda x: number(pltpu.bitcast(x[...], np.int32))),
     'run_scoped': scoped,
     'debug_print': printing,

@@ -22,6 +22,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import mesh as mesh_lib
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -122,10 +123,10 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
   def test_the_mesh_is_back_afterwards(self, jit):
     seen = []
     def f(x):
-      before = jax.sharding.get_abstract_mesh()
+      before = mesh_lib.get_abstract_mesh()
       with jax.ensure_compile_time_eval():
-        seen.append(jax.sharding.get_abstract_mesh() == before)
-      seen.append(jax.sharding.get_abstract_mesh() == before)
+        seen.append(mesh_lib.get_abstract_mesh() == before)
+      seen.append(mesh_lib.get_abstract_mesh() == before)
       return x
     run(f, True, jit)
     self.assertTrue(all(seen) and seen)
