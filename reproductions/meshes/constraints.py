@@ -24,7 +24,8 @@ try:
   AUTO, EXPLICIT = (AxisType.Auto,) * 2, (AxisType.Explicit,) * 2
 except ImportError:  # up to 0.5.2
   from jax.sharding import AxisTypes
-  AUTO, EXPLICIT = {AxisTypes.Auto: ("x", "y")}, {AxisTypes.Explicit: ("x", "y")}
+  AUTO = {AxisTypes.Auto: ("x", "y")}
+  EXPLICIT = {AxisTypes.Explicit: ("x", "y")}
 
 REPORT = "partly manual constraints"
 
