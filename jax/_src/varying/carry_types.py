@@ -82,4 +82,8 @@ def tree_with_expected_axes(in_avals, out_avals):
   if not vt.checking():
     return out_avals
   agreed = _with_expected_axes(list(in_avals), before := list(out_avals))
-  return out_avals if agreed is before else out_avals.update(agreed)
+  if agreed is before:
+    return out_avals
+  if hasattr(out_avals, 'update_from_list'):  # its name up to 0.8.3
+    return out_avals.update_from_list(agreed)
+  return out_avals.update(agreed)
