@@ -240,9 +240,11 @@ class CustomVjpTest(jtu.JaxTestCase):
   @parameterized.product(jit=[False, True])
   def test_unchecked_cotangent_is_summed(self, jit):
     # The option that turns off the check of what rules return.
-    option = (jax_config.disable_bwd_checks
-              if hasattr(jax_config, 'disable_bwd_checks')
-              else jax_config.custom_vjp_disable_shape_check)
+    option = getattr(
+        jax_config, 'disable_bwd_checks',
+        getattr(jax_config, 'custom_vjp_disable_shape_check', None))
+    if option is None:
+      self.skipTest('0.8.2 has no such option')
     f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
     f.defvjp(lambda x, w: (f(x, w), x), lambda x, g: (None, jnp.sum(g * x)))
     def g(x, w):

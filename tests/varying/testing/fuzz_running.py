@@ -45,8 +45,8 @@ AS_MENDED = bool(os.environ.get('MEND_FUZZ_AS_MENDED'))
 WIDE = jax.__version_info__ >= (0, 10) or (
     AS_MENDED and jax.__version_info__ >= (0, 6)
     or ships('jax._src.varying.autodiff.transposes'))
-# Both: 0.6.0's shard_map lowers no ref, nor has 0.5.3 one over some axes.
-NEW_REF = getattr(jax, 'new_ref', None)
+# 0.6.0's shard_map lowers no ref; before 0.9.1 none comes to vary.
+NEW_REF = jax.new_ref if jax.__version_info__ >= (0, 9, 1) else None
 # To tell a crash of jaxlib's own: what the check has no part in.
 OPTIONS = dict(UNCHECKED if os.environ.get('MEND_FUZZ_UNCHECKED') else {})
 KEYWORDS = AS_MENDED or ships('jax._src.meshes.by_name')
