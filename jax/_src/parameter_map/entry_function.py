@@ -136,9 +136,9 @@ def _origin(value: Any) -> tuple[Any, int]:
   argument's.
   """
   if not isinstance(value, (ir.BlockArgument, ir.OpResult)):
-    # Before JAX 0.10 the bindings hand out plain values.
-    value = (ir.BlockArgument(value) if ir.BlockArgument.isinstance(value)
-             else ir.OpResult(value))
+    # Before JAX 0.9.1 the bindings hand out plain values.
+    value = (ir.BlockArgument if isinstance(value.owner, ir.Block)
+             else ir.OpResult)(value)
   if isinstance(value, ir.BlockArgument):
     return None, value.arg_number
   return value.owner, value.result_number
