@@ -400,6 +400,44 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     got = jax.jit(sharded(f, make_mesh('2d'), P('x')))(self.x)
     self.assertAllClose(got, 3. * self.x[::2])
 
+  def test_guard_refs_written_where_devices_part(self):
+    if not (0, 7, 2) <= jax.__version_info__ < (0, 9, 1):
+      self.skipTest('no refs, or refs that widen')
+    def branch(x, ref):
+      def put():
+        ref[...] = 1.
+      lax.cond(x[0] > 1., put, lambda: None)
+    def loop(x, ref):
+      def body(c):
+        ref[...] = c
+        return c + 1.
+      lax.while_loop(lambda c: c < x[0], body, 0.)
+    def branch_in_loop(x, ref):
+      lax.fori_loop(0, 2, lambda i, _: branch(x, ref), None)
+    x = jnp.arange(8.)
+    for f, want in ((branch, [0., 1.]), (loop, [0., 3.]),
+                    (branch_in_loop, [0., 1.])):
+      def per_device(x, f=f):
+        ref = jax.new_ref(jnp.zeros(()))
+        f(x, ref)
+        return ref[...][None]
+      with jax.enable_checks(False):
+        got = jax.jit(sharded(per_device, make_mesh('1d'), P('x')))(x)
+      self.assertAllClose(got, jnp.array(want), check_dtypes=False)
+
+  def test_ref_that_would_have_to_vary_is_refused(self):
+    if not (0, 7, 2) <= jax.__version_info__ < (0, 9, 1):
+      self.skipTest('no refs, or refs that widen')
+    def f(x):
+      ref = jax.new_ref(jnp.zeros(()))
+      def body(i, c):
+        ref[...] = c
+        return c + x[0]
+      lax.fori_loop(0, 3, body, 0.)
+      return ref[...][None]
+    with self.assertRaisesRegex(TypeError, 'jax.new_ref: expected a ref that'):
+      jax.jit(sharded(f, make_mesh('1d'), P('x')))(self.x)
+
   def test_option_restores_the_refusal(self):
     f = sharded(scan_carry, make_mesh('1d'), P('x'))
     if hasattr(jax.config, 'jax_shard_map_promote_carries'):

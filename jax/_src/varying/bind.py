@@ -25,6 +25,8 @@ so that programs can be nested as deeply as ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import functools
+import threading
 from typing import Any, NamedTuple
 
 from jax._src import config
@@ -39,6 +41,29 @@ from jax._src.varying import verify
 from jax._src.varying.contents import from_derivative, jaxprs_in
 from jax._src.varying.flow import Site
 from jax._src.varying.types import Axes, NO_AXES
+
+
+class _Discharging(threading.local):
+  on = False
+
+
+_discharging = _Discharging()
+
+
+def discharged_as_traced(discharge):
+  """Has refs made values without a look at predicates, before 0.9.1.
+
+  What only some devices write to a ref is typed as the ref is there, and so is
+  the value that the ref becomes.
+  """
+  @functools.wraps(discharge)
+  def discharge_as_traced(*args, **kwargs):
+    before, _discharging.on = _discharging.on, True
+    try:
+      return discharge(*args, **kwargs)
+    finally:
+      _discharging.on = before
+  return discharge_as_traced
 
 
 class Binding:
@@ -96,9 +121,15 @@ class Binding:
         check_refs(jaxpr, given, avals)
       if self.is_solved(params, avals, True):
         return args, params
+    if _discharging.on and _is_as_traced(self.prim, params, avals):
+      return args, params
     site = solve(self.prim, params, args, avals, self.binders(params))
     if self.carries and site.operands != site.ins:
       _check_promotion(site, args)
+    if 'ref' not in operands and (axes := _outgrown(site)):
+      if _is_as_traced(self.prim, params, avals):  # written where devices part
+        return args, params
+      raise TypeError(_ref_message(self.prim, axes))
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
     flow.check_divergence([site])
     args = operands_at_solution(site, args, avals)
@@ -219,6 +250,42 @@ def check_refs(jaxpr: core.Jaxpr, given, avals) -> None:
     raise retrace.RefGrew(
         [(x, vt.varying(a)) for x, a in zip(given, avals)
          if vt.is_ref(a) and axes & vt.varying(a)], axes)
+
+
+def _outgrown(site: Site) -> Axes:
+  """The axes that refs of outside lack, where refs aren't widened."""
+  return Axes().union(*(
+      region.read(v) - vt.varying(v.aval) for region in site.kids
+      for v in region.invars if vt.is_ref(v.aval)))
+
+
+def _is_as_traced(prim: core.Primitive, params, avals) -> bool:
+  """True if an equation's types agree as they are, whatever the predicate."""
+  types = lambda vs: [vt.varying(v.aval) for v in vs]
+  ins = list(map(vt.varying, avals))
+  if prim.name == 'cond':
+    branches = list(map(vt.open_jaxpr, params['branches']))
+    return all(types(j.invars) == ins[1:]
+               and types(j.outvars) == types(branches[0].outvars)
+               for j in branches)
+  if prim.name == 'while':
+    body = vt.open_jaxpr(params['body_jaxpr'])
+    ins, first = ins[params['cond_nconsts']:], params['body_nconsts']
+    carried = ins[first:]
+  else:
+    body = vt.open_jaxpr(params['jaxpr'])
+    first, carries = vt.scan_counts(params)
+    carried = ins[first:first + carries]
+  return types(body.invars) == ins and (
+      types(body.outvars)[:len(carried)] == carried)
+
+
+def _ref_message(prim: core.Primitive, axes: Axes) -> str:
+  """The error for a ref that has to vary, where refs aren't widened."""
+  names = tuple(sorted(axes))
+  return (f'jax.new_ref: expected a ref that varies over {names} where a '
+          f'{prim.name} writes such values to it. Got one that does not. Make '
+          f'it of a value that varies: jax.new_ref(jax.lax.pvary(x, {names})).')
 
 
 def operands_at_solution(site: Site, args, avals) -> list:

@@ -50,11 +50,12 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   index = vt.parting(choice)
   branches = site.regions(*site.eqn.params['branches'])
   refs = any(b.refs for b in branches)
+  widens = refs and flow.refs_widen()
   if index:
     branches = flow.diverges(site, index)
     reads = map(any, zip(*(contents(b.jaxpr).reads for b in branches)))
     ops = [a | index if r and (isinstance(v.aval, core.ShapedArray)
-                               or refs and vt.is_ref(v.aval)) else a
+                               or widens and vt.is_ref(v.aval)) else a
            for a, r, v in zip(ops, reads, site.eqn.invars[1:])]
   if refs:
     ops = _widen_refs(site, branches, ops)

@@ -56,7 +56,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = _grow(carry, site.operands[nc + nb:], body, nb)
   while True:
     pred = vt.parting(*cond.run(cond_consts + carry))
-    if pred and body.refs:
+    if pred and body.refs and flow.refs_widen():
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
     outs = body.run(body_consts + carry)
