@@ -104,6 +104,8 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
     self.assertEqual(jax.grad(jnp.sign)(2.), 0.)
 
   def test_subnormal_remainder_is_kept(self):
+    if (0, 8, 2) <= jax.__version_info__ < (0, 9):
+      self.skipTest('jaxlib rounds it to zero there')
     for dtype in (np.float32, jnp.bfloat16):
       x, y = jnp.asarray([3e-38], dtype), jnp.asarray([2e-38], dtype)
       for f in REMAINDERS.values():
