@@ -48,6 +48,8 @@ class MeshErrorTest(jtu.JaxTestCase):
         (jax.jit(f) if jit else f)(self.x)
 
   def test_what_it_says_is_right(self):
+    if (0, 7, 2) <= jax.__version_info__ < (0, 8, 2):
+      self.skipTest('device_put keeps the spec of the other mesh there')
     flat = make_mesh(('x',), 4)
     with set_mesh(flat):
       x = jax.device_put(self.x, NamedSharding(flat, P('x')))
