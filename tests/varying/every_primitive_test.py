@@ -196,7 +196,7 @@ REASONS = {
         custom_linear_solve custom_partitioning custom_transpose_call
         custom_vjp_call custom_vjp_call_jaxpr custom_vmap_call eval_jaxpr for
         fused_call fusible jaxpr_call jit linear_call mpmd_map pjit
-        program_order remat2 remat_opt run_state scan shard_map while
+        program_order remat2 remat_opt run_state scan shard_map vmap while
         xla_metadata_call xla_pmap''',
     "one result per operand, of the operand's type": '''
         add_dependency assert_consumed_value consume copy device_put
@@ -264,6 +264,8 @@ def registered():
   """All primitives there are, with the modules that have them as globals."""
   with warnings.catch_warnings():
     warnings.simplefilter('ignore')
+    # On 0.8.0 a module of it that comes first can't be imported by itself.
+    importlib.import_module('jax.experimental.pallas.tpu')
     for package in (jax._src, jax.experimental):
       for module in pkgutil.walk_packages(
           package.__path__, package.__name__ + '.', onerror=lambda _: None):

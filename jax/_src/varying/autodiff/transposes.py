@@ -58,7 +58,11 @@ def primal_like(struct: Any, ct: Any):
 
 
 def skip_zeros(*prims: core.Primitive) -> None:
-  """Lets transposes of several values take symbolic zeros among cotangents."""
+  """Lets transposes of several values take symbolic zeros among cotangents.
+
+  And constants among the operands, which have no cotangent: 0.8.0 keeps a zero
+  that is cast with the rest as one.
+  """
   for prim in prims:
     ad.primitive_transposes[prim] = _skipping_zeros(
         ad.primitive_transposes[prim])
@@ -66,7 +70,8 @@ def skip_zeros(*prims: core.Primitive) -> None:
 
 def _skipping_zeros(rule):
   def transpose(cts, /, *args, **params):
-    live = [i for i, ct in enumerate(cts) if type(ct) is not Zero]
+    live = [i for i, (ct, a) in enumerate(zip(cts, args))
+            if type(ct) is not Zero and ad.is_undefined_primal(a)]
     out = [Zero(a.aval) if ad.is_undefined_primal(a) else None for a in args]
     if live:
       found = rule([cts[i] for i in live], *(args[i] for i in live), **params)
