@@ -121,7 +121,8 @@ def skip_zeros(prim):
   ad_src.primitive_transposes[prim] = transpose
   module('varying.autodiff.transposes').skip_zeros(prim)
   zero = ad_src.Zero(AVAL.to_tangent_aval())
-  return ad_src.primitive_transposes[prim], ([X, zero], X, X)
+  linear = ad_src.UndefinedPrimal(AVAL)
+  return ad_src.primitive_transposes[prim], ([X, zero], linear, linear)
 
 
 def skip_integers(prim):
