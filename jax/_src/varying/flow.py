@@ -159,13 +159,13 @@ class Site:
 
 # By the primitive's name; the modules that the package lists fill it.
 rules: dict[str, Callable[[Site, list[Axes]], None]] = {}
+# By what they look for: called with every solved site whose predicate varies.
+divergence_checks: dict[str, Callable[[Site], None]] = {}
+
+
 def refs_widen() -> bool:
   """True if a ref's type follows what is written to it: from 0.9.1 on."""
   return 'swap' in rules
-
-
-# By what they look for: called with every solved site whose predicate varies.
-divergence_checks: dict[str, Callable[[Site], None]] = {}
 
 
 def diverges(site: Site, axes: Axes) -> list[Region]:
