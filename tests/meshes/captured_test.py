@@ -164,6 +164,17 @@ class CapturedTest(jtu.JaxTestCase):
                   in_specs=P('x'), out_specs=P('x'))
     np.testing.assert_allclose(jax.jit(f)(X), X * W.sum(), rtol=1e-6)
 
+  def test_guard_text_over_auto_axes_stays(self):
+    if jax.__version_info__ != (0, 7, 0):
+      self.skipTest('results are lowered as they were but there')
+    mesh = typed_mesh((2, 2, 2), ('x', 'y', 'z'), (AxisType.Auto,) * 3)
+    inner = shard_map(lambda a: jnp.sin(a) * 2, in_specs=P('y'),
+                      out_specs=P('y'), axis_names={'y'})
+    f = shard_map(lambda a: inner(a), mesh=mesh, in_specs=P('x'),
+                  out_specs=P('x'), axis_names={'x'})
+    text = jax.jit(f).lower(jnp.ones((8, 8))).as_text()
+    self.assertEqual(text.count('sdy.sharding_constraint'), 3)
+
   def test_one_jit_in_two_shard_maps(self):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))

@@ -146,6 +146,7 @@ def stated(ctx, mesh, manual_axes, values):
   if manual_axes == frozenset(mesh.axis_names):
     return values
   return [mlir.lower_with_sharding_in_types(ctx, v, a)
+          if a.sharding.mesh._any_axis_explicit else v
           for v, a in zip(values, ctx.avals_out)]
 
 
