@@ -155,7 +155,7 @@ COMMANDS = (
              "tree", type=names, metavar="V"),
         flag("--no_tests", "with --candidate: only the edits",
              action="store_true"),
-        flag("--write", "with --candidate: to docs/candidates.md",
+        flag("--write", "with --candidate: to docs/proof/candidates.md",
              action="store_true"))),
     Command("tables", _tables, "rewrites live/table, what jax-mend applies to "
             "each release", "tables"),

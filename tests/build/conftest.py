@@ -87,6 +87,17 @@ def write(path: pathlib.Path, text: str) -> pathlib.Path:
   return path
 
 
+def marked_pages(project):
+  """The pages with generated parts, these parts out of date."""
+  for page, names in (("README.md", ("releases", "families")),
+                      ("docs/releases.md", ("releases",)),
+                      ("docs/differences.md", ("reversals",)),
+                      ("CHANGELOG.md", ("changes",))):
+    write(project / page, "".join(
+        f"<!-- {name}: written by build.py -->\nold\n<!-- end {name} -->\n"
+        for name in names))
+
+
 @pytest.fixture
 def base():
   return bases.Base("1.0", "0" * 64, ">=3.10", ("nothing==1",))

@@ -47,8 +47,12 @@ def test_the_page_shows_each_command_as_it_is():
   parser = cli._parser()
   lines = re.findall(r"python3 build/build\.py ([^`#\n]+)", PAGE.replace(
       "\\\n", " ").replace("retire greet/polite_parting\n   ", "retire x"))
-  assert len(lines) > 10
-  for line in lines:
+  table = PAGE.partition("## Commands")[2].partition("## A fix")[0]
+  in_table = [cell for row in table.splitlines() if row.startswith("| ")
+              for cell in re.findall("`([a-z][^`]*)`", row.rpartition(" | ")[2])
+              if "bazelisk" not in cell]
+  assert len(lines) > 10 and len(in_table) > 15
+  for line in [*lines, *in_table]:
     arguments = line.strip().rstrip(".").replace("'", "").split()
     assert parser.parse_args(arguments).function
 

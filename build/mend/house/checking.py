@@ -51,7 +51,7 @@ def check(chosen: Sequence[Base], record: bool,
       (twins, "a twin is another release.", "edit build/bases.toml"),
       (tables, "live/table is not what the patches make.",
        f"{_COMMAND} tables"),
-      (not stale, "README.md or CHANGELOG.md is stale.", docs.COMMAND)):
+      (not stale, "a page is stale.", docs.COMMAND)):
     if not good:
       return Verdict(words, next_step)
   return Verdict(f"{report.plural(len(found), 'edit')} exact on "

@@ -1,8 +1,8 @@
-"""The generated parts of README.md, docs/reports.md and CHANGELOG.md.
+"""The generated parts of README.md, CHANGELOG.md and pages of docs/.
 
-`build.py docs` writes them between markers: the tables of reports and bases
-from real runs of the reproductions, the change log from the patches. `check`
-fails where the change log, or the tables' rows, no longer match the patches.
+`build.py docs` writes them between markers: the tables of reports from real
+runs of the reproductions, the change log from the patches, the releases from
+build/bases.toml. `check` fails where they no longer match these.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from mend.releases import bases
 from mend.releases.bases import Base
 
 COMMAND = "python3 build/build.py docs"
-REPORTS = "docs/reports.md"
+REPORTS = "docs/proof/reports.md"
+RELEASES = "docs/releases.md"
+DIFFERENCES = "docs/differences.md"
 _KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
 _CELLS = {("FAIL", "PASS"): "fixed", ("PASS", "PASS"): "works",
           ("n/a", "n/a"): "-", ("FAIL", "FAIL"): "FAILS",
@@ -89,7 +91,8 @@ def report_tables(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
 
 def _sentence(family: families.Family) -> str:
   pages = ", ".join(f"[{page.removeprefix('docs/')}]"
-                    f"({page.removeprefix('docs/')})" for page in family.pages)
+                    f"({page.replace('docs/', '../')})"
+                    for page in family.pages)
   first = family.summary[0].upper() + family.summary[1:]
   return f"{first}{': ' if pages else ''}{pages}."
 
@@ -98,14 +101,20 @@ def summary(rows: dict[str, list[list[str]]], chosen: Sequence[Base],
             known: dict[str, families.Family]) -> str:
   """A table of families: how many of their programs are fixed on each base."""
   lines = []
-  for name, family in known.items():
-    page = family.pages[0] if family.pages else REPORTS
+  for name in known:
     mine = rows.get(name, [])
-    lines.append([f"[{name}]({page})", family.summary, *(
+    lines.append([f"[{name}](#{name})", *(
         str(sum(row[2 + i] == "fixed" for row in mine) or "-")
         for i in range(len(chosen)))])
-  return report.table(
-      ("family", "what is mended", *(b.version for b in chosen)), lines)
+  return report.table(("family", *(b.version for b in chosen)), lines)
+
+
+def families_table(known: dict[str, families.Family]) -> str:
+  """The families of patches, with the pages that users read about each."""
+  return report.table(("what is mended", "read"), [
+      (family.summary, ", ".join(
+          f"[{pathlib.Path(page).stem}]({page})" for page in family.pages))
+      for family in known.values()])
 
 
 def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
@@ -117,6 +126,14 @@ def of_stock(series: Sequence[patches.Patch], base: Base) -> str:
                                     servers, base)
   return report.table(("family", "defects here", "programs"),
                       reproduce.by_family(mine, outcomes))
+
+
+def releases_sentence() -> str:
+  """The releases that are mended, in README's one sentence."""
+  found = bases.releases()
+  return (f"All {len(found)} releases of jax from {found[0].version} to "
+          f"{found[-1].version} are mended\n([which, and their proofs]"
+          f"({RELEASES})).")
 
 
 def releases_table() -> str:
@@ -153,6 +170,16 @@ def reversals(series: Sequence[patches.Patch]) -> str:
                        "it has a test"), [*map(list, rows)])
 
 
+def _from_text(series: Sequence[patches.Patch],
+               known: dict[str, families.Family]) -> list[tuple[str, str, str]]:
+  """The parts that need no run: the page, the part's name and its text."""
+  return [("README.md", "releases", releases_sentence()),
+          ("README.md", "families", families_table(known)),
+          (RELEASES, "releases", releases_table()),
+          (DIFFERENCES, "reversals", reversals(series)),
+          ("CHANGELOG.md", "changes", changelog(series))]
+
+
 def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts; the tables must show none on mended."""
   series, known = patches.load(root), families.load(root)
@@ -160,12 +187,10 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   rows = reports(series, chosen)
   tables = report_tables(rows, chosen, known)
   for file, name, body in (
-      ("README.md", "releases", releases_table()),
-      ("README.md", "reports", summary(rows, chosen, known)),
-      ("README.md", "stock", of_stock(series, chosen[-1])),
-      ("README.md", "reversals", reversals(series)),
-      (REPORTS, "reports", tables),
-      ("CHANGELOG.md", "changes", changelog(series))):
+      *_from_text(series, known),
+      (REPORTS, "summary", summary(rows, chosen, known)),
+      (REPORTS, "stock", of_stock(series, chosen[-1])),
+      (REPORTS, "reports", tables)):
     path = root / file
     text = path.read_text(encoding="utf-8")
     path.write_text(pages.replace_between(text, name, body), encoding="utf-8")
@@ -179,26 +204,15 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
 
 def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   """The pages that no longer match the patches, without running anything."""
-  series = patches.load(root)
-  log = (root / "CHANGELOG.md").read_text(encoding="utf-8")
-  readme = (root / "README.md").read_text(encoding="utf-8")
-  page = (root / REPORTS).read_text(encoding="utf-8")
+  series, known = patches.load(root), families.load(root)
   found = []
-  if pages.replace_between(log, "changes", changelog(series)) != log:
-    found.append(f"CHANGELOG.md does not match patches/*.toml; run {COMMAND}")
-  first, last = bases.releases()[0].version, bases.releases()[-1].version
-  if (releases_table() not in readme
-      or f"from {first} to {last}" not in " ".join(readme.split())):
-    found.append("README.md says other releases than build/bases.toml (from "
-                 f"{first} to {last}); run {COMMAND}")
-  if (any(p.supersedes for p in series)
-      and reversals(series).strip() not in readme):
-    found.append("README.md's table of refusals does not match the "
-                 f"[[supersedes]] of patches/*.toml; run {COMMAND}")
+  for file, name, body in _from_text(series, known):
+    text = (root / file).read_text(encoding="utf-8")
+    if pages.replace_between(text, name, body) != text:
+      found.append(f"{file}: its {name} do not match patches/*.toml or "
+                   f"build/bases.toml; run {COMMAND}")
+  page = (root / REPORTS).read_text(encoding="utf-8")
   for item in reproductions.collect(series, root):
     if item.line not in page:
       found.append(f"{REPORTS} lacks {item.line!r}; run {COMMAND}")
-  for family in families.load(root).values():
-    if family.summary not in readme:
-      found.append(f"README.md's table lacks {family.summary!r}; run {COMMAND}")
   return found

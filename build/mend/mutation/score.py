@@ -23,7 +23,7 @@ from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import tree
 
-DOCUMENT = "docs/mutation.md"
+DOCUMENT = "docs/proof/mutation.md"
 # What a test imports beside jax, of which each mutant has another one.
 _PRELOAD = ("numpy", "pytest", "absl.testing.parameterized",
             "jaxlib.xla_client")

@@ -31,7 +31,7 @@ if sys.version_info >= (3, 11):
 else:
   import tomli as tomllib
 
-DOCUMENT = "docs/libraries.md"
+DOCUMENT = "docs/proof/libraries.md"
 PROGRAMS = "tests/libraries/programs_test.py"
 _TABLE = bases.ROOT / "build" / "clients.toml"
 _COLUMNS = ("library", "which tests", *verdicts.KINDS)

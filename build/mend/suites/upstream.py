@@ -23,7 +23,7 @@ from mend.releases.bases import Base
 from mend.suites import verdicts
 from mend.suites.verdicts import Outcomes
 
-DOCUMENT = "docs/upstream_tests.md"
+DOCUMENT = "docs/proof/upstream_tests.md"
 _ALL = "all patches"
 # Upstream skips its tests of memory kinds on CPU: build/probes/memory_kinds.py.
 _ENVIRONMENT = {**testing.TEST_ENVIRONMENT, "PYTEST_PLUGINS": "memory_kinds"}

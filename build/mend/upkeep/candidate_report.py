@@ -1,4 +1,4 @@
-"""The report of `check --candidate`, as printed and in docs/candidates.md."""
+"""The report of `check --candidate`, as printed and in docs/proof/candidates.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mend.trees import drift
 from mend.upkeep import candidates
 from mend.upkeep.candidates import Candidate
 
-DOCUMENT = "docs/candidates.md"
+DOCUMENT = "docs/proof/candidates.md"
 _LIMIT = 120.0  # seconds for a test: some deadlock on a pristine release
 _HEADER = ("patch", "as on", "edits", "regressions on pristine",
            "guards on pristine", "mended", "verdict")
