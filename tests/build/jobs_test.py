@@ -240,6 +240,28 @@ def test_shares_of_a_run_have_each_job_once(base):
   assert {j.file for j in parts[0]}.isdisjoint(j.file for j in parts[1])
 
 
+def test_a_run_of_everything_installs_each_twin(monkeypatch):
+  job = jobs.Job(bases.get("0.5.2"), "live", pathlib.Path("p"), LOOPS,
+                 (Red(("A.b", "A.c"), ""),), env=(("MEND_SHARE", "0/5"),))
+  monkeypatch.setattr(jobs, "live_for_base", lambda *a, **k: [job])
+  (found,) = shares.of_twin((), job.base, None)
+  env = dict(found.env)
+  assert (env["MEND_SHARE"], env["MEND_REDS"]) == ("0/1", "A.b\tA.c")
+  assert env["MEND_REDS_SHARE"] == "0/9999" and found.kinds == (("A.b", "A.c"),)
+  asked = []
+  monkeypatch.setattr(shares, "of_twin",
+                      lambda series, twin, python: asked.append(twin.version))
+  monkeypatch.setattr(shares, "chosen_for", lambda *a: [])
+  monkeypatch.setattr(jobs, "reds_live", lambda *a: [])
+  for extent, wanted in ((shares.Extent.SHARED, ["0.12.0"]),
+                         (shares.Extent.NEWEST, [])):
+    asked.clear()
+    for prepare in testing._preparations((), testing.Request(
+        bases.all_bases()[-2:], extent=extent)):
+      prepare()
+    assert asked == wanted
+
+
 def test_a_plain_run_has_the_newest_base_whole(monkeypatch):
   monkeypatch.setattr(sys, "version_info", (3, 11, 0))  # older than some base
   chosen, newest = bases.one_of_each_line(), bases.default_base()

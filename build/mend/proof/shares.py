@@ -21,6 +21,7 @@ from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
 _ONE = 9999  # of so many: one test
+_OF_TWINS = ("replication/control_flow", "varying/loops")
 _ALIKE = "EF"  # lines that the same edits serve, for the most part
 
 
@@ -156,6 +157,21 @@ def smoke(series: Sequence[patches.Patch], base: Base, number: int, of: int,
     out.append(Job(base, "mended", made, file, reds, kinds=(every,), env=tuple(
         jobs.share_settings([every], f"{number}/{_ONE}", "0/0"))))
   return out
+
+
+def of_twin(series: Sequence[patches.Patch], twin: Base,
+            python_version: str | None) -> list[Job]:
+  """A regression test of loops in shard_map with jax-mend, on a twin.
+
+  Its files are its origin's, which `check` shows, and so are the verdicts of
+  their tests. That leaves its own requirements: they must install and run.
+  """
+  (job, *_) = jobs.live_for_base(series, twin, _OF_TWINS, python_version,
+                                 reds_only=True)
+  every = tuple(pattern for red in job.reds for pattern in red.tests)
+  env = {**dict(job.env), "MEND_SHARE": "0/1",
+         **dict(jobs.share_settings([every], f"0/{_ONE}", "0/0"))}
+  return [dataclasses.replace(job, kinds=(every,), env=tuple(env.items()))]
 
 
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:

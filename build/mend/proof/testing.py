@@ -111,7 +111,8 @@ def _preparations(series: Sequence[patches.Patch],
                   request: Request) -> list[Callable[[], list[Job]]]:
   """Functions that make the jobs of each base, to be run side by side.
 
-  A run of everything has regression tests of its newest base with jax-mend too.
+  A run of everything has regression tests of its newest base with jax-mend
+  too, and one of each twin.
   """
   chosen, version = request.chosen, request.python_version
   if request.live:
@@ -129,6 +130,9 @@ def _preparations(series: Sequence[patches.Patch],
     prepare.append(functools.partial(
         jobs.reds_live, series, newest, version,
         len(chosen) > 1 and not is_plain))
+  if len(chosen) > 1 and not is_plain:
+    prepare += [functools.partial(shares.of_twin, series, twin, version)
+                for twin in bases.twins(chosen)]
   return prepare
 
 
@@ -211,7 +215,7 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
   """Runs jobs, adds to `total`; returns a row for each base and side."""
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
-  order = [base.version for base in bases.all_bases()]
+  order = [base.version for base in bases.releases()]
   with (fork_servers.Sharing(PRELOAD, JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
     futures = [pool.submit(_run_job, servers, job, progress) for job in todo]
