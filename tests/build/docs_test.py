@@ -137,10 +137,13 @@ def test_the_picture_is_as_it_is_drawn():
   assert (ROOT / "docs" / "types.svg").read_text(encoding="utf-8") == drawn
 
 
-def headings(page):
-  text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"),
+def without_code(page):
+  return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"),
                 flags=re.DOTALL | re.MULTILINE)
-  return re.findall(r"^## (.*)$", text, re.MULTILINE)
+
+
+def headings(page):
+  return re.findall(r"^## (.*)$", without_code(page), re.MULTILINE)
 
 
 FAMILY_PAGES = sorted({p for f in families.load().values() for p in f.pages})
@@ -172,11 +175,28 @@ def test_the_readme_is_in_its_order():
   assert readme.partition("\n| ")[0].count("\n") < 40  # before the first table
 
 
+def anchors(page):
+  """The anchors of a page's headings, as GitHub makes them."""
+  titles = re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE)
+  return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+          for title in titles}
+
+
+def test_anchors_are_as_github_makes_them(tmp_path):
+  page = write(tmp_path / "a.md",
+               "# In `shard_map`, twice\n```\n# code\n```\n### A-b: c (d)\n")
+  assert anchors(page) == {"in-shard_map-twice", "a-b-c-d"}
+
+
 def test_links_between_pages_lead_somewhere():
-  count = 0
-  for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
-    for link in re.findall(r"\]\(([\w./-]+)(?:#[\w-]*)?\)",
-                           page.read_text(encoding="utf-8")):
-      assert (page.parent / link).exists(), f"{page.name}: {link}"
-      count += 1
-  assert count > 20
+  links = [(page, *found)
+           for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
+           for found in re.findall(r"\]\(([\w./-]*)(?:#([\w-]*))?\)",
+                                   without_code(page))]
+  for page, link, anchor in links:
+    target = page.parent / link if link else page
+    assert target.exists(), f"{page.name}: {link}"
+    assert not anchor or anchor in anchors(target), (
+        f"{page.name}: {link}#{anchor}")
+  assert len(links) > 20
+  assert sum(bool(anchor) for *_, anchor in links) > 10

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Runs docs/varying.md."""
+"""Runs docs/varying.md, varying_errors.md and varying_primitives.md."""
 from absl.testing import absltest
 from fork.testing import pages
 import jax
@@ -24,6 +24,16 @@ eight_devices()
 
 class VaryingDocTest(pages.PageTest):
   page = 'varying.md'
+  least = 6
+
+
+class VaryingErrorsDocTest(pages.PageTest):
+  page = 'varying_errors.md'
+  least = 6
+
+
+class VaryingPrimitivesDocTest(pages.PageTest):
+  page = 'varying_primitives.md'
   least = 6
 
 
