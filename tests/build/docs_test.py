@@ -90,7 +90,7 @@ def test_the_readme_begins_with_a_program_that_is_tested():
   program = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
   assert program.count("\n") == 9
   program = program.replace(  # tests have eight devices already
-      'jax.config.update("jax_num_cpu_devices", 4)  # of any laptop\n', "")
+      'jax.config.update("jax_num_cpu_devices", 4)  # on any laptop\n', "")
   tests = ROOT / "tests" / "varying" / "loops_test.py"
   assert f"PROGRAM = '''\\\n{program}'''\n" in tests.read_text("utf-8")
 
