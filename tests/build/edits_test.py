@@ -3,7 +3,7 @@
 import textwrap
 
 from mend.editing import edits, operations, splice, syntax
-from mend.editing.edit import NEEDS, Edit
+from mend.editing.edit import NEEDS, UPSTREAM_NEEDS, Edit
 import pytest
 
 SOURCE = '''\
@@ -59,7 +59,7 @@ def done(op, source=SOURCE, **keys):
 
 
 def test_every_operation_has_a_need():
-  assert set(NEEDS) == {*operations.OPERATIONS, "add_text"}
+  assert {*NEEDS, *UPSTREAM_NEEDS} == {*operations.OPERATIONS, "add_text"}
 
 
 def test_add_import_goes_after_the_leading_imports():

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from conftest import PATCH, write
-from mend.editing import expected_failures, patches
+from mend.editing import expected_failures, patches, sendable
 from mend.ground.errors import MendError
 from mend.proof import pytest_run
 from mend.releases import bases
@@ -98,7 +98,7 @@ def test_an_older_base_keeps_the_patch(project, monkeypatch):
   assert 'bases = ">=1.0,<2.0"  # Of which.' in new
   (patch,) = patches.load(project)
   assert patch.bases == ">=1.0,<2.0"
-  assert patch.upstream == {"status": "merged", "pr": "", "landed_in": "2.0"}
+  assert patch.upstream == sendable.Upstream("merged", "", "2.0")
   lifecycle.retire("greet/greeting", "2.0", project)
   assert patches.load(project)[0].bases == ">=1.0,<2.0"
 

@@ -33,6 +33,8 @@ NEEDS: dict[str, tuple[Any, ...]] = {
     "decorate": ("in", "code"), "around": ("in", "code"),
     "add_text": ("code", "after"),
 }
+# In an upstream edit alone: the fork's edits take nothing away.
+UPSTREAM_NEEDS = {"replace_statement": ("code", "value")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +67,12 @@ class Edit:
   optional: bool = False
   files: tuple[str, ...] = ()
   imports: tuple[str, ...] = ()
+  named: str = "edit"  # or "upstream edit"
+
+  @property
+  def in_order(self) -> bool:
+    """True if its imports stand in their alphabetical place."""
+    return self.named != "edit"
 
   @property
   def selector(self) -> str:
@@ -80,7 +88,7 @@ class Edit:
   @property
   def label(self) -> str:
     where = f" in {self.scope}" if self.scope else ""
-    return (f"patch {self.patch}, edit {self.number} "
+    return (f"patch {self.patch}, {self.named} {self.number} "
             f"({self.op} {self.file}{where})")
 
   @property
@@ -99,10 +107,24 @@ def spelled(data: dict) -> list[str]:
 
 
 def read(patch: str, number: int, data: dict, refuse: Refuse,
-         imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
-  """The edits of one table: one for each definition that it names."""
-  return [edit for one in _by_release(data, f"edit {number}: ", refuse)
-          for edit in _read(patch, number, one, refuse, imports)]
+         imports: Callable[[str], tuple[str, ...]], named: str = "edit",
+         longest: int | None = MAX_LINES) -> list[Edit]:
+  """The edits of one table: one for each definition that it names.
+
+  Args:
+    patch: the id of the patch.
+    number: of the table, from 1.
+    data: the table.
+    refuse: the error for what the format does not allow.
+    imports: the imports of our modules that code implies.
+    named: the table's kind, for messages.
+    longest: how many lines of code it may have; None for an upstream edit.
+  """
+  where = f"{named} {number}: "
+  return [dataclasses.replace(edit, named=named)
+          for one in _by_release(data, where, refuse)
+          for edit in _read(patch, number, one, refuse, imports, where,
+                            longest)]
 
 
 def _by_release(data: dict, where: str, refuse: Refuse) -> list[dict]:
@@ -122,23 +144,24 @@ def _by_release(data: dict, where: str, refuse: Refuse) -> list[dict]:
 
 
 def _read(patch: str, number: int, data: dict, refuse: Refuse,
-          imports: Callable[[str], tuple[str, ...]]) -> list[Edit]:
-  where = f"edit {number}: "
+          imports: Callable[[str], tuple[str, ...]], where: str,
+          longest: int | None) -> list[Edit]:
   keys.check_keys(data, ("file", "op"), _KEYS, where, refuse)
   files = tuple(listed(data["file"]))
   for file in files:
     keys.require_inside(file, where, refuse)
-  op = data["op"]
-  if op not in NEEDS:
+  op, needs = data["op"], NEEDS if longest else {**NEEDS, **UPSTREAM_NEEDS}
+  if op not in needs:
     raise refuse(f"{where}unknown op {op!r}; the operations are "
-                 f"{', '.join(NEEDS)}")
-  for need in NEEDS[op]:
+                 f"{', '.join(needs)}")
+  for need in needs[op]:
     either = need if isinstance(need, tuple) else (need,)
     if sum(key in data for key in either) != 1:
       raise refuse(f"{where}{op} needs {' or '.join(either)}"
                    + (", exactly one" if len(either) > 1 else ""))
   keys.check_specifier(data.get("bases", ""), refuse)
-  _check_code(data, where, refuse)
+  if longest:
+    _check_code(data, where, refuse, longest)
   _check_place(data, where, refuse)
   rest = {k: v for k, v in data.items()
           if k not in ("in", "takes", "file", "code")}
@@ -161,8 +184,8 @@ def _check_place(data: dict, where: str, refuse: Refuse) -> None:
     raise refuse(f"{where}at is {data['at']!r}, wanted start or end")
 
 
-def _check_code(data: dict, where: str, refuse: Refuse) -> None:
+def _check_code(data: dict, where: str, refuse: Refuse, longest: int) -> None:
   code = textwrap.dedent(data.get("code", "")).strip("\n")
-  if code.count("\n") + 1 > MAX_LINES:
+  if code.count("\n") + 1 > longest:
     raise refuse(f"{where}code has {code.count(chr(10)) + 1} lines, at most "
-                 f"{MAX_LINES}: put the rest into a module")
+                 f"{longest}: put the rest into a module")

@@ -15,12 +15,6 @@ _Names = list[str]
 _Text = str | dict[str, str]  # a table of releases
 
 
-class _Upstream(TypedDict, total=False):
-  status: str
-  pr: str
-  landed_in: str
-
-
 class _Red(TypedDict, total=False):
   tests: _Names
   reason: str | dict[str, str]
@@ -41,6 +35,17 @@ _Edit = TypedDict("_Edit", {
     "bases": str, "takes": _Names | dict[str, _Names], "before": _Text,
     "after": _Text, "at": str, "call": _Text, "value": _Text,
     "optional": bool}, total=False)
+
+
+class _Upstream(TypedDict, total=False):
+  status: str
+  pr: str
+  landed_in: str
+  sendable: bool | str
+  closes: _Names
+  title: str
+  message: str
+  edit: list[_Edit]
 
 
 class _Patch(TypedDict, total=False):
@@ -68,6 +73,7 @@ class _Patch(TypedDict, total=False):
 _WORDS = {"str": "text", "int": "a whole number", "bool": "true or false",
           "array": "a list [...]",
           "str | array": "text or a list [...]", "object": "a table",
+          "bool | str": "true or a reason", "str | bool": "true or a reason",
           "str | object": "text or a table of releases",
           "array | object": "a list [...] or a table of releases",
           "str | array | object": "text, a list [...] or a table of releases",

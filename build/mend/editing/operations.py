@@ -62,11 +62,29 @@ def _inline(code: str, column: str) -> str:
 
 
 def _add_import(source: Source, edit: Edit) -> Spans:
+  if edit.in_order and (near := _where_sorted(source, edit.code.strip())):
+    node, at = near, source.line_end(syntax.end(near))
+    if syntax.import_key(node.text()) > syntax.import_key(edit.code):
+      at = source.line_start(syntax.start(node))
+      return [(at, at, _block(edit.code, "") + "\n")]
+    return [(at, at, "\n" + _block(edit.code, ""))]
   last = syntax.last_leading_import(source.module)
   if last is None:
     raise syntax.NotFound("no import at the module's start")
   at = source.line_end(syntax.end(last))
   return [(at, at, "\n" + _block(edit.code, ""))]
+
+
+def _where_sorted(source: Source, code: str) -> SgNode | None:
+  """The import that a new one stands after, or before if it sorts first.
+
+  Of those of its package; None where there is none of it.
+  """
+  wanted = syntax.import_key(code)
+  near = [n for n in syntax.leading_imports(source.module)
+          if syntax.import_key(n.text())[0] == wanted[0]]
+  before = [n for n in near if syntax.import_key(n.text()) <= wanted]
+  return before[-1] if before else near[0] if near else None
 
 
 def _append(source: Source, edit: Edit) -> Spans:
@@ -174,6 +192,16 @@ def _replace_value(source: Source, edit: Edit) -> Spans:
   return [(syntax.start(value), syntax.end(value), _inline(edit.code, column))]
 
 
+def _replace_statement(source: Source, edit: Edit) -> Spans:
+  node = syntax.statement_of(
+      syntax.find(source.holder(edit), syntax.Selector.parse(edit.value)))
+  indent = source.indent(syntax.start(node))
+  begin = source.line_start(syntax.start(node))
+  end = source.line_end(syntax.end(node))
+  code = _block(edit.code, indent)
+  return [(begin, end if code else end + 1, code)]
+
+
 def _append_item(source: Source, node: SgNode, code: str) -> Spans:
   items = syntax.named(node)
   if not items:
@@ -202,6 +230,12 @@ def _add_parameter(source: Source, edit: Edit) -> Spans:
 def _add_member(source: Source, edit: Edit) -> Spans:
   holder = source.holder(edit)
   if holder.kind() == "class_definition":
+    if edit.after:
+      node = syntax.statement_of(
+          syntax.find(holder, syntax.Selector.parse(edit.after)))
+      at = source.line_end(syntax.end(node))
+      indent = source.indent(syntax.start(node))
+      return [(at, at, "\n\n" + _block(edit.code, indent))]
     ((at, _, text),) = _insert_at(source, dataclasses.replace(edit, at="end"))
     return [(at, at, "\n" + text)]
   display = syntax.field(holder, "right")
@@ -246,4 +280,5 @@ OPERATIONS: dict[str, Callable[[Source, Edit], Spans]] = {
     "replace_value": _replace_value, "add_argument": _add_argument,
     "add_parameter": _add_parameter, "add_member": _add_member,
     "decorate": _decorate, "around": _wrap_definition,
+    "replace_statement": _replace_statement,
 }

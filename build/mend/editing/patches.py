@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 import dataclasses
+import functools
 import pathlib
 import re
 
-from mend.editing import expected_failures, families, keys
+from mend.editing import expected_failures, families, keys, sendable
 from mend.editing.edit import Edit, listed, read as edits_of, spelled
 from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
+from mend.editing.sendable import Upstream
 from mend.ground import report
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
@@ -18,7 +20,6 @@ from mend.releases import bases
 from mend.releases.bases import Base
 
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
-STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
 _OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
@@ -37,7 +38,7 @@ class Patch:
   why: str
   bases: str
   issues: tuple[str, ...]
-  upstream: dict[str, str]
+  upstream: Upstream
   modules: tuple[str, ...]
   tests: tuple[str, ...]
   changelog: str
@@ -98,23 +99,21 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   keys.require_types(data, refuse)
   if data["id"] != name or not _ID.fullmatch(name):
     raise refuse(f"its id is {data['id']!r}, wanted its path, FAMILY/NAME")
-  if data["upstream"].get("status") not in STATUSES:
-    raise refuse(f"upstream.status is {data['upstream'].get('status')!r}, "
-                 f"wanted one of {', '.join(STATUSES)}")
   keys.check_specifier(data["bases"], refuse)
   _check_files(root, data, refuse)
   data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
   _add_shared(root, data)
   red = tuple(r for i, d in enumerate(data.get("red", []))
               for r in _red(i + 1, d, refuse))
-  known = families.load(root)
+  imports = functools.partial(families.implied_imports, families.load(root),
+                              root=root)
   found = tuple(edit for i, e in enumerate(data.get("edit", []))
-                for edit in edits_of(name, i + 1, e, refuse, lambda code: (
-                    families.implied_imports(known, code, root))))
+                for edit in edits_of(name, i + 1, e, refuse, imports))
   _check_purpose(data, refuse)
   return Patch(
       id=name, title=data["title"], why=data["why"], bases=data["bases"],
-      issues=tuple(data["issues"]), upstream=data["upstream"],
+      issues=tuple(data["issues"]),
+      upstream=sendable.read(name, data["upstream"], refuse, imports),
       changelog=data["changelog"], red=red, edits=found,
       supersedes=tuple(_supersedes(i + 1, s, red, refuse)
                        for i, s in enumerate(data.get("supersedes", []))),

@@ -265,12 +265,23 @@ def docstring(definition: SgNode) -> SgNode | None:
   return None
 
 
-def last_leading_import(module: SgNode) -> SgNode | None:
-  """The last import of the block of imports that opens a module."""
-  last = None
+def leading_imports(module: SgNode) -> list[SgNode]:
+  """The imports of the block that opens a module."""
+  found: list[SgNode] = []
   for child in named(module):
     if child.kind() in _IMPORTS:
-      last = child
-    elif last is not None or child.kind() != "expression_statement":
+      found.append(child)
+    elif found or child.kind() != "expression_statement":
       break
-  return last
+  return found
+
+
+def last_leading_import(module: SgNode) -> SgNode | None:
+  """The last import of the block of imports that opens a module."""
+  return next(reversed(leading_imports(module)), None)
+
+
+def import_key(statement: str) -> tuple[str, tuple[str, ...]]:
+  """The package of an import, and what imports of it are sorted by."""
+  words = statement.replace(",", " ").split()
+  return words[1].partition(".")[0], (words[1], *words[3:4])

@@ -210,7 +210,7 @@ def rows(series: Sequence[patches.Patch],
       per_base[base.version] = _summary(base.within(patch.bases), mine)
     records.append({
         "id": patch.id, "title": patch.title, "issues": list(patch.issues),
-        "upstream": patch.upstream["status"], "bases": per_base,
+        "upstream": patch.upstream.status, "bases": per_base,
         "tests": [*patch.tests, *patch.unit_tests],
         "modules": list(patch.modules)})
   return records

@@ -70,7 +70,7 @@ def edited(mine: Sequence[patches.Patch], tree: pathlib.Path,
     file name -> whole new text, of those files only that the tree has.
   """
   texts = _Texts(tree, already)
-  sent = [p for p in mine if p.upstream["status"] != "fork-only"]
+  sent = [p for p in mine if p.upstream.status != "fork-only"]
   log = texts.get(CHANGELOG)
   if log is not None:
     for patch in sent:

@@ -87,7 +87,7 @@ jax {base} and the list of the patches before this one.
 
 
 def _fork_only(patch: patches.Patch) -> bool:
-  return patch.upstream["status"] == "fork-only"
+  return patch.upstream.status == "fork-only"
 
 
 def _in_order(mine: Sequence[patches.Patch]) -> list[patches.Patch]:

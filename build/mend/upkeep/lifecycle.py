@@ -169,7 +169,7 @@ def _limit(patch: patches.Patch, landed: str, older: list[str],
   written = tomlkit.parse(tree.read(path))
   written["bases"] = spec
   upstream = tomlkit.inline_table()
-  upstream.update({"status": "merged", "pr": patch.upstream.get("pr", ""),
+  upstream.update({"status": "merged", "pr": patch.upstream.pr,
                    "landed_in": landed})
   written["upstream"] = upstream
   tree.write(path, tomlkit.dumps(written))
@@ -180,7 +180,7 @@ def _limit(patch: patches.Patch, landed: str, older: list[str],
 def _move(patch: patches.Patch, landed: str, series: tuple[patches.Patch, ...],
           root: pathlib.Path) -> list[str]:
   entry = {"id": patch.id, "title": patch.title, "issues": list(patch.issues),
-           "pr": patch.upstream.get("pr", ""), "landed_in": landed}
+           "pr": patch.upstream.pr, "landed_in": landed}
   _append(root / RETIRED, "retired", entry, "# Patches that upstream has; "
           "build.py retire writes this file.\n")
   kept = {f for p in series if p.id != patch.id for f in _files(p)}

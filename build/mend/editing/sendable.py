@@ -1,0 +1,129 @@
+"""The `[upstream]` table: where a patch stands with upstream, and its commit.
+
+A patch is the fork's for many releases; most are of no use to upstream as they
+are. One that can be sent has edits of its own, `[[upstream.edit]]`, that stand
+instead of its edits and modules when it is exported for a pull request: the
+code at its place, and tests in upstream's own class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import re
+from typing import Any
+
+from mend.editing import edit, keys
+from mend.editing.edit import Edit
+from mend.editing.keys import Refuse
+
+STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
+SENDABLE, DISCUSS, FORK = "sendable", "discuss first", "the fork's"
+MAX_LINES = 80  # of source, added and removed, in a commit
+_WIDTH = 72  # of a commit's message
+_STATE = ("status", "pr", "landed_in")
+_COMMIT = ("title", "message", "edit")
+_REASONS = {"discuss": DISCUSS, "fork": FORK}
+_OURS = re.compile(r"\bmend(ed|s|_\w+)?\b|\bjax[-_]mend|\bpristine\b",
+                   re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Commit:
+  """A pull request's commit, as written for upstream.
+
+  Attributes:
+    title: the subject.
+    message: what a user sees, why, and how it is fixed.
+    closes: the open issues that it ends, as numbers.
+    edits: those that make it, of source and of tests.
+  """
+  title: str
+  message: str
+  closes: tuple[str, ...]
+  edits: tuple[Edit, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Upstream:
+  """The standing of a patch with upstream.
+
+  Attributes:
+    status: one of STATUSES.
+    pr: the pull request.
+    landed_in: the release that has it.
+    verdict: SENDABLE, DISCUSS or FORK; "" where nobody has said.
+    why: the reason, of one that isn't sendable.
+    commit: of one that is.
+  """
+  status: str
+  pr: str = ""
+  landed_in: str = ""
+  verdict: str = ""
+  why: str = ""
+  commit: Commit | None = None
+
+
+def read(patch: str, data: dict[str, Any], refuse: Refuse,
+         imports: Callable[[str], tuple[str, ...]]) -> Upstream:
+  """The patch's `[upstream]` table.
+
+  Args:
+    patch: its id.
+    data: the table, of the right types.
+    refuse: the error for what the format does not allow.
+    imports: the imports of our modules that an edit's code implies.
+  """
+  keys.check_keys(data, ("status",), (*_STATE[1:], "sendable", "closes",
+                                      *_COMMIT), "upstream: ", refuse)
+  if data["status"] not in STATUSES:
+    raise refuse(f"upstream.status is {data['status']!r}, wanted one of "
+                 f"{', '.join(STATUSES)}")
+  verdict, why = _verdict(data, refuse)
+  commit = _commit(patch, data, refuse, imports)
+  if (verdict == SENDABLE) != (commit is not None):
+    raise refuse("upstream: sendable = true, title, message and "
+                 "[[upstream.edit]] go together")
+  return Upstream(**{k: data.get(k, "") for k in _STATE}, verdict=verdict,
+                  why=why, commit=commit)
+
+
+def _verdict(data: dict[str, Any], refuse: Refuse) -> tuple[str, str]:
+  said = data.get("sendable")
+  if said is None and data["status"] == "fork-only":
+    return FORK, "it says what the fork is"
+  if said is None or said is True:
+    return SENDABLE if said else "", ""
+  kind, _, why = str(said).partition(": ")
+  if kind not in _REASONS or not why.strip():
+    raise refuse(f"upstream.sendable is {said!r}, wanted true, 'discuss: WHAT "
+                 "UPSTREAM DECIDED, WHERE' or 'fork: WHY'")
+  return _REASONS[kind], why.strip()
+
+
+def _commit(patch: str, data: dict[str, Any], refuse: Refuse,
+            imports: Callable[[str], tuple[str, ...]]) -> Commit | None:
+  if not any(k in data for k in (*_COMMIT, "closes")):
+    return None
+  where = "upstream: "
+  for key in _COMMIT:
+    if not data.get(key):
+      raise refuse(f"{where}missing key {key}")
+  for issue in data.get("closes", []):
+    if not issue.isdecimal():
+      raise refuse(f"{where}closes {issue!r}, wanted an issue's number")
+  for line in (data["title"], *data["message"].splitlines()):
+    if len(line) > _WIDTH and " " in line.strip():
+      raise refuse(f"{where}a line of its message is longer than {_WIDTH}: "
+                   f"{line!r}")
+  found = [e for i, d in enumerate(data["edit"])
+           for e in edit.read(patch, i + 1, d, refuse, imports,
+                              "upstream edit", None)]
+  texts = [data["title"], data["message"], *(e.code for e in found)]
+  if said := next((m[0] for t in texts if (m := _OURS.search(t))), ""):
+    raise refuse(f"{where}{said!r} is a word of the fork's, not of upstream's")
+  if used := [name for e in found for name in e.imports]:
+    raise refuse(f"{where}{used[0]!r}: a module of the fork's. Write the code "
+                 "at its place")
+  return Commit(data["title"], data["message"].strip(),
+                tuple(data.get("closes", ())), tuple(found))

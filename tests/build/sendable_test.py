@@ -1,0 +1,147 @@
+"""The `[upstream]` table of a patch that can be sent, and its refusals."""
+
+import dataclasses
+
+from conftest import PATCH, write
+from mend.editing import edits, operations, patches, sendable
+from mend.ground.errors import MendError
+import pytest
+
+ONE_LINE = 'upstream = { status = "not-sent", pr = "", landed_in = "" }\n'
+BLOCK = '''
+[upstream]
+status = "not-sent"
+sendable = true
+closes = ["28193"]
+title = "[greet] Greet politely"
+message = """
+`greet` says "oi". It says hello now.
+"""
+
+[[upstream.edit]]
+file = "jax/_src/greet.py"
+op = "replace_statement"
+in = "Greeter.greet"
+value = "assign:out"
+code = \'\'\'
+out = "Hello, "
+out += name
+\'\'\'
+
+[[upstream.edit]]
+file = "tests/greet_test.py"
+op = "add_member"
+in = "GreetTest"
+after = "def:test_first"
+code = """
+def test_hello(self):
+  self.assertIn("Hello", greet.Greeter().greet("you"))
+"""
+'''
+TESTS = '''
+from absl.testing import absltest
+import jax
+from jax._src import config
+from jax._src import test_util
+import numpy as np
+
+
+class GreetTest(absltest.TestCase):
+
+  @staticmethod
+  def test_first():
+    pass
+
+  def test_second(self):
+    pass
+'''
+
+
+def with_block(block=BLOCK):
+  return PATCH.replace(ONE_LINE, "").replace(
+      "\n[[red]]", block + "\n[[red]]", 1)
+
+
+def loaded(project, text):
+  write(project / "patches" / "greet" / "greeting.toml", text)
+  return patches.load(project)[0].upstream
+
+
+def test_a_block_is_read(project):
+  found = loaded(project, with_block())
+  assert (found.status, found.verdict) == ("not-sent", sendable.SENDABLE)
+  assert found.commit.closes == ("28193",)
+  assert [e.op for e in found.commit.edits] == [
+      "replace_statement", "add_member"]
+  assert found.commit.edits[1].label.startswith(
+      "patch greet/greeting, upstream edit 2 (add_member")
+
+
+@pytest.mark.parametrize("said, verdict, why", [
+    ("discuss: carries are annotated, jax#1", sendable.DISCUSS,
+     "carries are annotated, jax#1"),
+    ("fork: it re-types from outside", sendable.FORK,
+     "it re-types from outside")])
+def test_one_that_is_not_sent(said, verdict, why, project):
+  line = ONE_LINE.replace(" }", f', sendable = "{said}" }}')
+  found = loaded(project, PATCH.replace(ONE_LINE, line))
+  assert (found.verdict, found.why, found.commit) == (verdict, why, None)
+  assert loaded(project, PATCH).verdict == ""
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ("sendable = true", 'sendable = "later"', "upstream.sendable is 'later'"),
+    ("sendable = true", 'sendable = "fork: no"', "go together"),
+    ("sendable = true\n", "", "go together"),
+    ("sendable = true", "sendable = 1", "true or a reason"),
+    ('["28193"]', '["jax#28193"]', "an issue's number"),
+    ('title = "[greet] Greet politely"', "", "missing key title"),
+    ('[greet] Greet', "long " * 16, "longer than 72"),
+    ('`greet` says', "`greet` mended says", "'mended' is a word"),
+    ('out = "Hello, "', "out = mend_polite.hello", "'mend_polite' is a word"),
+    ('out = "Hello, "', "out = greet_other.greeting()", "'from jax._src."),
+    ('op = "replace_statement"', 'op = "guess"', "upstream edit 1: unknown op"),
+])
+def test_what_is_refused(old, new, words, project):
+  write(project / "jax" / "_src" / "greeting" / "other.py", "")
+  assert old in with_block()
+  with pytest.raises(MendError, match="patch greet/greeting: .*") as refused:
+    loaded(project, with_block().replace(old, new, 1))
+  assert words in str(refused.value)
+
+
+def test_the_forks_own_edits_replace_no_statement(project):
+  with pytest.raises(MendError, match="unknown op 'replace_statement'"):
+    loaded(project, PATCH.replace("replace_body", "replace_statement"))
+
+
+def made(edit, text):
+  def refuse(edit, found):
+    return AssertionError(f"{edit.label}: {found}")
+  return edits.apply(operations.Source(text), [edit], refuse)[0]
+
+
+def test_statements_and_members(project, upstream):
+  source, member = loaded(project, with_block()).commit.edits
+  text = (upstream / "jax" / "_src" / "greet.py").read_text("utf-8")
+  assert made(source, text) == text.replace(
+      '    out = "oi " + name\n', '    out = "Hello, "\n    out += name\n')
+  gone = dataclasses.replace(source, code="")
+  assert made(gone, text) == text.replace('    out = "oi " + name\n', "")
+  lines = made(member, TESTS).splitlines()
+  at = lines.index("  def test_hello(self):")
+  assert lines[at - 2:at] == ["    pass", ""] and lines[at + 2:at + 4] == [
+      "", "  def test_second(self):"]
+
+
+@pytest.mark.parametrize("code, before", [
+    ("from jax._src import core", "from jax._src import test_util"),
+    ("from jax._src import api", "from jax._src import config"),
+    ("from jax._src import tree", "import numpy as np"),
+    ("from zz import tree", "")])
+def test_an_import_in_its_place(code, before, project):
+  source, _ = loaded(project, with_block()).commit.edits
+  edit = dataclasses.replace(source, op="add_import", scope="", value="",
+                             code=code)
+  lines = made(edit, TESTS).splitlines()
+  assert lines[lines.index(code) + 1] == before
