@@ -1,6 +1,6 @@
 """An invented checkout of upstream, and git."""
 
-from mend.trees import export
+from mend.trees.git import Git
 
 SECOND = """
 id = "greet/fork"
@@ -53,7 +53,7 @@ LOG = """
 
 
 def git(folder, *arguments):
-  return export.Git(folder).run(*arguments)
+  return Git(folder).run(*arguments)
 
 
 def snapshot(folder):

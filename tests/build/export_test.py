@@ -11,6 +11,7 @@ from mend.editing import patches
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.trees import checkout, export, in_place, starlark, tree
+from mend.trees.git import Git
 from mend.upkeep import candidates
 import pytest
 
@@ -250,7 +251,7 @@ def test_bazel_targets_get_the_new_files(series, base, upstream, clone,
 def test_no_git(monkeypatch, tmp_path):
   monkeypatch.setattr(subprocess, "run", _missing)
   with pytest.raises(MendError, match="no git on PATH"):
-    export.Git(tmp_path).run("status")
+    Git(tmp_path).run("status")
 
 
 def _missing(*_, **__):

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-import os
 import pathlib
-import re
-import subprocess
 import textwrap
 
 from mend.editing import patches, placing
@@ -23,12 +20,9 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import in_place, tree
+from mend.trees import git, in_place, tree
 
 README = "README.txt"
-_WHO = "The Mend Authors"
-_MAIL = "mend@example.invalid"
-_WHEN = "315532800 +0000"  # 1980-01-01, as in the wheels
 _NOTE = """\
 One file for each patch, made for jax {base}. On {where}:
 
@@ -114,37 +108,6 @@ def message(patch: patches.Patch) -> str:
   return "\n".join([*body, *([""] if trailer else []), *trailer]) + "\n"
 
 
-class Git:
-  """git in one folder, deaf to the user's and the machine's settings."""
-
-  def __init__(self, folder: pathlib.Path):
-    self.folder = folder
-    self.env = {k: v for k, v in os.environ.items()
-                if not k.startswith("GIT_")}
-    self.env.update(
-        GIT_CONFIG_GLOBAL=os.devnull, GIT_CONFIG_SYSTEM=os.devnull,
-        GIT_CONFIG_NOSYSTEM="1", GIT_ATTR_NOSYSTEM="1", LC_ALL="C", TZ="UTC",
-        HOME=str(folder), XDG_CONFIG_HOME=str(folder),
-        GIT_TERMINAL_PROMPT="0", GIT_AUTHOR_NAME=_WHO, GIT_AUTHOR_EMAIL=_MAIL,
-        GIT_COMMITTER_NAME=_WHO, GIT_COMMITTER_EMAIL=_MAIL,
-        GIT_AUTHOR_DATE=_WHEN, GIT_COMMITTER_DATE=_WHEN)
-
-  def run(self, *arguments: str, text: str | None = None) -> str:
-    """Raises MendError with git's words if it fails, or is not there."""
-    try:
-      done = subprocess.run(
-          ["git", "-c", "core.autocrlf=false", "-c", "gc.auto=0",
-           "-c", "core.hooksPath=" + os.devnull, *arguments],
-          cwd=self.folder, env=self.env, input=text, capture_output=True,
-          encoding="utf-8", check=False)
-    except FileNotFoundError as e:
-      raise MendError("There is no git on PATH.", "install git") from e
-    if done.returncode:
-      raise MendError(f"git {arguments[0]} failed: {done.stderr.strip()}",
-                      "report it with this output")
-    return done.stdout
-
-
 def write_patches(todo: Sequence[Commit], pristine: pathlib.Path,
                   target: pathlib.Path) -> list[str]:
   """Commits each in a throw-away repository; writes the patch files.
@@ -158,47 +121,22 @@ def write_patches(todo: Sequence[Commit], pristine: pathlib.Path,
     The names of the files, in order.
   """
   with cache.scratch() as folder:
-    git = Git(folder)
-    git.run("init", "--quiet", "--initial-branch=base")
+    here = git.Git(folder)
+    here.run("init", "--quiet", "--initial-branch=base")
     for name in sorted({n for c in todo for n in c.files}):
       if (pristine / name).is_file():
         tree.write(folder / name, tree.read(pristine / name))
-    git.run("add", "--all", "--force")
-    git.run("commit", "--quiet", "--allow-empty", "--message=base")
-    git.run("tag", "base")
+    here.run("add", "--all", "--force")
+    here.run("commit", "--quiet", "--allow-empty", "--message=base")
+    here.run("tag", "base")
     for commit in todo:
       for name, text in commit.files.items():
         tree.write(folder / name, text)
-      git.run("add", "--all", "--force")
-      git.run("commit", "--quiet", "--allow-empty", "--cleanup=verbatim",
+      here.run("add", "--all", "--force")
+      here.run("commit", "--quiet", "--allow-empty", "--cleanup=verbatim",
               "--file=-", text=commit.message)
-    target.mkdir(parents=True, exist_ok=True)
-    git.run(
-        "-c", "diff.algorithm=myers", "format-patch", "--quiet", "--no-stat",
-        "--no-signature", "--zero-commit", "--no-renames", "--full-index",
-        "--no-color", "--unified=3", "--src-prefix=a/", "--dst-prefix=b/",
-        f"--output-directory={target}", "base..HEAD")
+    here.format(target, "base..HEAD")
   return sorted(p.name for p in target.glob("*.patch"))
-
-
-def require_checkout(folder: pathlib.Path) -> None:
-  """Refuses what is no clean git checkout of jax.
-
-  Raises:
-    MendError: no git checkout, or files of it are changed.
-  """
-  if not (folder / "jax" / "version.py").is_file():
-    raise MendError(f"{folder} is no jax source tree: it has no "
-                    "jax/version.py.", "name the folder that holds jax/")
-  if not (folder / ".git").exists():
-    raise MendError(f"{folder} is no git checkout.",
-                    "leave --tree away, or name a checkout of jax")
-  changed = Git(folder).run("-c", f"safe.directory={folder}", "status",
-                            "--porcelain", "--untracked-files=no")
-  if changed.strip():
-    files = re.sub(r"\s+", " ", changed.strip())
-    raise MendError(f"{folder} has changed files: {files}.",
-                    f"git -C {folder} stash, then run the command again")
 
 
 def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
@@ -213,7 +151,7 @@ def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   tree.require_empty(target)
   place = checkout_of or source
   if checkout_of is not None:
-    require_checkout(checkout_of)
+    git.require_checkout(checkout_of)
     in_place.require_pristine(tree.mended(series, base, source, root, place),
                           source, place)
   todo = commits(series, base, source, place, root)

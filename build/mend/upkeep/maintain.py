@@ -13,7 +13,7 @@ from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import lint
 from mend.releases import bases, source
-from mend.trees import drift, export
+from mend.trees import drift, export, git
 from mend.upkeep import (
     candidate_report, candidates, lifecycle, new_release)
 
@@ -52,7 +52,7 @@ def _on_candidate(args: argparse.Namespace, series: Sequence[patches.Patch],
                     f"{_COMMAND} export --candidate=GIT_CHECKOUT "
                     "--output_path=DIR")
   folder = pathlib.Path(args.candidate).absolute()
-  export.require_checkout(folder)
+  git.require_checkout(folder)
   found = candidates.find(str(folder))
   mine = [p for p, _ in candidates.adapted(series, found)]
   for state in candidates.states(mine, found):
