@@ -14,7 +14,7 @@ import sys
 import threading
 from typing import NoReturn
 
-from mend.commands import random_programs, test_command
+from mend.commands import export_command, random_programs, test_command
 from mend.commands.options import (BASE, COMMAND, EVERY, JSON, KNOWN, OUTPUT,
                                    PATCHES, PYTHON, flag, names, only_with)
 from mend.editing import patches, reproductions
@@ -162,6 +162,7 @@ COMMANDS = (
     Command("docs", _docs, "rewrites the generated parts of the "
             "pages; minutes where a proof isn't remembered", "docs"),
     *random_programs.COMMANDS,
+    *export_command.COMMANDS,
     *maintain.COMMANDS,
     *bazel.COMMANDS,
 )

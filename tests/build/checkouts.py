@@ -1,5 +1,6 @@
 """An invented checkout of upstream, and git."""
 
+from conftest import PATCH
 from mend.trees.git import Git
 
 SECOND = """
@@ -50,6 +51,59 @@ LOG = """
 * New features
   * It greets.
 """
+ONE_LINE = 'upstream = { status = "not-sent", pr = "", landed_in = "" }\n'
+SENDABLE = '''
+[upstream]
+status = "not-sent"
+sendable = true
+closes = ["28193"]
+title = "[greet] Greet politely"
+message = """
+`greet` says "oi". It says hello now.
+"""
+
+[[upstream.edit]]
+file = "jax/_src/greet.py"
+op = "replace_statement"
+in = "Greeter.greet"
+value = "assign:out"
+code = \'\'\'
+out = "Hello, "
+out += name
+\'\'\'
+
+[[upstream.edit]]
+file = "tests/greet_test.py"
+op = "add_member"
+in = "GreetTest"
+after = "def:test_first"
+code = """
+def test_hello(self):
+  self.assertIn("Hello", greet.Greeter().greet("you"))
+"""
+'''
+GREET_TEST = '''
+from absl.testing import absltest
+import jax
+from jax._src import config
+from jax._src import test_util
+import numpy as np
+
+
+class GreetTest(absltest.TestCase):
+
+  @staticmethod
+  def test_first():
+    pass
+
+  def test_second(self):
+    pass
+'''
+
+
+def with_block(block=SENDABLE):
+  return PATCH.replace(ONE_LINE, "").replace(
+      "\n[[red]]", block + "\n[[red]]", 1)
 
 
 def git(folder, *arguments):

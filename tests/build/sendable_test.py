@@ -2,64 +2,11 @@
 
 import dataclasses
 
+from checkouts import ONE_LINE, GREET_TEST, with_block
 from conftest import PATCH, write
 from mend.editing import edits, operations, patches, sendable
 from mend.ground.errors import MendError
 import pytest
-
-ONE_LINE = 'upstream = { status = "not-sent", pr = "", landed_in = "" }\n'
-BLOCK = '''
-[upstream]
-status = "not-sent"
-sendable = true
-closes = ["28193"]
-title = "[greet] Greet politely"
-message = """
-`greet` says "oi". It says hello now.
-"""
-
-[[upstream.edit]]
-file = "jax/_src/greet.py"
-op = "replace_statement"
-in = "Greeter.greet"
-value = "assign:out"
-code = \'\'\'
-out = "Hello, "
-out += name
-\'\'\'
-
-[[upstream.edit]]
-file = "tests/greet_test.py"
-op = "add_member"
-in = "GreetTest"
-after = "def:test_first"
-code = """
-def test_hello(self):
-  self.assertIn("Hello", greet.Greeter().greet("you"))
-"""
-'''
-TESTS = '''
-from absl.testing import absltest
-import jax
-from jax._src import config
-from jax._src import test_util
-import numpy as np
-
-
-class GreetTest(absltest.TestCase):
-
-  @staticmethod
-  def test_first():
-    pass
-
-  def test_second(self):
-    pass
-'''
-
-
-def with_block(block=BLOCK):
-  return PATCH.replace(ONE_LINE, "").replace(
-      "\n[[red]]", block + "\n[[red]]", 1)
 
 
 def loaded(project, text):
@@ -128,7 +75,7 @@ def test_statements_and_members(project, upstream):
       '    out = "oi " + name\n', '    out = "Hello, "\n    out += name\n')
   gone = dataclasses.replace(source, code="")
   assert made(gone, text) == text.replace('    out = "oi " + name\n', "")
-  lines = made(member, TESTS).splitlines()
+  lines = made(member, GREET_TEST).splitlines()
   at = lines.index("  def test_hello(self):")
   assert lines[at - 2:at] == ["    pass", ""] and lines[at + 2:at + 4] == [
       "", "  def test_second(self):"]
@@ -143,5 +90,5 @@ def test_an_import_in_its_place(code, before, project):
   source, _ = loaded(project, with_block()).commit.edits
   edit = dataclasses.replace(source, op="add_import", scope="", value="",
                              code=code)
-  lines = made(edit, TESTS).splitlines()
+  lines = made(edit, GREET_TEST).splitlines()
   assert lines[lines.index(code) + 1] == before

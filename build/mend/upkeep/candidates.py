@@ -64,7 +64,8 @@ def _tree(folder: pathlib.Path) -> Candidate:
   if (folder / tree.MANIFEST).exists():
     raise MendError(f"{folder} is already mended: it has {tree.MANIFEST}.",
                     "name an unmodified tree")
-  return Candidate(Base(found[1], "", ">=3.10", ()), folder, False)
+  line = nearest(found[1]).line
+  return Candidate(Base(found[1], "", ">=3.10", (), line), folder, False)
 
 
 def release(version: str) -> Base:

@@ -1,64 +1,17 @@
-"""The commands for maintainers: export, new, retire, new_release."""
+"""The commands for maintainers: new, retire, new_release."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-import pathlib
 
 from mend.editing import patches
 from mend.ground import report
 from mend.ground.arguments import Command
-from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import lint
-from mend.releases import bases, source
-from mend.trees import drift, export, git
-from mend.upkeep import (
-    candidate_report, candidates, lifecycle, new_release)
+from mend.upkeep import candidate_report, lifecycle, new_release
 
 _COMMAND = "python3 build/build.py"
-
-
-def _export(args: argparse.Namespace) -> Verdict:
-  series: Sequence[patches.Patch] = patches.load()
-  if args.names:
-    series = patches.select(series, args.names)
-  target = pathlib.Path(args.output_path).absolute()
-  if args.candidate:
-    base, series, origin = _on_candidate(args, series)
-    checkout: pathlib.Path | None = origin
-  else:
-    base = bases.one(args.base)
-    origin = source.pristine(base)
-    checkout = pathlib.Path(args.tree).absolute() if args.tree else None
-  with report.step(f"exporting for jax {base.version}"):
-    names = export.export(series, base, origin, target, checkout)
-  for name in names:
-    report.say(name)
-  report.say(f"\nApply them: git am --keep-non-patch '{target}'/*.patch\n"
-             "Nothing was pushed or sent. A person must read and vouch for "
-             f"each before it goes upstream: see {target / export.README}")
-  return Verdict(f"{report.plural(len(names), 'commit')} for jax "
-                 f"{base.version}: {target}")
-
-
-def _on_candidate(args: argparse.Namespace, series: Sequence[patches.Patch],
-                  ) -> tuple[bases.Base, list[patches.Patch], pathlib.Path]:
-  """The base, series and tree for a checkout that is no release of ours."""
-  if args.base or args.tree:
-    raise MendError("--candidate is a checkout by itself: neither --base nor "
-                    "--tree goes with it.",
-                    f"{_COMMAND} export --candidate=GIT_CHECKOUT "
-                    "--output_path=DIR")
-  folder = pathlib.Path(args.candidate).absolute()
-  git.require_checkout(folder)
-  found = candidates.find(str(folder))
-  mine = [p for p, _ in candidates.adapted(series, found)]
-  for state in candidates.states(mine, found):
-    if state.state != drift.EXACT:
-      report.say(f"{state.state.upper()}: {state.edit.label}")
-  return found.base, mine, folder
 
 
 def _new(args: argparse.Namespace) -> Verdict:
@@ -89,21 +42,7 @@ def _lint(args: argparse.Namespace) -> Verdict:
   return Verdict("ruff and mypy are content.")
 
 
-_BASE = ("--base", {"help": "a base release", "metavar": "V"})
 COMMANDS = (
-    Command("export", _export, "writes one commit per patch, for git am",
-            "export --base=0.12.0.1 --output_path=DIR", (
-        ("names", {"nargs": "*", "metavar": "PATCH",
-                   "help": "only these patches"}), _BASE,
-        ("--output_path", {"required": True, "help": "a new folder",
-                           "metavar": "DIR"}),
-        ("--tree", {"help": "a clean git checkout of jax at the base's tag: "
-                    "adds the change log and the Bazel files",
-                    "metavar": "GIT_CHECKOUT"}),
-        ("--candidate", {"help": "instead: a clean git checkout of no base, "
-                         "such as upstream's main; the edits of the base that "
-                         "fits best are made there",
-                         "metavar": "GIT_CHECKOUT"}))),
     Command("lint", _lint, "ruff and mypy, as `test` runs them", "lint"),
     Command("new", _new, "starts a patch",
             "new varying/name --report=jax#28193", (

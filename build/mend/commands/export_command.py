@@ -1,0 +1,135 @@
+"""`build.py export`: commits for upstream, or the whole series as commits."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+import pathlib
+
+from mend.commands.options import COMMAND
+from mend.editing import patches
+from mend.ground import report
+from mend.ground.arguments import Command
+from mend.ground.errors import MendError
+from mend.ground.report import Verdict
+from mend.releases import bases, source
+from mend.releases.bases import Base
+from mend.trees import drift, export, git, sending
+from mend.upkeep import candidates
+
+_BY_A_PERSON = ("\nApply them: git am --keep-non-patch '{folder}'/*.patch\n"
+                "Nothing was pushed or sent. A person must read and vouch for "
+                "each before it goes upstream: see {folder}/README.txt")
+
+
+def _export(args: argparse.Namespace) -> Verdict:
+  _check_options(args)
+  target = pathlib.Path(args.output_path).absolute()
+  series: Sequence[patches.Patch] = patches.load()
+  if args.upstream or (args.candidate and not args.whole):
+    return _sendable(args, series, target)
+  if args.names:
+    series = patches.select(series, args.names)
+  if args.candidate:
+    base, series, origin = _on_candidate(args.candidate, series)
+    checkout: pathlib.Path | None = origin
+  else:
+    base = bases.one(args.base)
+    origin = source.pristine(base)
+    checkout = pathlib.Path(args.tree).absolute() if args.tree else None
+  with report.step(f"exporting for jax {base.version}"):
+    names = export.export(series, base, origin, target, checkout)
+  return _said(names, base, target)
+
+
+def _check_options(args: argparse.Namespace) -> None:
+  if args.candidate and (args.base or args.tree):
+    raise MendError("--candidate is a checkout by itself: neither --base nor "
+                    "--tree goes with it.",
+                    f"{COMMAND} export --candidate=GIT_CHECKOUT "
+                    "--output_path=DIR")
+  if args.whole and args.upstream:
+    raise MendError("--upstream and --whole are different exports.",
+                    "leave one of them away")
+
+
+def _said(names: Sequence[str], base: Base, target: pathlib.Path) -> Verdict:
+  for name in names:
+    report.say(name)
+  report.say(_BY_A_PERSON.format(folder=target))
+  return Verdict(f"{report.plural(len(names), 'commit')} for jax "
+                 f"{base.version}: {target}")
+
+
+def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
+              target: pathlib.Path) -> Verdict:
+  """Writes the commits that can be sent, those named or all."""
+  patches.require_known(series, args.names)
+  chosen = [p for p in series
+            if p.id in args.names or not args.names and p.upstream.commit]
+  if bare := [p.id for p in chosen if not p.upstream.commit]:
+    raise MendError(
+        f"{', '.join(bare)}: no commit for upstream, [upstream] says why.",
+        "docs/upstream.md lists those that have one; --whole exports any")
+  if args.candidate:
+    place = pathlib.Path(args.candidate).absolute()
+    git.require_checkout(place)
+    base = candidates.find(str(place)).base
+  else:
+    base = bases.one(args.base)
+    place = source.pristine(base)
+    if args.tree:
+      place = pathlib.Path(args.tree).absolute()
+      git.require_checkout(place)
+  author = git.caller(pathlib.Path.cwd())
+  made, left_out = sending.all_made(chosen, base, place, args.changelog)
+  for line in left_out:
+    report.say(f"LEFT OUT: {line}")
+  for commit in made:
+    report.say(f"{commit.patch}: {commit.added} lines of source added, "
+               f"{commit.removed} removed"
+               + (f"; without {', '.join(commit.without)}, which the tree "
+                  "lacks" if commit.without else ""))
+  if not made:
+    raise MendError(f"No commit has its place on jax {base.version}.",
+                    f"{COMMAND} check --candidate={place} --no_tests")
+  names = sending.write(made, base, place, target, author,
+                        in_a_row=not args.changelog)
+  return _said(names, base, target)
+
+
+def _on_candidate(named: str, series: Sequence[patches.Patch],
+                  ) -> tuple[Base, list[patches.Patch], pathlib.Path]:
+  """The base, series and tree for a checkout that is no release of ours."""
+  folder = pathlib.Path(named).absolute()
+  git.require_checkout(folder)
+  found = candidates.find(str(folder))
+  mine = [p for p, _ in candidates.adapted(series, found)]
+  for state in candidates.states(mine, found):
+    if state.state != drift.EXACT:
+      report.say(f"{state.state.upper()}: {state.edit.label}")
+  return found.base, mine, folder
+
+
+COMMANDS = (
+    Command("export", _export, "writes commits for upstream, for git am",
+            "export --upstream --candidate=CHECKOUT --output_path=DIR", (
+        ("names", {"nargs": "*", "metavar": "PATCH",
+                   "help": "only these patches"}),
+        ("--base", {"help": "a base release", "metavar": "V"}),
+        ("--output_path", {"required": True, "help": "a new folder",
+                           "metavar": "DIR"}),
+        ("--upstream", {"action": "store_true", "help": "only the commits "
+                        "that can be pull requests, each alone; what "
+                        "--candidate means without --whole"}),
+        ("--whole", {"action": "store_true", "help": "the whole series, one "
+                     "commit a patch; what --base means without --upstream"}),
+        ("--changelog", {"action": "store_true", "help": "with bullets in the "
+                         "change log, which don't apply one after another"}),
+        ("--tree", {"help": "a clean git checkout of jax at the base's tag: "
+                    "adds the tests and the Bazel files",
+                    "metavar": "GIT_CHECKOUT"}),
+        ("--candidate", {"help": "instead: a clean git checkout of no base, "
+                         "such as upstream's main",
+                         "metavar": "GIT_CHECKOUT"}))),
+)

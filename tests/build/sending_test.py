@@ -1,0 +1,153 @@
+"""Commits for upstream: each alone, all in a row, and what they don't say."""
+
+import dataclasses
+import shutil
+
+from checkouts import GREET_TEST, LOG, SENDABLE, git, snapshot, with_block
+from conftest import write
+from mend.editing import patches
+from mend.ground.errors import MendError
+from mend.trees import sending
+from mend.trees.git import Author
+import pytest
+
+SOMEBODY = Author("Some Body", "some@body.example", "1700000000 +0200")
+OTHER = SENDABLE.replace("greet.py", "other.py").replace(
+    'in = "Greeter.greet"', 'in = "count"').replace(
+        "assign:out", "assign:total").replace('"Hello, "', "0").replace(
+            "name", "1").replace("test_first", "test_second").replace(
+                "test_hello", "test_count").replace('["28193"]', "[]")
+COUNT = '''
+def count():
+  total = 1
+  return total
+'''
+
+
+@pytest.fixture
+def clone(upstream, tmp_path):
+  """A checkout of upstream's, with a test and a change log."""
+  folder = tmp_path / "clone"
+  shutil.copytree(upstream, folder)
+  write(folder / "jax" / "_src" / "other.py", COUNT)
+  write(folder / "tests" / "greet_test.py", GREET_TEST)
+  write(folder / "CHANGELOG.md", LOG)
+  git(folder, "init", "--quiet")
+  git(folder, "add", "--all")
+  git(folder, "commit", "--quiet", "--message=upstream")
+  return folder
+
+
+@pytest.fixture
+def series(project):
+  """A patch that can't be sent, and two that can."""
+  folder = project / "patches"
+  write(folder / "series", "greet/greeting\ngreet/hello\ngreet/other\n")
+  write(folder / "greet" / "hello.toml", _called("hello", SENDABLE))
+  write(folder / "greet" / "other.toml", _called("other", OTHER))
+  return patches.load(project)
+
+
+def _called(name, block):
+  return with_block(block).replace('"greet/greeting"', f'"greet/{name}"')
+
+
+def am(folder, *files):
+  git(folder, "am", "--quiet", "--keep-non-patch", *map(str, files))
+
+
+def test_each_applies_alone_and_after_the_other(series, base, clone, tmp_path):
+  made, left_out = sending.all_made(series, base, clone)
+  assert not left_out and [m.patch for m in made] == [
+      "greet/hello", "greet/other"]
+  assert (made[0].added, made[0].removed) == (2, 1)
+  out = tmp_path / "out"
+  names = sending.write(made, base, clone, out, SOMEBODY)
+  assert [n[:5] for n in names] == ["0001-", "0002-"]
+  for order in (names[:1], names[1:], names, names[::-1]):
+    other = tmp_path / "-".join(n[:4] for n in order)
+    shutil.copytree(clone, other)
+    am(other, *(out / n for n in order))
+    text = (other / "tests" / "greet_test.py").read_text("utf-8")
+    assert ("def test_hello" in text) == (names[0] in order)
+    assert snapshot(clone).keys() == snapshot(other).keys()
+    assert git(other, "log", "-1", "--format=%an %ae %at").strip() == (
+        "Some Body some@body.example 1700000000")
+
+
+def test_the_message_and_what_is_not_said(series, base, clone, tmp_path):
+  made, _ = sending.all_made(series, base, clone)
+  assert made[0].message == (
+      '[greet] Greet politely\n\n`greet` says "oi". It says hello now.\n\n'
+      "Fixes #28193\n")
+  assert made[1].message.endswith("hello now.\n")
+  names = sending.write(made, base, clone, tmp_path / "out", SOMEBODY)
+  text = "".join((tmp_path / "out" / n).read_text("utf-8") for n in names)
+  for word in ("mend", "Mend", "Needs:", "CHANGELOG", "polite.py", "toy#1"):
+    assert word not in text
+
+
+def test_the_change_log_on_request(series, base, clone, tmp_path):
+  made, _ = sending.all_made(series, base, clone, changelog=True)
+  assert all("CHANGELOG.md" in m.files for m in made)
+  assert (made[0].added, made[0].removed) == (2, 1)
+  sending.write(made, base, clone, tmp_path / "out", SOMEBODY, in_a_row=False)
+
+
+def test_a_source_distribution_has_no_tests(series, base, clone):
+  shutil.rmtree(clone / "tests")
+  made, _ = sending.all_made(series, base, clone)
+  assert list(made[0].files) == ["jax/_src/greet.py"]
+  assert made[0].without == ("tests/greet_test.py",)
+
+
+def test_what_has_no_place_is_left_out(series, base, clone):
+  write(clone / "jax" / "_src" / "greet.py", "class Greeter:\n  pass\n")
+  made, (line,) = sending.all_made(series, base, clone)
+  assert [m.patch for m in made] == ["greet/other"]
+  assert "patch greet/hello, upstream edit 1" in line and "found: 0" in line
+  (clone / "jax" / "_src" / "other.py").unlink()
+  made, left_out = sending.all_made(series, base, clone)
+  assert not made and "there is no jax/_src/other.py" in left_out[1]
+
+
+def of_releases(project, value):
+  text = _called("hello", SENDABLE).replace('value = "assign:out"', value)
+  write(project / "patches" / "greet" / "hello.toml", text.replace(
+      "code = '''\nout = \"Hello, \"\nout += name\n'''",
+      'code = { ">=2" = "out = 2", "<2" = "out = 1" }'))
+  return [p for p in patches.load(project) if p.id == "greet/hello"]
+
+
+@pytest.mark.parametrize("version, value, wanted", [
+    ("1.0", 'value = "assign:out"', "out = 1"),
+    ("2.1", 'value = "assign:out"', "out = 2"),
+    ("1.0", 'value = { ">=2" = "assign:out", "<2" = "assign:was" }', "out = 2"),
+    ("2.1", 'value = { ">=2" = "assign:new", "<2" = "assign:out" }', "out = 1"),
+])
+def test_the_trees_version_decides_where_both_fit(
+    version, value, wanted, series, project, base, clone):
+  chosen = of_releases(project, value)
+  (made,), _ = sending.all_made(
+      chosen, dataclasses.replace(base, version=version), clone)
+  assert wanted in made.files["jax/_src/greet.py"]
+
+
+def test_a_commit_that_is_too_long(series, base, clone, project):
+  path = project / "patches" / "greet" / "hello.toml"
+  text = path.read_text("utf-8")
+  write(path, text.replace("out += name\n", "out += name\n" * 79))
+  with pytest.raises(MendError, match="adds 80 lines .* removes 1, more than"):
+    sending.all_made(patches.load(project), base, clone)
+  write(path, text.replace("jax/_src/greet.py", "tests/greet.py"))
+  with pytest.raises(MendError, match="changes no source"):
+    sending.all_made(patches.load(project), base, clone)
+
+
+def test_two_at_one_place_are_refused(series, base, clone, project, tmp_path):
+  path = project / "patches" / "greet" / "other.toml"
+  write(path, path.read_text("utf-8").replace("test_second", "test_first"))
+  made, _ = sending.all_made(patches.load(project), base, clone)
+  with pytest.raises(MendError, match=r"greet/other.*\(greet/hello\)"):
+    sending.write(made, base, clone, tmp_path / "out", SOMEBODY)
+  assert not (tmp_path / "out").exists()
