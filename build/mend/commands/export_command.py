@@ -15,7 +15,7 @@ from mend.ground.report import Verdict
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import drift, export, git, sending
-from mend.upkeep import candidates
+from mend.upkeep import candidates, verifying
 
 _BY_A_PERSON = ("\nApply them: git am --keep-non-patch '{folder}'/*.patch\n"
                 "Nothing was pushed or sent. A person must read and vouch for "
@@ -24,6 +24,7 @@ _BY_A_PERSON = ("\nApply them: git am --keep-non-patch '{folder}'/*.patch\n"
 
 def _export(args: argparse.Namespace) -> Verdict:
   _check_options(args)
+  args.candidate = args.candidate or args.verify
   target = pathlib.Path(args.output_path).absolute()
   series: Sequence[patches.Patch] = patches.load()
   if args.upstream or (args.candidate and not args.whole):
@@ -48,6 +49,11 @@ def _check_options(args: argparse.Namespace) -> None:
                     "--tree goes with it.",
                     f"{COMMAND} export --candidate=GIT_CHECKOUT "
                     "--output_path=DIR")
+  if args.verify and (args.base or args.tree or args.whole or args.changelog
+                      or args.candidate not in (None, args.verify)):
+    raise MendError("--verify is of the commits that --upstream writes for "
+                    "that checkout, and of nothing else.",
+                    f"{COMMAND} export --verify=CHECKOUT --output_path=DIR")
   if args.whole and args.upstream:
     raise MendError("--upstream and --whole are different exports.",
                     "leave one of them away")
@@ -95,7 +101,8 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
                     f"{COMMAND} check --candidate={place} --no_tests")
   names = sending.write(made, base, place, target, author,
                         in_a_row=not args.changelog)
-  return _said(names, base, target)
+  said = _said(names, base, target)
+  return verifying.verify(target, names, place) if args.verify else said
 
 
 def _on_candidate(named: str, series: Sequence[patches.Patch],
@@ -129,6 +136,10 @@ COMMANDS = (
         ("--tree", {"help": "a clean git checkout of jax at the base's tag: "
                     "adds the tests and the Bazel files",
                     "metavar": "GIT_CHECKOUT"}),
+        ("--verify", {"help": "as --candidate, and then makes upstream's own "
+                      "checks of each commit: ruff, copyright, types, "
+                      "collection, tests red and green",
+                      "metavar": "GIT_CHECKOUT"}),
         ("--candidate", {"help": "instead: a clean git checkout of no base, "
                          "such as upstream's main",
                          "metavar": "GIT_CHECKOUT"}))),

@@ -71,6 +71,13 @@ def for_checks() -> pathlib.Path:
   return python_of(env)
 
 
+def of_packages(python: str, wanted: Sequence[str],
+                what: str) -> pathlib.Path:
+  """The python of an environment that has these packages alone."""
+  name = f"packages-{cache.key(python, *wanted)}"
+  return python_of(_environment(name, python, wanted, what))
+
+
 def pins(kind: str) -> dict[str, str]:
   """The versions that build/requirements/`kind`.txt pins, by name."""
   text = (REQUIREMENTS / f"{kind}.txt").read_text(encoding="utf-8")

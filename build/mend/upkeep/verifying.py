@@ -1,0 +1,205 @@
+"""`build.py export --verify`: upstream's checks of each commit that is sent.
+
+Each commit is applied by `git am` to a copy of the checkout, alone; then all of
+them, one after another. A test that a commit adds is one that is collected with
+it and not without it. Without the commit's source one at least must fail, the
+others are guards; with it all pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import pathlib
+
+from mend.ground import cache, report
+from mend.ground.report import Verdict
+from mend.trees import git, sending
+from mend.upkeep import upstream_checks
+from mend.upkeep.upstream_checks import Errors, Finding, Tools
+
+_BASE = "verified-from"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """A commit's findings, and the tests that it adds."""
+  file: str
+  findings: tuple[Finding, ...]
+  tests: tuple[str, ...]
+
+  @property
+  def good(self) -> bool:
+    return all(f.good for f in self.findings)
+
+
+class _Copy:
+  """A copy of the checkout that commits are applied to."""
+
+  def __init__(self, checkout: pathlib.Path, folder: pathlib.Path,
+               tools: Tools):
+    self.folder, self.tools = folder / "checkout", tools
+    git.Git(folder).run("clone", "--quiet", "--shared", "--no-tags",
+                        str(checkout), str(self.folder))
+    self.git = git.Git(self.folder)
+    self.git.run("tag", _BASE)
+    self._collected: dict[str, list[str]] = {}
+
+  def start(self) -> None:
+    self.git.run("reset", "--quiet", "--hard", _BASE)
+
+  def apply(self, file: pathlib.Path) -> None:
+    self.git.run("am", "--quiet", "--keep-non-patch", str(file))
+
+  def changed(self) -> list[str]:
+    """The files that differ from the checkout's, those that are gone not."""
+    return self.git.run("diff", "--name-only", "--diff-filter=d",
+                        _BASE, "HEAD").split()
+
+  def diff(self) -> str:
+    return self.git.run("diff", "--unified=0", _BASE, "HEAD")
+
+  def take_source_away(self) -> None:
+    """The tree with the commit's tests and without its source."""
+    names = self.git.run("diff", "--name-only", "--no-renames", _BASE,
+                         "HEAD").split()
+    there = self.git.run("ls-tree", "-r", "--name-only", _BASE).splitlines()
+    for name in names:
+      if sending.is_test(name):
+        continue
+      if name in there:
+        self.git.run("checkout", "--quiet", _BASE, "--", name)
+      else:
+        (self.folder / name).unlink()
+
+  def put_back(self) -> None:
+    self.git.run("reset", "--quiet", "--hard", "HEAD")
+
+  def before(self, files: Sequence[str]) -> set[str]:
+    """The tests that the checkout itself has in files; at its own commit."""
+    for file in files:
+      if file not in self._collected:
+        self._collected[file] = (
+            upstream_checks.collected(self.tools, self.folder, [file])[0]
+            if (self.folder / file).is_file() else [])
+    return {test for file in files for test in self._collected[file]}
+
+
+def _added(copy: _Copy, before: set[str],
+           files: Sequence[str]) -> tuple[Finding, list[str]]:
+  """The collection of the changed test files, and what is new in it."""
+  if not files:
+    return Finding("collection", 0, "tests"), []
+  ids, why = upstream_checks.collected(copy.tools, copy.folder, files)
+  problems = [why] if why else [f"{t} is gone" for t in before - {*ids}]
+  new = [i for i in ids if i not in before]
+  if not new:
+    problems.append("it adds no test")
+  return Finding("collection", len(ids), "tests", tuple(problems)), new
+
+
+def judged(red: Mapping[str, str], green: Mapping[str, str]) -> Finding:
+  """The verdict on added tests: one at least red without, all green with."""
+  problems = [f"{test}: {status} with the source"
+              for test, status in green.items()
+              if status != upstream_checks.PASSED]
+  failing = [t for t, status in red.items()
+             if status in (upstream_checks.FAILED, upstream_checks.DIED)]
+  if red and not failing:
+    problems.append("no test fails without the source")
+  guards = len(red) - len(failing)
+  return Finding("red to green", len(failing), "tests" + (
+      f" and {report.plural(guards, 'guard')}" if guards else ""),
+                 tuple(problems))
+
+
+def _verified(copy: _Copy, file: pathlib.Path, types: Errors) -> Row:
+  copy.start()
+  tests = [n for n in _files(file) if _is_test_file(n)]
+  before = copy.before(tests)
+  copy.apply(file)
+  changed = copy.changed()
+  collection, new = _added(copy, before, tests)
+  findings = [
+      upstream_checks.ruff(copy.tools, copy.folder, changed),
+      upstream_checks.licence(copy.tools, copy.folder, changed),
+      upstream_checks.lines(copy.folder, copy.diff()),
+      upstream_checks.types(types, upstream_checks.type_errors(
+          copy.tools, copy.folder), changed), collection]
+  copy.take_source_away()
+  red = upstream_checks.outcomes(copy.tools, copy.folder, new)
+  copy.put_back()
+  green = upstream_checks.outcomes(copy.tools, copy.folder, new)
+  return Row(file.name, (*findings, judged(red, green)), tuple(new))
+
+
+def _files(file: pathlib.Path) -> list[str]:
+  """The files that a commit changes."""
+  found = []
+  for line in file.read_text(encoding="utf-8").splitlines():
+    if line.startswith("diff --git a/"):
+      found.append(line.split(" b/")[-1])
+  return found
+
+
+def _is_test_file(name: str) -> bool:
+  return name.startswith("tests/") and name.endswith("_test.py")
+
+
+def _together(copy: _Copy, files: Sequence[pathlib.Path],
+              tests: Sequence[str], types: Errors) -> Row:
+  """All commits one after another, and all their tests."""
+  copy.start()
+  for file in files:
+    copy.apply(file)
+  green = upstream_checks.outcomes(copy.tools, copy.folder, tests)
+  problems = tuple(f"{test}: {status}" for test, status in green.items()
+                   if status != upstream_checks.PASSED)
+  changed = copy.changed()
+  return Row(f"all {len(files)}, one after another", (
+      upstream_checks.ruff(copy.tools, copy.folder, changed),
+      upstream_checks.types(types, upstream_checks.type_errors(
+          copy.tools, copy.folder), changed),
+      Finding("tests", len(green), "tests", problems)), tuple(tests))
+
+
+def verify(folder: pathlib.Path, names: Sequence[str],
+           checkout: pathlib.Path, tools: Tools | None = None) -> Verdict:
+  """Makes upstream's checks of commits that were written for a checkout.
+
+  Args:
+    folder: of the commits' files.
+    names: of the files, in order.
+    checkout: a clean git checkout of upstream's.
+    tools: upstream's; installed as the checkout pins them if None.
+  """
+  tools = tools or upstream_checks.tools(checkout)
+  files = [folder / name for name in names]
+  rows: list[Row] = []
+  with cache.scratch() as scratch:
+    copy = _Copy(checkout, scratch, tools)
+    with report.step("type errors of the checkout"):
+      types = upstream_checks.type_errors(tools, copy.folder)
+    for file in files:
+      with report.step(file.name):
+        rows.append(_verified(copy, file, types))
+      _say(rows[-1])
+    with report.step("all together"):
+      rows.append(_together(copy, files, [t for r in rows for t in r.tests],
+                            types))
+    _say(rows[-1])
+  bad = [row.file for row in rows if not row.good]
+  if bad or not files:
+    return Verdict(f"upstream would refuse {', '.join(bad) or 'nothing'}.",
+                   "see the lines that begin with WRONG above")
+  tests = sum(len(row.tests) for row in rows[:-1])
+  return Verdict(f"{report.plural(len(files), 'commit')} with "
+                 f"{report.plural(tests, 'test')} pass upstream's checks, "
+                 f"each alone and all together: {folder}")
+
+
+def _say(row: Row) -> None:
+  report.say(f"{row.file}: " + "; ".join(map(str, row.findings)))
+  for finding in row.findings:
+    for problem in finding.problems:
+      report.say(f"WRONG: {finding.check}: {problem}")

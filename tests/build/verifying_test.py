@@ -1,0 +1,212 @@
+"""Upstream's checks of commits, on a small checkout that is made here."""
+
+import dataclasses
+import json
+import re
+import shutil
+import sys
+
+from checkouts import SENDABLE, git, with_block
+from conftest import write
+from mend.editing import patches
+from mend.ground.errors import MendError
+from mend.trees import sending
+from mend.trees.git import Author
+from mend.upkeep import upstream_checks, verifying
+from mend.upkeep.upstream_checks import Finding, Tools
+import pytest
+
+SETTINGS = """
+[tool.pytest.ini_options]
+addopts = "--import-mode=importlib"
+
+[tool.ruff]
+line-length = 80
+
+[tool.ruff.lint]
+select = ["F", "W"]
+"""
+HOOKS = """
+repos:
+- repo: https://host.example/ruff-pre-commit
+  rev: 0123456789abcdef  # frozen: v0.16.1
+- repo: https://host.example/pyrefly-pre-commit
+  rev: fedcba9876543210  # frozen: v1.1.1
+"""
+COPYRIGHT = """
+import sys
+
+wrong = [f for f in sys.argv[1:] if "Copyright" not in open(f).read()]
+print("\\n".join(wrong))
+sys.exit(bool(wrong))
+"""
+# A stand-in: a type error for each line that says so.
+TYPES = """
+import json, pathlib
+print(json.dumps({"errors": [
+    {"path": str(p), "name": "bad", "concise_description": line.strip()}
+    for p in pathlib.Path("jax").rglob("*.py")
+    for line in p.read_text().splitlines() if "wrong type" in line]}))
+"""
+HEAD = "# Copyright 2026 The JAX Authors.\n"
+AUTHOR = Author("Some Body", "some@body.example", "1700000000 +0200")
+TEST = HEAD + """
+import unittest
+
+from jax._src import greet
+
+
+class GreetTest(unittest.TestCase):
+
+  def test_first(self):
+    greet.Greeter()
+
+  def test_second(self):
+    greet.Greeter()
+"""
+
+
+@pytest.fixture
+def clone(upstream, tmp_path):
+  folder = tmp_path / "clone"
+  shutil.copytree(upstream, folder)
+  greet = folder / "jax" / "_src" / "greet.py"
+  write(greet, HEAD + "# a wrong type of old\n" + greet.read_text(
+      "utf-8").lstrip().replace("import os\n", ""))
+  for name, text in (("tests/greet_test.py", TEST),
+                     ("pyproject.toml", SETTINGS),
+                     (upstream_checks.CONFIG, HOOKS),
+                     (upstream_checks.COPYRIGHT, COPYRIGHT)):
+    write(folder / name, text)
+  git(folder, "init", "--quiet")
+  git(folder, "add", "--all", "--force")
+  git(folder, "commit", "--quiet", "--message=upstream")
+  return folder
+
+
+@pytest.fixture
+def tools(tmp_path):
+  types = write(tmp_path / "type_checker.py", TYPES)
+  return Tools([sys.executable, "-m", "ruff"], [sys.executable, str(types)],
+               sys.executable, sys.executable)
+
+
+@pytest.fixture
+def verified(project, base, clone, tools, tmp_path, capsys):
+  """Exports a block, verifies it; the verdict and what was said."""
+  def run(block, *more):
+    names = [f"patch{i}" for i in range(1 + len(more))]
+    write(project / "patches" / "series", "".join(
+        f"greet/{name}\n" for name in names))
+    for name, text in zip(names, (block, *more)):
+      write(project / "patches" / "greet" / f"{name}.toml", with_block(
+          text).replace('"greet/greeting"', f'"greet/{name}"'))
+    made, _ = sending.all_made(patches.load(project), base, clone)
+    out = tmp_path / "out"
+    files = sending.write(made, base, clone, out, AUTHOR)
+    found = verifying.verify(out, files, clone, tools)
+    return found, capsys.readouterr().out
+  return run
+
+
+def test_a_good_commit(verified):
+  verdict, said = verified(SENDABLE)
+  assert verdict.good, said
+  assert "1 commit with 1 test pass" in verdict.words
+  for words in ("ruff: 2 files, clean", "copyright: 2 files, clean",
+                "lines: 5 added lines, clean", "pyrefly: 1 changed files, cle",
+                "collection: 3 tests, clean", "red to green: 1 tests, clean",
+                "all 1, one after another", "tests: 1 tests, clean"):
+    assert words in said, said
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ("out += name\n", "out += name\nunused = 1\n", "ruff: .*F841"),
+    ("out += name\n", "out += name  # a wrong type\n",
+     r"pyrefly: 1 x .*greet.py: .*wrong type \[bad\]"),
+    ("out += name\n", f"out += name  # {'long ' * 15}here\n",
+     "lines: 9. columns"),
+    ("out += name\n", "out += name\n\n# Two.\n\n", None),
+    ('"Hello", greet', '"oi", greet', "red to green: .*test_hello: failed wi"),
+    ('"Hello", greet', '"you", greet', "no test fails without the source"),
+    ("def test_hello", "def hello", "collection: it adds no test"),
+    ("def test_hello", "def test_second", "collection: it adds no test"),
+    ("self.assertIn", "import os\n  os._exit(3)\n  self.assertIn",
+     "test_hello: died with the source"),
+    ('self.assertIn("H', 'self.skipTest("no")\n  self.assertIn("H',
+     "test_hello: skipped with the source"),
+])
+def test_what_upstream_would_refuse(old, new, words, verified):
+  assert old in SENDABLE
+  verdict, said = verified(SENDABLE.replace(old, new))
+  assert verdict.good == (words is None), said
+  if words:
+    assert re.search("WRONG: .*" + words, said), said
+    assert "upstream would refuse 0001-" in verdict.words
+
+
+def test_a_crash_without_the_source_is_red_and_others_are_guards(verified):
+  verdict, said = verified(SENDABLE.replace("  self.assertIn", """
+  if "oi" in greet.Greeter().greet("you"):
+    import os
+    os._exit(3)
+
+def test_guard(self):
+  self.assertIn("you", greet.Greeter().greet("you"))
+
+def test_polite(self):
+  self.assertIn""".lstrip("\n")))
+  assert verdict.good, said
+  assert "red to green: 2 tests and 1 guard, clean" in said
+
+
+def test_a_test_that_needs_the_other_commit(verified):
+  other = SENDABLE.replace("test_hello", "test_other").replace(
+      "test_first", "test_second").replace(
+          'in = "Greeter.greet"\nvalue = "assign:out"',
+          'value = "assign:__all__"').replace(
+              "out = \"Hello, \"\nout += name", "__all__ = []")
+  verdict, said = verified(SENDABLE, other)
+  assert not verdict.good
+  assert "GreetTest::test_other: failed with the source" in said
+  assert "all 2, one after another: ruff: 2 files, clean" in said
+
+
+def test_new_files_have_a_copyright_line(tools, clone):
+  write(clone / "jax" / "_src" / "new.py", "x = 1\n")
+  found = upstream_checks.licence(tools, clone, ["jax/_src/new.py", "a.md"])
+  assert found.count == 1 and found.problems == ("jax/_src/new.py",)
+
+
+def test_what_looked_at_nothing_is_not_good(tools, clone):
+  assert not upstream_checks.ruff(tools, clone, ["a.md"]).good
+  assert not upstream_checks.lines(clone, "").good
+  assert not verifying.judged({}, {}).good
+  assert str(Finding("x", 0, "files")) == "x: 0 files, looked at nothing"
+
+
+def test_a_tool_that_fails(tools, clone, tmp_path):
+  broken = dataclasses.replace(
+      tools, pyrefly=[sys.executable, "-c", "exit('no such option')"],
+      ruff=[sys.executable, "-c", "exit('no such option')"])
+  with pytest.raises(MendError, match="pyrefly failed: no such option"):
+    upstream_checks.type_errors(broken, clone)
+  assert upstream_checks.ruff(broken, clone, ["a.py"]).problems == (
+      "no such option",)
+
+
+def test_the_versions_are_upstreams(clone):
+  assert upstream_checks.pinned(clone) == {
+      "ruff-pre-commit": "0.16.1", "pyrefly-pre-commit": "1.1.1"}
+  (clone / upstream_checks.CONFIG).unlink()
+  with pytest.raises(MendError, match="pins no ruff"):
+    upstream_checks.pinned(clone)
+
+
+def test_the_difference_of_type_errors():
+  one = upstream_checks.Errors({"a": 1, "b": 2})
+  two = upstream_checks.Errors({"a": 1, "b": 3, "c": 1})
+  assert upstream_checks.types(one, two, ["jax/a.py"]).problems == (
+      "1 x b", "1 x c")
+  assert upstream_checks.types(two, one, ["jax/a.py"]).good
+  assert json.dumps(one) == json.dumps({"a": 1, "b": 2})
