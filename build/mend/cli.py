@@ -82,7 +82,7 @@ def _tables(args: argparse.Namespace) -> Verdict:
 
 
 def _docs(args: argparse.Namespace) -> Verdict:
-  return docs.write()
+  return docs.write_quick() if args.quick else docs.write()
 
 
 def _status(args: argparse.Namespace) -> Verdict:
@@ -160,7 +160,9 @@ COMMANDS = (
     Command("tables", _tables, "rewrites live/table, what jax-mend applies to "
             "each release", "tables"),
     Command("docs", _docs, "rewrites the generated parts of the "
-            "pages; minutes where a proof isn't remembered", "docs"),
+            "pages; minutes where a proof isn't remembered", "docs", (
+        flag("--quick", "only what no program has to be run for",
+             action="store_true"),)),
     *random_programs.COMMANDS,
     *export_command.COMMANDS,
     *maintain.COMMANDS,

@@ -10,7 +10,7 @@ from mend.editing import patches
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import anchors, docs, lint, originality
+from mend.house import anchors, docs, lint, originality, upstream_page
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -61,7 +61,7 @@ def check(chosen: Sequence[Base], record: bool,
 
 def _show_stale(count: int) -> list[str]:
   """Prints the documents that no longer match the patches."""
-  stale = docs.stale()
+  stale = [*docs.stale(), *upstream_page.stale()]
   for line in stale:
     report.say(f"STALE: {line}")
   report.say(f"Documents: {count} patches compared with the pages and "

@@ -15,6 +15,7 @@ from mend.editing import families, patches, reproductions
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
+from mend.house import upstream_page
 from mend.proof import environments, reproduce
 from mend.releases import bases
 from mend.releases.bases import Base
@@ -180,26 +181,36 @@ def _from_text(series: Sequence[patches.Patch],
           ("CHANGELOG.md", "changes", changelog(series))]
 
 
+def write_quick(root: pathlib.Path = bases.ROOT) -> Verdict:
+  """Rewrites the generated parts that no program has to be run for."""
+  _put(root, _from_text(patches.load(root), families.load(root)))
+  upstream_page.write(root)
+  return Verdict("the pages match the patches, but for the tables of reports.")
+
+
 def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts; the tables must show none on mended."""
+  write_quick(root)
   series, known = patches.load(root), families.load(root)
   chosen = bases.representatives()
   rows = reports(series, chosen)
   tables = report_tables(rows, chosen, known)
-  for file, name, body in (
-      *_from_text(series, known),
-      (REPORTS, "summary", summary(rows, chosen, known)),
-      (REPORTS, "stock", of_stock(series, chosen[-1])),
-      (REPORTS, "reports", tables)):
-    path = root / file
-    text = path.read_text(encoding="utf-8")
-    path.write_text(pages.replace_between(text, name, body), encoding="utf-8")
-    report.say(f"wrote {name} in {file}")
+  _put(root, ((REPORTS, "summary", summary(rows, chosen, known)),
+              (REPORTS, "stock", of_stock(series, chosen[-1])),
+              (REPORTS, "reports", tables)))
   wrong = len(re.findall(r"\| (FAILS|BROKEN) ", tables))
   if wrong:
     return Verdict(f"{report.plural(wrong, 'defect')} on a mended base.",
                    "python3 build/build.py build --wheels=jax --base=all")
   return Verdict("the pages match the patches.")
+
+
+def _put(root: pathlib.Path, parts: Sequence[tuple[str, str, str]]) -> None:
+  for file, name, body in parts:
+    path = root / file
+    text = path.read_text(encoding="utf-8")
+    path.write_text(pages.replace_between(text, name, body), encoding="utf-8")
+    report.say(f"wrote {name} in {file}")
 
 
 def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
