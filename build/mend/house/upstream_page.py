@@ -19,7 +19,7 @@ _NAME = "upstream"
 
 
 def tables(series: Sequence[Patch], known: dict[str, families.Family]) -> str:
-  """What can be sent, what wants a word first, and what stays, as sections.
+  """Sections: what can be sent, what needs a discussion, and what stays.
 
   Raises:
     MendError: a patch says nothing of upstream.

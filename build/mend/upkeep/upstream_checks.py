@@ -140,7 +140,7 @@ def lines(folder: pathlib.Path, diff: str) -> Finding:
 
 
 def type_errors(these: Tools, folder: pathlib.Path) -> Errors:
-  """What pyrefly says of the project, each with how often; lines left out.
+  """Errors of pyrefly in the project, each with its count, without line numbers.
 
   Raises:
     MendError: it didn't run.
