@@ -60,8 +60,8 @@ def counted(series: Sequence[Patch]) -> str:
   """README's sentence that counts them."""
   n = {verdict: sum(p.upstream.verdict == verdict for p in series)
        for verdict in (sendable.SENDABLE, sendable.DISCUSS, sendable.FORK)}
-  return (f"Of the {len(series)} patches, {n[sendable.SENDABLE]} can be sent to "
-          f"upstream, {n[sendable.DISCUSS]} need a discussion\nfirst, and "
+  return (f"Of the {len(series)} patches, {n[sendable.SENDABLE]} can be sent "
+          f"to upstream, {n[sendable.DISCUSS]} need a discussion\nfirst, and "
           f"{n[sendable.FORK]} are for the fork only ([list]({PAGE})).")
 
 

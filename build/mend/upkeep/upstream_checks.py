@@ -140,7 +140,7 @@ def lines(folder: pathlib.Path, diff: str) -> Finding:
 
 
 def type_errors(these: Tools, folder: pathlib.Path) -> Errors:
-  """Errors of pyrefly in the project, each with its count, without line numbers.
+  """Errors of pyrefly in the project, counted; line numbers left out.
 
   Raises:
     MendError: it didn't run.
