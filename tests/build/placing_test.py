@@ -182,6 +182,30 @@ code = "tangents_ft = lacking_p"
                    "edit names"]
 
 
+def test_an_edited_file_that_does_not_parse(given, base, upstream, monkeypatch):
+  """`check` took it for sound: tree-sitter reads whatever it is given."""
+  series, result = given('''
+[[edit]]
+file = "jax/_src/greet.py"
+op = "append"
+code = "fine = 1"
+
+[[edit]]
+file = "jax/_src/greet.py"
+op = "insert"
+in = "greet"
+before = "return"
+code = "info += ("
+''')
+  monkeypatch.setattr(anchors.source, "pristine", lambda _: upstream)
+  monkeypatch.setattr(anchors.tree, "mended", lambda *_: result)
+  looked, (line,) = anchors.undefined(series, [base])
+  assert looked == 1
+  assert line.startswith(f"patch {series[0].id}, edit 2 (insert jax/_src/")
+  assert "jax/_src/greet.py then does not parse: " in line
+  assert line.endswith("(jax 1.0)") and "edit 1" not in line
+
+
 def test_what_releases_spell_otherwise_is_a_table_of_them(given, base):
   series, result = given('''
 [[edit]]

@@ -72,8 +72,11 @@ code = "def broken(:"
 """)
   out = tmp_path / "out"
   broken = tree.mended(series, base, upstream, project)
-  with pytest.raises(MendError, match="does not parse"):
+  with pytest.raises(MendError, match="does not parse") as error:
     tree.write_copy(broken, upstream, out, sys.executable)
+  assert str(error.value).startswith(
+      "patch greet/greeting, edit 3 (append jax/_src/greet.py), base 1.0: ")
+  assert "patches/greet/greeting.toml" in error.value.next_step
   assert not out.exists()
   assert not list(tmp_path.glob(".mend-*"))
 

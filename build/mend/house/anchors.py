@@ -22,6 +22,8 @@ from mend.releases import source
 from mend.releases.bases import Base
 from mend.trees import tree
 
+_UNREADABLE = "does not parse"
+
 
 def gaps(series: Sequence[patches.Patch],
          known: Sequence[Base]) -> tuple[int, list[str]]:
@@ -66,41 +68,73 @@ def _ideas(found: Sequence[Edit]) -> list[list[Edit]]:
 
 def undefined(series: Sequence[patches.Patch],
               chosen: Sequence[Base]) -> tuple[int, list[str]]:
-  """Names in edited files that nothing there binds, by ruff's rule F821.
+  """Edited files that don't parse, or name what nothing there binds (F821).
 
   Args:
     series: the patches.
     chosen: the releases.
 
   Returns:
-    How many files were looked at, and each name that the pristine file doesn't
-    lack, one line each.
+    How many files were looked at, and each fault that the pristine file
+    doesn't have, one line each: of one that doesn't parse, the patch and the
+    edit.
   """
-  count, found = 0, []
+  count, results = 0, {}
   with cache.scratch() as folder:
     for base in chosen:
       origin = source.pristine(base)
-      edited = tree.mended(series, base, origin).edited
-      for file, text in edited.items():
+      results[base.version] = made = tree.mended(series, base, origin)
+      for file, text in made.edited.items():
         if file.endswith(".py"):
           count += 1
           tree.write(folder / "mended" / base.version / file, text)
           tree.write(folder / "pristine" / base.version / file,
                      tree.read(origin / file))
-    before, after = (_unbound(folder / side) for side in ("pristine", "mended"))
-    found = [f"jax {place}: no {name} there, which an edit names"
-             for place, name in sorted(after - before)]
-  return count, found
+    before, after = (_faults(folder / side) for side in ("pristine", "mended"))
+  broken: dict[tuple[str, str], list[str]] = {}  # edit, why -> releases
+  found = []
+  for place, fault in sorted(after - before):
+    release, file = place.split("/", 1)
+    if fault.startswith(_UNREADABLE):
+      for label in _culprits(results[release], file):
+        broken.setdefault((label, file), [fault]).append(release)
+    else:
+      found.append(f"jax {place}: no {fault} there, which an edit names")
+  return count, found + [
+      f"{label}: {file} then {why} (jax {', '.join(dict.fromkeys(on))})"
+      for (label, file), (why, *on) in broken.items()]
 
 
-def _unbound(folder: pathlib.Path) -> set[tuple[str, str]]:
-  """The files, with the release before them, and the names that F821 gives."""
+def _faults(folder: pathlib.Path) -> set[tuple[str, str]]:
+  """The files, with the release before them, and the faults that ruff sees.
+
+  A fault is a name that F821 gives, or why the file doesn't parse.
+  """
   done = subprocess.run(
       [venvs.for_checks(), "-m", "ruff", "check", "--isolated", "--no-cache",
        "--select=F821", "--output-format=json", "--exit-zero", folder],
       capture_output=True, text=True, check=True)
   return {(str(pathlib.Path(hit["filename"]).relative_to(folder)),
-           hit["message"].split("`")[1]) for hit in json.loads(done.stdout)}
+           hit["message"].split("`")[1] if hit["code"] == "F821" else
+           f"{_UNREADABLE}: {hit['message']}")
+          for hit in json.loads(done.stdout)}
+
+
+def _culprits(result: tree.Result, file: str) -> list[str]:
+  """The labels of the edits that alone leave a file that doesn't parse."""
+  origin = source.pristine(result.base)
+  with cache.scratch() as folder:
+    labels = {}
+    for label, text in tree.alone(result, origin, file).items():
+      labels[name := f"{len(labels)}.py"] = label
+      tree.write(folder / name, text)
+    tree.write(folder / "pristine.py", tree.read(origin / file))
+    seen = _faults(folder)
+  usual = {fault for name, fault in seen if name not in labels}
+  return list(dict.fromkeys(
+      labels[name] for name, fault in sorted(seen) if name in labels
+      and fault.startswith(_UNREADABLE) and fault not in usual)) or [
+          f"the edits of {file}, together"]
 
 
 def places(series: Sequence[patches.Patch],

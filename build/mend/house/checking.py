@@ -44,7 +44,8 @@ def check(chosen: Sequence[Base], record: bool,
        "look at those definitions (build.py apply), correct patches/*.toml, "
        f"then {_COMMAND} check --record"),
       (applies, "the series can't be applied.", "see above what to correct"),
-      (sound, "a release is left out, or a name isn't there.",
+      (sound, "a release is left out, an edited file does not parse, "
+       "or a name isn't there (WRONG above).",
        f"{_COMMAND} check --places, then correct patches/*.toml"),
       (original, "lines of ours are upstream's.",
        "write those passages in your own words and code"),
@@ -113,16 +114,17 @@ def _show_states(found: Sequence[drift.State], releases: int) -> int:
 
 def _check_anchors(series: Sequence[patches.Patch],
                    chosen: Sequence[Base]) -> bool:
-  """True if no release between others is left out and all names are there."""
+  """True if no release is left out, all files parse and all names are there.
+  """
   ideas, left_out = anchors.gaps(series, bases.all_bases())
-  files, unbound = anchors.undefined(series, chosen)
-  for line in (*left_out, *unbound):
+  files, faults = anchors.undefined(series, chosen)
+  for line in (*left_out, *faults):
     report.say(f"WRONG: {line}")
   report.say(f"Places: {ideas} ideas looked at on {len(bases.all_bases())} "
-             f"releases, {len(left_out)} left out between others; names of "
-             f"{files} edited files held against pristine ones, "
-             f"{len(unbound)} unbound.")
-  return bool(ideas and files) and not left_out and not unbound
+             f"releases, {len(left_out)} left out between others; "
+             f"{files} edited files parsed and their names held against "
+             f"pristine ones, {report.plural(len(faults), 'fault')}.")
+  return bool(ideas and files) and not left_out and not faults
 
 
 def project_checks(chosen: Sequence[Base]) -> Tally:

@@ -90,7 +90,7 @@ def write(result: Result, pristine: pathlib.Path, target: pathlib.Path,
     with cache.whole(target / _STAGED) as staged:
       for name, text in result.files.items():
         tree.write(staged / name, text)
-      tree.check_syntax(result.files, staged, python)
+      tree.check_syntax(result, pristine, staged, python)
     _keep(result, target)
     # The manifest goes last: it is what says that the tree is mended.
     for name in sorted(result.files, key=lambda n: n == MANIFEST):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 import contextlib
 import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
@@ -21,10 +22,15 @@ from mend.releases.bases import Base
 from mend.trees import checkout as checkouts
 
 MANIFEST = "jax/_src/mend_manifest.py"
-_COMPILE = ("import sys\n"
-            "for path in sys.argv[1:]:\n"
-            "  source = open(path, encoding='utf-8').read()\n"
-            "  compile(source, path, 'exec', dont_inherit=True)\n")
+_COMPILE = """
+import sys
+for path in sys.argv[1:]:
+  source = open(path, encoding='utf-8').read()
+  try:
+    compile(source, path, 'exec', dont_inherit=True)
+  except (SyntaxError, ValueError) as e:
+    print(path, e, sep='\\t')
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,21 +169,57 @@ def manifest(base: Base, mine: Sequence[patches.Patch], version: str) -> str:
           f'VERSION = "{version}"\nPATCHES = (\n{ids})\n')
 
 
-def check_syntax(files: Mapping[str, str], folder: pathlib.Path,
+def alone(result: Result, source: pathlib.Path,
+          file: str) -> dict[str, str]:
+  """An edited file as each of its edits alone makes it, by the edit's label."""
+  text, found = read(source / file), {}
+  for one in result.splices[file]:
+    mine = [s for s in result.splices[file] if s.owner == one.owner]
+    found[one.owner] = splice.apply(text, mine)
+  return found
+
+
+def check_syntax(result: Result, source: pathlib.Path, folder: pathlib.Path,
                  python: str) -> None:
   """Compiles the files below `folder` with the Python at `python`.
 
   tree-sitter reads broken Python without a word, so a real parser decides.
+
+  Raises:
+    MendError: one does not parse; names the edits that alone make it so.
   """
-  names = [name for name in files if name.endswith(".py")]
-  done = subprocess.run(
-      [python, "-I", "-W", "ignore", "-c", _COMPILE,
-       *(str(folder / name) for name in names)],
-      capture_output=True, text=True, check=False)
-  if done.returncode:
-    tail = "\n  ".join(done.stderr.strip().splitlines()[-4:])
-    raise MendError(f"an edited file does not parse:\n  {tail}",
-                    "correct the `code` of the patch that edits that file")
+  bad = _unreadable([folder / name for name in result.files
+                     if name.endswith(".py")], python)
+  if not bad:
+    return
+  file = str(next(iter(bad)).relative_to(folder))
+  edit = ""
+  if file in result.splices:
+    with cache.scratch() as scratch:
+      paths = {}
+      for label, text in alone(result, source, file).items():
+        paths[scratch / str(len(paths)) / file] = label
+        write([*paths][-1], text)
+      edit = ", ".join(paths[p] for p in _unreadable([*paths], python))
+  raise MendError(
+      f"{edit or file}, base {result.base.version}: the edited file does not "
+      f"parse: {next(iter(bad.values()))}",
+      f"correct the `code` in {_home(edit)}")
+
+
+def _home(label: str) -> str:
+  """The file of the patch that an edit's label begins with."""
+  found = re.match(r"patch ([^,]+),", label)
+  return f"patches/{found[1]}.toml" if found else "the patches of that file"
+
+
+def _unreadable(paths: Sequence[pathlib.Path],
+                python: str) -> dict[pathlib.Path, str]:
+  """The files that this Python can't parse, and why."""
+  done = subprocess.run([python, "-I", "-W", "ignore", "-c", _COMPILE, *paths],
+                        capture_output=True, text=True, check=True)
+  found = (line.split("\t", 1) for line in done.stdout.splitlines())
+  return {pathlib.Path(path): why for path, why in found}
 
 
 def write_copy(result: Result, source: pathlib.Path, target: pathlib.Path,
@@ -189,7 +231,7 @@ def write_copy(result: Result, source: pathlib.Path, target: pathlib.Path,
     for name, text in result.files.items():
       write(made / name, text)
     _tag_version(made, result)
-    check_syntax(result.files, made, python)
+    check_syntax(result, source, made, python)
 
 
 def _scratch(

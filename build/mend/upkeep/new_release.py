@@ -262,12 +262,12 @@ def _sample(series: Sequence[patches.Patch], base: Base,
   if not ported:
     verdict = candidate_report.check([base.version], True, False)
   else:
-    _, unbound = anchors.undefined(series, [base])
-    for line in unbound:
+    _, faults = anchors.undefined(series, [base])
+    for line in faults:
       report.say(f"WRONG: {line}")
-    if unbound:
-      return [f"{report.plural(len(unbound), 'name')} that jax "
-              f"{base.version} lacks (WRONG above)"]
+    if faults:
+      return [f"{report.plural(len(faults), 'fault')} of edited files on jax "
+              f"{base.version} (WRONG above)"]
     verdict = testing.run_tests(testing.Request(
         [base], extent=Extent.SAMPLE))
   return [] if verdict.good else [
