@@ -40,7 +40,7 @@ def _apply(args: argparse.Namespace) -> Verdict:
   if bool(args.tree) == bool(args.output_path):
     raise MendError("apply needs one of --output_path=DIR (a new tree) and "
                     "--tree=DIR (an existing one).",
-                    f"{COMMAND} apply --base=0.6.0 --output_path=DIR")
+                    f"{COMMAND} apply --base=V --output_path=DIR")
   base = bases.one(args.base)
   target = pathlib.Path(args.tree or args.output_path).absolute()
   if args.output_path:
@@ -115,8 +115,7 @@ def _reproduce(args: argparse.Namespace) -> Verdict:
            f"environment; {away} rows are n/a.")
   if not failed:
     return Verdict(words)
-  return Verdict(words, f"{python} -m pip install ./live, and import jax_mend "
-                 "before jax; or a wheel in its place: README.md")
+  return Verdict(words, reproduce.next_step(python, what))
 
 
 COMMANDS = (

@@ -47,16 +47,22 @@ def index() -> dict[str, Any]:
 
 def newest() -> str:
   """The newest release that the table knows and this Python can have."""
-  fitting = [b for b, minor in index()["pythons"].items()
-             if sys.version_info >= (3, minor)]
-  return fitting[-1]
+  return _fitting()[-1]
+
+
+def _fitting() -> list[str]:
+  return [b for b, minor in index()["pythons"].items()
+          if sys.version_info >= (3, minor)]
 
 
 def nearest(version: str) -> str:
-  """The newest release of the table that is no newer, or else the oldest."""
-  known = list(index()["bases"])
+  """The newest release for this Python that is no newer, or else the oldest.
+
+  What is no version stands for the newest.
+  """
+  known = _fitting()
   older = [b for b in known if _ordered(b) <= _ordered(version)]
-  return older[-1] if older else known[0]
+  return older[-1] if older else known[0 if _ordered(version) else -1]
 
 
 def _ordered(version: str) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ import pytest
     ("build --patches=fork/identiy", "did you mean fork/identity?", "choose"),
     ("test fork/identiy", "did you mean fork/identity", "status"),
     ("build --output_path=/proc/no/such", "/proc/no", "--output_path"),
-    ("apply", "one of --output_path", "apply --base=0.6.0 --output_path=DIR"),
+    ("apply", "one of --output_path", "apply --base=V --output_path=DIR"),
     ("apply --base=all --output_path=x", "several", "--base=0.12.0.1"),
     ("check --write", "goes with --candidate", "check --candidate=..."),
     ("check --no_tests", "goes with --candidate", "check --candidate=..."),

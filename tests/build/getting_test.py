@@ -15,7 +15,7 @@ from mend.ground.errors import MendError
 from mend.house import checking
 from mend.proof import building, venvs
 from mend.releases import bases, source
-from mend.trees import wheel
+from mend.trees import backend, wheel
 from packaging.version import Version
 import pytest
 
@@ -36,6 +36,36 @@ def test_an_unknown_base_is_named_with_the_known_ones():
     bases.chosen("9.9.9")
   assert [b.version for b in bases.chosen("0.6.0,0.5.3")] == ["0.6.0", "0.5.3"]
   assert bases.chosen("all") == bases.all_bases()
+
+
+@pytest.mark.parametrize("version,python,near", [
+    ("0.6.9", "", "0.6.2"), ("0.4.38", "", "0.5.1"), ("0.9.0.7", "", "0.9.0.1"),
+    ("99.1", "3.10.1", "0.6.2"), ("0.6.1.dev2", "", "0.6.0"),
+    ("banana", "3.10.1", "0.6.2"), ("0.8.0", "2.7", "0.8.0")])
+def test_the_nearest_release(version, python, near):
+  assert bases.nearest(version, python).version == near
+
+
+@pytest.mark.parametrize("settings,named,running,words,following", [
+    (None, "0.7.1", (3, 10, 13), "needs Python >=3.11,<3.14, and this is "
+     "3.10.13.", "MEND_BASE=0.6.2 PYTHON -m pip install . (the nearest that "
+     "Python 3.10.13 can have)"),
+    (None, "0.6.9", (3, 12, 1), "jax 0.6.9 is none of the releases",
+     "MEND_BASE=0.6.2 PYTHON -m pip install . ("),
+    ({"base": "0.13"}, None, (3, 12, 1), "jax 0.13 is none of the releases",
+     "PYTHON -m pip install . -C base=0.12.0.1 (")])
+def test_pip_is_told_what_pip_can_do(monkeypatch, settings, named, running,
+                                     words, following):
+  monkeypatch.setattr(sys, "version_info", running)
+  monkeypatch.delenv("MEND_BASE", raising=False)
+  if named:
+    monkeypatch.setenv("MEND_BASE", named)
+  for make in (backend.build_wheel, backend.build_sdist):
+    with pytest.raises(SystemExit) as stopped:
+      make("/nowhere", settings)
+    said = str(stopped.value.code).replace(sys.executable, "PYTHON")
+    assert words in said and f" Next: {following}" in said
+    assert "--base" not in said
 
 
 def test_a_line_names_its_releases():

@@ -46,6 +46,22 @@ def test_an_unknown_release_is_left_alone(site):
   assert site.says("-c", GREETING) == RUDE
 
 
+def test_the_nearest_release_is_one_for_this_python(site):
+  """Of releases 1.0, 1.1 and 1.3, the last for a Python that is not here."""
+  index = site.folder / "jax_mend" / "table" / "index.json"
+  facts = json.loads(index.read_text("utf-8"))
+  facts["bases"] = dict.fromkeys(("1.0", "1.1", "1.3"), "0" * 64)
+  facts["pythons"] = {"1.0": 10, "1.1": 10, "1.3": 99}
+  index.write_text(json.dumps(facts), "utf-8")
+  for version, near in (("0.9", "1.0"), ("1.1.7", "1.1"), ("1.4", "1.1")):
+    write(site.folder / "jax" / "version.py", f'_version = "{version}"\n')
+    assert f'pip install "jax=={near}", the near' in site.refuses(
+        "-c", "import jax_mend")
+  (site.folder / "jax" / "version.py").write_text("")
+  error = site.refuses("-c", "import jax_mend")
+  assert "of an unknown release" in error and '"jax==1.1"' in error
+
+
 @pytest.mark.parametrize("change", ("edited", "gone", "added"))
 def test_a_file_that_differs_is_named_and_nothing_applied(site, change):
   if change == "edited":

@@ -107,5 +107,21 @@ def test_what_crashed_is_not_remembered(tmp_path, monkeypatch):
 def test_reproduce_needs_a_python_with_jax(tmp_path):
   with pytest.raises(MendError, match="can't be run"):
     reproduce.describe(str(tmp_path / "python"))
-  with pytest.raises(MendError, match="no jax that can be imported"):
+  with pytest.raises(MendError, match="no jax that can be imported") as error:
     reproduce.describe(sys.executable)
+  running = ".".join(map(str, sys.version_info[:3]))
+  newest = bases.nearest("99", running).version
+  assert f"pip install 'jax[cpu]=={newest}'" in error.value.next_step
+
+
+@pytest.mark.parametrize("jax,words", [
+    ("0.6.2", "python -m pip install ./live, and import"),
+    ("0.4.30", "python -m pip install 'jax==0.5.1' (jax 0.4.30 is none of"),
+    ("0.6.9+x.1", "pip install 'jax==0.6.2' (jax 0.6.9+x.1 is"),
+    ("0.6.2+mend.0", "build it anew, python3 build/build.py build "
+     "--base=0.6.2")])
+def test_what_to_do_is_what_will_be_accepted(jax, words):
+  """It named `pip install ./live` for each, which is refused on another."""
+  step = reproduce.next_step("python", reproduce.Environment(jax, jax))
+  assert words in step
+  assert ("./live" in step) == ("+mend" not in jax)

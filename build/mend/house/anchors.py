@@ -93,13 +93,14 @@ def undefined(series: Sequence[patches.Patch],
     before, after = (_faults(folder / side) for side in ("pristine", "mended"))
   broken: dict[tuple[str, str], list[str]] = {}  # edit, why -> releases
   found = []
-  for place, fault in sorted(after - before):
-    release, file = place.split("/", 1)
+  for release, file, fault in sorted(
+      ((*place.split("/", 1), fault) for place, fault in after - before),
+      key=lambda f: ([*results].index(f[0]), f)):
     if fault.startswith(_UNREADABLE):
       for label in _culprits(results[release], file):
         broken.setdefault((label, file), [fault]).append(release)
     else:
-      found.append(f"jax {place}: no {fault} there, which an edit names")
+      found.append(f"jax {release}/{file}: no {fault} there, which an edit names")
   return count, found + [
       f"{label}: {file} then {why} (jax {', '.join(dict.fromkeys(on))})"
       for (label, file), (why, *on) in broken.items()]

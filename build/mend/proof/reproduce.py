@@ -16,7 +16,7 @@ from mend.editing.reproductions import Reproduction
 from mend.ground import cache, report
 from mend.ground.errors import MendError
 from mend.proof import fork_servers
-from mend.releases import bases
+from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -179,10 +179,28 @@ def describe(python: str) -> Environment:
                       "name a Python that has jax: --python=PATH") from e
   if done.returncode:
     tail = (done.stderr.strip().splitlines() or ["?"])[-1]
+    running = interpreters.version_of(python)
+    fitting = [b.version for b in bases.releases() if b.supports(running or "0")]
+    wanted = f"jax[cpu]=={fitting[-1]}" if fitting else "jax[cpu]"
     raise MendError(f"{python} has no jax that can be imported: {tail}",
-                    f"{python} -m pip install 'jax[cpu]', or name another "
+                    f"{python} -m pip install '{wanted}', or name another "
                     "Python: --python=PATH")
   return Environment(*done.stdout.split()[-2:])
+
+
+def next_step(python: str, what: Environment) -> str:
+  """What to do about defects in a Python's jax: a command that will do it."""
+  release, _, ours = what.jax.partition("+mend.")
+  if ours:
+    return (f"this jax is mended, by Mend {ours}: build it anew, "
+            f"python3 build/build.py build --base={release}")
+  live = f"{python} -m pip install ./live"
+  if release in [b.version for b in bases.releases()]:
+    return (f"{live}, and import jax_mend before jax; or a wheel in its "
+            "place: README.md")
+  near = bases.nearest(release, interpreters.version_of(python)).version
+  return (f"{python} -m pip install 'jax=={near}' (jax {what.jax} is none of "
+          f"the releases that are mended; this is the nearest), then {live}")
 
 
 def proof_rows(items: Sequence[Reproduction], before: Sequence[Outcome],

@@ -12,7 +12,7 @@ import sys
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from packaging.specifiers import SpecifierSet
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 if sys.version_info >= (3, 11):
   import tomllib
@@ -161,6 +161,22 @@ def pythons(base: Base) -> str:
   return f"3.{first}" + (f" to 3.{last}" if minors else "")
 
 
+def nearest(version: str, python: str = "") -> Base:
+  """The newest release that is no newer than `version`, or else the oldest.
+
+  Args:
+    version: of jax; what is no version stands for the newest.
+    python: only releases that this Python supports, if there is one.
+  """
+  found = [b for b in releases() if not python or b.supports(python)]
+  found = found or [*releases()]
+  try:
+    wanted = Version(Version(version).public)
+  except InvalidVersion:
+    return found[-1]
+  return [found[0], *(b for b in found if Version(b.version) <= wanted)][-1]
+
+
 def get(version: str) -> Base:
   for base in releases():
     if base.version == version:
@@ -169,7 +185,8 @@ def get(version: str) -> Base:
   near = did_you_mean(version, known.split(", "))
   raise MendError(f"jax {version} is not a base release of Mend ({known})"
                   f"{near or '.'}",
-                  "choose one of them with --base=V, or --base=all")
+                  f"the nearest, --base={nearest(version).version}, or "
+                  "--base=V with V one of them, or all")
 
 
 def default_base() -> Base:

@@ -1,7 +1,7 @@
 """The PEP 517 backend: `pip install .` gives the mended wheel.
 
 The base is the newest that the running Python supports; another one through
-`MEND_BASE=0.6.0 pip install .` or `pip install . -C base=0.6.0`.
+`MEND_BASE=V pip install .` or `pip install . -C base=V`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,27 @@ Settings = dict[str, Any] | None
 
 
 def _base(settings: Settings) -> bases.Base:
-  named = (settings or {}).get("base") or os.environ.get("MEND_BASE")
-  return bases.get(named) if named else bases.default_base()
+  """The release that was asked for, as whoever runs pip has to name it.
+
+  Raises:
+    SystemExit: it is none of ours, or not for this Python; names the nearest.
+  """
+  by_option = (settings or {}).get("base")
+  named = by_option or os.environ.get("MEND_BASE")
+  if not named:
+    return bases.default_base()
+  running = ".".join(str(n) for n in sys.version_info[:3])
+  found = [b for b in bases.releases() if b.version == named]
+  if found and found[0].supports(running):
+    return found[0]
+  near = bases.nearest(named, running).version
+  what = (f"jax {named} needs Python {found[0].python}, and this is {running}."
+          if found else f"jax {named} is none of the releases that are mended: "
+          + ", ".join(b.version for b in bases.releases()) + ".")
+  pip = f"{sys.executable} -m pip install ."
+  again = f"{pip} -C base={near}" if by_option else f"MEND_BASE={near} {pip}"
+  sys.exit(f"FAILED: Mend: {what} Next: {again} (the nearest that Python "
+           f"{running} can have)")
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
@@ -36,12 +55,11 @@ def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
 
 
 def _made(config_settings: Settings) -> pathlib.Path:
-  running = f"{sys.version_info.major}.{sys.version_info.minor}"
+  running = ".".join(str(n) for n in sys.version_info[:2])
   try:
     return wheel.build(_base(config_settings), running)[0]
   except MendError as e:  # pip would show a traceback, and this at its end
-    sys.exit(f"FAILED: Mend: {e.what} Next: {e.next_step}; or name a base that "
-             "this Python supports: MEND_BASE=0.6.0 python3 -m pip install .")
+    sys.exit(f"FAILED: Mend: {e.what} Next: {e.next_step}")
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str,
