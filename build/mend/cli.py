@@ -202,7 +202,7 @@ def main(argv: Sequence[str]) -> int:
                  "may be written (--output_path, $MEND_CACHE), and that the "
                  "disk has room")
   except KeyboardInterrupt:
-    print("FAILED: stopped. Next: run it again; it recovers", file=sys.stderr)
+    print(bootstrap.STOPPED, file=sys.stderr)
     return 130
 
 

@@ -4,11 +4,12 @@ import errno
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 
-from conftest import ROOT, write
+from conftest import OUTER, ROOT, write
 from mend import cli
 from mend.ground import bootstrap, cache, process, repository
 from mend.ground.errors import MendError
@@ -66,6 +67,62 @@ def test_pip_is_told_what_pip_can_do(monkeypatch, settings, named, running,
     said = str(stopped.value.code).replace(sys.executable, "PYTHON")
     assert words in said and f" Next: {following}" in said
     assert "--base" not in said
+
+
+def broken(text, *, old="", new=""):
+  assert old in text
+  return text.replace(old, new, 1)
+
+
+@pytest.mark.parametrize("old,new,words", [
+    ("release = 1", "release =", "no valid TOML"),
+    ("release = 1", "release = 0", r"[$]\.release"),
+    ('version = "0.5.1"\n', "", r"\[\[base\]\] 1: .*`version`"),
+    ('sha256 = "', 'sha256 = "x', r"\[\[base\]\] 1: .*sha256"),
+    ('"sample"', '"some"', r"'some'"), ('line = "A"', "lines = 1", "lines"),
+    ('twin_of = "0.5.1"', 'twin_of = "1"', "0.5.2 is the twin of no release"),
+    ('version = "0.5.2"', 'version = "0.5.1"', "there twice"),
+    ('">=3.10,<3.14"', '"new"', "'new'"), ("# The", "\udcff", "no UTF-8 text")])
+def test_a_broken_list_of_releases(tmp_path, monkeypatch, old, new, words):
+  text = broken(bases.BASES_FILE.read_text("utf-8"), old=old, new=new)
+  path = tmp_path / "bases.toml"
+  path.write_bytes(text.encode("utf-8", "surrogateescape"))
+  monkeypatch.setattr(bases, "BASES_FILE", path)
+  bases.forget()
+  try:
+    with pytest.raises(MendError, match=words) as error:
+      bases.releases()
+    assert str(path) in error.value.what
+    with pytest.raises(SystemExit) as stopped:
+      backend.build_sdist(str(tmp_path))
+    assert str(stopped.value.code).startswith("FAILED: Mend: ")
+  finally:
+    monkeypatch.undo()
+    bases.forget()
+
+
+def test_the_help_of_a_broken_list_of_releases_is_one_line(tmp_path):
+  build = shutil.copytree(ROOT / "build", tmp_path / "build")
+  (build / "bases.toml").write_bytes(b"release = \xff")
+  done = subprocess.run(
+      [sys.executable, build / "build.py", "--help"], text=True,
+      env={**os.environ, "MEND_CACHE": str(OUTER)}, capture_output=True,
+      check=False)
+  assert done.returncode == 2, done.stderr
+  assert done.stderr.splitlines()[-1].startswith("FAILED: build.py: ")
+  assert " Next: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_interrupt_while_the_environment_is_made(tmp_path):
+  child = subprocess.Popen(
+      [sys.executable, ROOT / "build" / "build.py", "status"],
+      env={**os.environ, "MEND_CACHE": str(tmp_path)}, text=True,
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+  assert "preparing build.py's own" in child.stderr.readline()
+  os.killpg(child.pid, signal.SIGINT)
+  _, said = child.communicate(timeout=60)
+  assert child.returncode == 130
+  assert said == "FAILED: stopped. Next: run it again; it recovers\n"
 
 
 def test_a_line_names_its_releases():

@@ -1,9 +1,10 @@
 """Refusals of faulty patches, and their words."""
 
 import dataclasses
+import pathlib
 
 from conftest import PATCH, marked_pages, write
-from mend.editing import patches
+from mend.editing import patches, reproductions
 from mend.ground.errors import MendError
 from mend.house import docs
 import pytest
@@ -151,12 +152,34 @@ def test_series_names_each_patch_once_and_only_what_exists(project):
   write(project / "patches" / "series", "greet/greeting\ngreet/greeting\n")
   with pytest.raises(MendError, match="twice"):
     patches.load(project)
-  write(project / "patches" / "series", "greet/absent\n")
-  with pytest.raises(MendError, match=r"absent\.toml"):
+  write(project / "patches" / "series", "greet/greeting\n\ngreet/greetin\n")
+  with pytest.raises(MendError, match=(
+      r"patches/series, line 3: there is no patch 'greet/greetin': no file "
+      r"patches/greet/greetin\.toml; did you mean greet/greeting\?")) as error:
     patches.load(project)
+  assert error.value.next_step.startswith("correct line 3 of patches/series")
   (project / "patches" / "series").unlink()
-  with pytest.raises(MendError, match="no .*series"):
+  with pytest.raises(MendError, match="no file .*series"):
     patches.load(project)
+
+
+@pytest.mark.parametrize("file", [
+    "patches/series", "patches/families.toml", "patches/greet/greeting.toml",
+    "reproductions/greet/greeting.py", "tests/greet/greeting_test.py"])
+def test_a_file_that_is_no_text_is_named(project, file):
+  """Each was a traceback."""
+  with open(project / file, "ab") as handle:
+    handle.write(b"\xff\xfe")
+  with pytest.raises(MendError, match="is no UTF-8 text") as error:
+    reproductions.collect(patches.load(project), project)
+  assert str(project / file) in error.value.what
+  assert f"checkout -- {pathlib.Path(file).name}" in error.value.next_step
+
+
+def test_a_reproduction_that_does_not_parse(project):
+  write(project / "reproductions/greet/greeting.py", "def (")
+  with pytest.raises(MendError, match="greeting.py does not parse"):
+    reproductions.collect(patches.load(project), project)
 
 
 def test_dependencies_come_first_and_are_chosen_too(project):

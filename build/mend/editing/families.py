@@ -14,6 +14,7 @@ import pathlib
 import re
 from typing import Any
 
+from mend.ground import repository
 from mend.ground.errors import MendError
 from mend.releases import bases
 
@@ -133,7 +134,7 @@ def shared(root: pathlib.Path, folder: str,
   found: dict[str, None] = {}
   todo = list(files)
   while todo:
-    text = (root / todo.pop()).read_text("utf-8")
+    text = repository.text(root / todo.pop())
     for name in imported.findall(text):
       file = f"{folder}/{name}.py"
       if file not in found and (root / file).is_file():

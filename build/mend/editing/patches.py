@@ -13,7 +13,7 @@ from mend.editing.edit import Edit, listed, read as edits_of, spelled
 from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
 from mend.editing.sendable import Upstream
-from mend.ground import report
+from mend.ground import report, repository
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.releases import bases
@@ -68,12 +68,11 @@ def load(root: pathlib.Path = bases.ROOT) -> tuple[Patch, ...]:
       format does not allow.
   """
   series = root / "patches" / "series"
-  if not series.is_file():
-    raise MendError(f"There is no {series}.",
-                    "restore it: git checkout -- patches")
-  names = [line.split("#")[0].strip()
-           for line in series.read_text(encoding="utf-8").splitlines()]
-  names = [name for name in names if name]
+  lines = {i: line.split("#")[0].strip() for i, line in enumerate(
+      repository.text(series).splitlines(), 1)}
+  for number, name in lines.items():
+    _require_file(root, name, number)
+  names = [name for name in lines.values() if name]
   twice = {name for name in names if names.count(name) > 1}
   if twice:
     raise MendError(f"patches/series names {', '.join(twice)} twice.",
@@ -86,6 +85,18 @@ def load(root: pathlib.Path = bases.ROOT) -> tuple[Patch, ...]:
           f"patch {patch.id} depends on {', '.join(sorted(late))}, which does "
           "not stand before it in patches/series.", "reorder patches/series")
   return loaded
+
+
+def _require_file(root: pathlib.Path, name: str, number: int) -> None:
+  """Refuses a line of the series that names no patch."""
+  folder = root / "patches"
+  if name and not (folder / f"{name}.toml").is_file():
+    near = did_you_mean(name, [p.relative_to(folder).with_suffix("").as_posix()
+                               for p in folder.glob("*/*.toml")])
+    raise MendError(
+        f"patches/series, line {number}: there is no patch {name!r}: no file "
+        f"patches/{name}.toml{near or '.'}",
+        f"correct line {number} of patches/series, or take it out")
 
 
 def load_patch(root: pathlib.Path, name: str) -> Patch:

@@ -16,13 +16,13 @@ import pathlib
 
 from mend.editing import operations, patches, syntax
 from mend.editing.edit import Edit
+from mend.ground import repository
 from mend.releases.bases import Base
 
 
 def read(path: pathlib.Path) -> str:
   """The text as it is, line ends included."""
-  with open(path, encoding="utf-8", newline="") as handle:
-    return handle.read()
+  return repository.text(path)
 
 
 def placed(patch: patches.Patch, base: Base,

@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 
 from mend.editing import patches
+from mend.ground import repository
 from mend.ground.errors import MendError
 from mend.releases import bases
 
@@ -38,8 +39,11 @@ def collect(series: Iterable[patches.Patch],
 
 def _read_file(path: pathlib.Path, patch: str, releases: str,
                file: str) -> list[Reproduction]:
-  text = path.read_text(encoding="utf-8")
-  tree = ast.parse(text, str(path))
+  text = repository.text(path)
+  try:
+    tree = ast.parse(text, str(path))
+  except (SyntaxError, ValueError) as e:
+    raise MendError(f"{file} does not parse: {e}", f"edit {file}") from e
   named = [ast.literal_eval(node.value) for node in tree.body
            if isinstance(node, ast.Assign)
            and getattr(node.targets[0], "id", "") == "REPORT"]

@@ -20,6 +20,7 @@ _MINIMUM = (3, 10)
 _LEAST = 8 << 20  # bytes, without which nothing can be installed
 FULL = ("the disk is full: make room, or name a cache folder on another: "
         "MEND_CACHE=DIR")
+STOPPED = "FAILED: stopped. Next: run it again; it recovers"
 
 
 def cache_root() -> pathlib.Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import re
 
-from mend.ground import report
+from mend.ground import report, repository
 from mend.ground.errors import MendError
 from packaging.version import Version
 
@@ -43,7 +43,7 @@ def write_section(path: pathlib.Path, name: str, text: str) -> None:
     text: Markdown that begins with a heading "## jax VERSION..." by which an
       earlier state of the section is found.
   """
-  page = path.read_text(encoding="utf-8")
+  page = repository.text(path)
   found = {part.splitlines()[0]: part for part in _SECTION.findall(page)}
   found[text.splitlines()[0]] = text
   ordered = sorted(found, key=lambda heading: (

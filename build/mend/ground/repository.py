@@ -6,6 +6,24 @@ import fnmatch
 import pathlib
 import subprocess
 
+from mend.ground.errors import MendError
+
+
+def text(path: pathlib.Path) -> str:
+  """The text of a file of the project, line ends included.
+
+  Raises:
+    MendError: it is not there, or no UTF-8.
+  """
+  back = f"restore it: git -C {path.parent} checkout -- {path.name}"
+  try:
+    return path.read_bytes().decode("utf-8")
+  except FileNotFoundError as e:
+    raise MendError(f"There is no file {path}.", back) from e
+  except UnicodeDecodeError as e:
+    raise MendError(f"{path} is no UTF-8 text: {e.reason} at byte {e.start}.",
+                    f"save it as UTF-8, or {back}") from e
+
 
 def files(root: pathlib.Path) -> list[pathlib.Path]:
   """The files that git tracks, or would; without git, those not ignored."""

@@ -12,7 +12,7 @@ import pathlib
 import re
 
 from mend.editing import families, patches, reproductions
-from mend.ground import pages, report
+from mend.ground import pages, report, repository
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import upstream_page
@@ -208,7 +208,7 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
 def _put(root: pathlib.Path, parts: Sequence[tuple[str, str, str]]) -> None:
   for file, name, body in parts:
     path = root / file
-    text = path.read_text(encoding="utf-8")
+    text = repository.text(path)
     path.write_text(pages.replace_between(text, name, body), encoding="utf-8")
     report.say(f"wrote {name} in {file}")
 
@@ -218,11 +218,11 @@ def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   series, known = patches.load(root), families.load(root)
   found = []
   for file, name, body in _from_text(series, known):
-    text = (root / file).read_text(encoding="utf-8")
+    text = repository.text(root / file)
     if pages.replace_between(text, name, body) != text:
       found.append(f"{file}: its {name} do not match patches/*.toml or "
                    f"build/bases.toml; run {COMMAND}")
-  page = (root / REPORTS).read_text(encoding="utf-8")
+  page = repository.text(root / REPORTS)
   for item in reproductions.collect(series, root):
     if item.line not in page:
       found.append(f"{REPORTS} lacks {item.line!r}; run {COMMAND}")

@@ -8,9 +8,12 @@ import functools
 import pathlib
 import re
 import sys
+from typing import Annotated, Literal
 
+from mend.ground import repository
 from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
+import msgspec
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -71,6 +74,23 @@ class Base:
     return f"{self.version}+mend.{release()}"
 
 
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+  """A [[base]] of bases.toml."""
+  version: str
+  sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+  python: str
+  requirements: list[str]
+  line: Annotated[str, msgspec.Meta(pattern="^[A-Z]$")]
+  proof: Literal["whole", "sample"] = "whole"
+  twin_of: str = ""
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+  """The whole of bases.toml."""
+  release: Annotated[int, msgspec.Meta(ge=1)]
+  base: Annotated[list[_Row], msgspec.Meta(min_length=1)]
+
+
 def check_specifier(text: str) -> None:
   """Raises ValueError for what `Base.within` can't read."""
   for part in text.split(","):
@@ -81,17 +101,33 @@ def check_specifier(text: str) -> None:
 def read_toml(path: pathlib.Path) -> dict:
   """Raises MendError with the file's name where it can't be read."""
   try:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-  except FileNotFoundError as e:
-    raise MendError(f"There is no file {path}.",
-                    f"restore it: git checkout -- {path.name}") from e
+    return tomllib.loads(repository.text(path).replace("\r\n", "\n"))
   except tomllib.TOMLDecodeError as e:
     raise MendError(f"{path} is no valid TOML: {e}", f"edit {path}") from e
 
 
 @functools.cache
 def _data() -> dict:
-  return read_toml(BASES_FILE)
+  """The file's content, whose keys and types are those of `_File`."""
+  data = read_toml(BASES_FILE)
+  names = [str(b.get("version")) for b in data.get("base", [])
+           if isinstance(b, dict)]
+  try:
+    msgspec.convert(data, _File)
+    for base in data["base"]:
+      Version(base["version"])
+      SpecifierSet(base["python"])
+      if base.get("twin_of", names[0]) not in names:
+        raise ValueError(f"{base['version']} is the twin of no release here")
+    if len(set(names)) < len(names):
+      raise ValueError("a release is there twice")
+  except ValueError as e:  # msgspec's, packaging's and ours
+    number = re.search(r"\$\.base\[(\d+)\]", str(e))
+    whose = f", [[base]] {int(number[1]) + 1}" if number else ""
+    raise MendError(f"{BASES_FILE}{whose}: {e}.", "correct it, or restore it: "
+                    f"git -C {BASES_FILE.parent} checkout -- {BASES_FILE.name}"
+                    ) from e
+  return data
 
 
 def release() -> int:

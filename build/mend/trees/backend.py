@@ -6,6 +6,8 @@ The base is the newest that the running Python supports; another one through
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+import contextlib
 import os
 import pathlib
 import shutil
@@ -54,12 +56,19 @@ def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
   return []
 
 
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+  """Ends with an error's words: pip would show a traceback before them."""
+  try:
+    yield
+  except MendError as e:
+    sys.exit(f"FAILED: Mend: {e.what} Next: {e.next_step}")
+
+
 def _made(config_settings: Settings) -> pathlib.Path:
   running = ".".join(str(n) for n in sys.version_info[:2])
-  try:
+  with _in_one_line():
     return wheel.build(_base(config_settings), running)[0]
-  except MendError as e:  # pip would show a traceback, and this at its end
-    sys.exit(f"FAILED: Mend: {e.what} Next: {e.next_step}")
 
 
 def prepare_metadata_for_build_wheel(metadata_directory: str,
@@ -81,7 +90,8 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None,
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
   """Packs the project's own files; upstream's are fetched when it is built."""
-  name = f"jax-{_base(config_settings).mended}"
+  with _in_one_line():
+    name = f"jax-{_base(config_settings).mended}"
   target = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
   with cache.whole(target) as made, cache.scratch() as scratch:
     info = scratch / "PKG-INFO"

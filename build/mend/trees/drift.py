@@ -20,6 +20,8 @@ import textwrap
 
 from mend.editing import edits, operations, patches, placing, presence, syntax
 from mend.editing.edit import Edit
+from mend.ground import repository
+from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -55,7 +57,13 @@ def fingerprint(context: str) -> str:
 def recorded(patch: str, root: pathlib.Path = bases.ROOT) -> Recorded:
   """The record of what was read: edit -> fingerprints of its definitions."""
   path = root / "patches" / "fingerprints" / f"{patch}.json"
-  return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+  if not path.is_file():
+    return {}
+  try:
+    return json.loads(repository.text(path))
+  except ValueError as e:
+    raise MendError(f"{path} is no valid JSON: {e}", "restore it: git -C "
+                    f"{path.parent} checkout -- {path.name}") from e
 
 
 def edit_key(edit: Edit) -> str:
