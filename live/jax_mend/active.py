@@ -10,10 +10,25 @@ import types
 from jax_mend import installed
 from jax_mend.errors import NotApplied
 from jax_mend.finder import Finder, Hooks
+import jax_mend_startup
+
+_ON = ("", "1", "on", "true", "yes")
 
 
 def is_off() -> bool:
-  return os.environ.get("JAX_MEND") == "0"
+  """True if JAX_MEND turns it off.
+
+  Raises:
+    NotApplied: its value is neither on nor off.
+  """
+  value = os.environ.get("JAX_MEND", "")
+  if value.lower() in jax_mend_startup.OFF:
+    return True
+  if value.lower() in _ON:
+    return False
+  raise NotApplied(f"JAX_MEND={value} is neither on nor off.",
+                   "JAX_MEND=0 runs jax as it is installed; unset it, or "
+                   "JAX_MEND=1, to have it mended")
 
 
 def finder() -> Finder | None:

@@ -29,13 +29,13 @@ def gather() -> dict[str, Any]:
       facts["state"] = "mended by its wheel"
       return facts
     table = installed.table_for(jax)
+    facts["state"] = "off" if active.is_off() else "mended"
   except NotApplied as e:
     facts.update(error=e.what, next=e.next_step)
     return facts
   titles = tables.index()["patches"]
   facts.update(
-      state="off" if active.is_off() else "mended", key=table.key,
-      files=len(table.files), modules=len(table.modules),
+      key=table.key, files=len(table.files), modules=len(table.modules),
       patches=[{"id": p, **titles[p]} for p in table.patches])
   return facts
 
@@ -80,7 +80,7 @@ def _has(kept: str) -> str:
 
 def _how(facts: dict[str, Any]) -> str:
   if facts["state"] == "off":
-    return "Off: JAX_MEND=0 is set."
+    return f"Off: JAX_MEND={os.environ['JAX_MEND']} is set."
   if facts["enabled"]:
     return "Active in every Python of this environment (enabled)."
   return ("Active where a program imports jax_mend before jax, or is started "

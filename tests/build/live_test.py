@@ -29,6 +29,26 @@ def test_it_can_be_turned_off(site):
                    JAX_MEND="0") == RUDE
 
 
+@pytest.mark.parametrize("value,runs", [
+    ("0", RUDE), ("False", RUDE), ("no", RUDE), ("OFF", RUDE), ("", POLITE),
+    ("1", POLITE), ("true", POLITE), ("yes", POLITE), ("On", POLITE)])
+def test_words_for_on_and_off(site, value, runs):
+  """JAX_MEND=false mended."""
+  assert site.says("-c", f"import jax_mend; {GREETING}", JAX_MEND=value) == runs
+
+
+@pytest.mark.parametrize("args", [
+    ("-c", "import jax_mend"), ("-m", "jax_mend", "run", "-c", "pass"),
+    ("-m", "jax_mend", "doctor"), ("-m", "jax_mend", "enable"),
+    ("-c", "import jax_mend_startup; jax_mend_startup.start(); import jax")])
+def test_what_is_neither_on_nor_off(site, args):
+  error = site.refuses(*args, JAX_MEND="banana")
+  assert "JAX_MEND=banana is neither on nor off" in error
+  assert "Next: JAX_MEND=0 runs jax as it is" in error
+  status = site.run("-m", "jax_mend", "status", JAX_MEND="banana")
+  assert status.returncode == 1 and "neither on nor off" in status.stdout
+
+
 def test_after_jax_it_is_too_late(site):
   error = site.refuses("-c", "import jax, jax_mend")
   assert "imported before jax_mend" in error and "jax_mend run" in error
