@@ -12,16 +12,39 @@ import sys
 
 from jax_mend import active
 from jax_mend.errors import NotApplied
+import jax_mend_startup
 
 NAME = "jax_mend_startup"
-# Does nothing where the package has been uninstalled.
-_TEXTS = {
-    ".pth": ("# jax_mend: python -m jax_mend disable removes this file\n"
-             f"import sys; exec('try:\\n  import {NAME}\\nexcept "
-             f"ModuleNotFoundError:\\n  pass\\nelse:\\n  {NAME}.enabled()')\n"),
-    ".start": (f"# jax_mend: python -m jax_mend disable removes this file\n"
-               f"{NAME}:enabled\n"),
-}
+_HEAD = "# jax_mend: python -m jax_mend disable removes this file\n"
+# Where the package has been uninstalled, jax is as it is installed, and the
+# first import of it says so: nothing else would.
+_PROGRAM = """\
+import os, sys
+class _Gone:
+  def find_spec(self, name, path=None, target=None):
+    if name == "jax":
+      sys.meta_path.remove(self)
+      if sys.stderr and not os.environ.get("JAX_MEND_QUIET"):
+        print("jax-mend: it was uninstalled, so jax is not mended; remove what "
+              "`enable` left: " + %(path)a, file=sys.stderr)
+try:
+  import %(name)s
+except ModuleNotFoundError:
+  if os.environ.get("JAX_MEND", "").lower() not in %(off)r:
+    sys.meta_path.insert(0, _Gone())
+else:
+  %(name)s.enabled()
+"""
+
+
+def _text(path: str) -> str:
+  """The content of the startup file at `path`."""
+  if path.endswith(".start"):
+    return f"{_HEAD}{NAME}:enabled\n"
+  program = _PROGRAM % {"path": path, "name": NAME,
+                        "off": jax_mend_startup.OFF}
+  # In a scope of its own: what it names is in every Python's `site` else.
+  return f"{_HEAD}import sys; exec({ascii(program)}, {{}})\n"
 
 
 def _folder() -> str:
@@ -40,7 +63,7 @@ def _folder() -> str:
 
 
 def _paths(folder: str) -> list[str]:
-  return [os.path.join(folder, NAME + suffix) for suffix in _TEXTS]
+  return [os.path.join(folder, NAME + end) for end in (".pth", ".start")]
 
 
 def is_enabled() -> bool:
@@ -53,17 +76,18 @@ def is_enabled() -> bool:
 def enable() -> int:
   """Writes the startup file, if jax can be mended here."""
   active.activate()
-  for path, text in zip(_paths(_folder()), _TEXTS.values()):
+  for path in _paths(_folder()):
     try:
       with open(path, "w", encoding="utf-8") as handle:
-        handle.write(text)
+        handle.write(_text(path))
     except OSError as e:
       raise NotApplied(f"{path} can't be written: {e}.", "run it as the owner "
                        "of the environment, or use python -m jax_mend run"
                        ) from e
     print(f"wrote {path}")
   print("Every Python of this environment now mends jax as it is imported.\n"
-        f"To take it back: {sys.executable} -m jax_mend disable")
+        f"To take it back, and before pip uninstall: {sys.executable} -m "
+        "jax_mend disable")
   return 0
 
 

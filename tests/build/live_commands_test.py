@@ -149,10 +149,35 @@ def test_enable_and_disable(site):
   assert says("-m", "jax_mend", "disable").returncode == 0
   assert set(packages.iterdir()) == before
   says("-m", "jax_mend", "disable")
-  (packages / "jax_mend_startup.pth").write_text(
-      "import sys; exec('try:\\n  import nothing_here\\nexcept "
-      "ModuleNotFoundError:\\n  pass')\n")
-  assert says("-c", "pass").stderr == ""
+
+
+def test_the_file_that_an_uninstall_leaves_says_so(site):
+  """jax was silently stock after `enable` and `pip uninstall`."""
+  env = site.folder.parent / "an énv's"
+  subprocess.run([sys.executable, "-m", "venv", "--without-pip", env],
+                 check=True)
+  (packages,) = env.glob("lib/python*/site-packages")
+  shutil.copytree(site.folder, packages, dirs_exist_ok=True)
+  shutil.rmtree(site.folder)
+
+  def run(*args, **more):
+    done = site.run(*args, python=env / "bin" / "python", **more)
+    assert done.returncode == 0, done.stderr
+    return done
+
+  run("-m", "jax_mend", "enable")
+  shutil.rmtree(packages / "jax_mend")
+  (packages / "jax_mend_startup.py").unlink()
+  done = run("-c", f"{GREETING}; import jax")
+  (line,) = done.stderr.splitlines()
+  assert done.stdout.strip() == RUDE
+  assert line.startswith("jax-mend: it was uninstalled, so jax is not mended")
+  assert line.endswith(f": {packages / 'jax_mend_startup.pth'}")
+  assert run("-c", "import json").stderr == ""
+  assert run("-c", "import sys; print('_Gone' in vars(__import__('site')))"
+             ).stdout == "False\n"
+  for quiet in ({"JAX_MEND": "0"}, {"JAX_MEND_QUIET": "1"}):
+    assert run("-c", GREETING, **quiet).stderr == ""
 
 
 def test_the_program_of_its_page(site):
