@@ -76,16 +76,39 @@ def find() -> Installed:
       finder.find_spec("jax", None) for finder in sys.meta_path
       if not finder.__module__.startswith("jax_mend")
       and hasattr(finder, "find_spec"))), None)
-  if spec is None or not spec.submodule_search_locations:
-    raise NotApplied(
-        f"There is no jax in this Python ({sys.executable}).",
-        f"{sys.executable} -m pip install 'jax[cpu]=={tables.newest()}'")
-  folder = os.path.abspath(list(spec.submodule_search_locations)[0])
+  install = f"{sys.executable} -m pip install 'jax[cpu]=={tables.newest()}'"
+  if spec is None:
+    raise NotApplied(f"There is no jax in this Python ({sys.executable}).",
+                     install)
+  _refuse_other(spec, install)
+  folder = os.path.abspath(list(spec.submodule_search_locations or ())[0])
   if not isinstance(spec.loader, machinery.SourceFileLoader) or (
       not os.path.isfile(os.path.join(folder, "__init__.py"))):
     raise NotApplied(f"jax is imported from {spec.origin}, an archive or a "
                      "frozen program, which can't be edited.", _WHEEL)
   return Installed(folder)
+
+
+def _refuse_other(spec: machinery.ModuleSpec, install: str) -> None:
+  """Refuses what is found by the name of jax and is not JAX."""
+  folders = [os.path.abspath(f) for f in spec.submodule_search_locations or ()]
+  if folders and (not os.path.isdir(folders[0]) or  # an archive
+                  os.path.isfile(os.path.join(folders[0], "version.py"))):
+    return
+  shadow = os.path.abspath(spec.origin if spec.has_location and spec.origin
+                           else folders[0] if folders else "jax")
+  hidden = [f for f in (os.path.join(p or os.getcwd(), "jax") for p in sys.path)
+            if f not in folders and os.path.isfile(
+                os.path.join(f, "version.py"))]
+  if spec.has_location:
+    raise NotApplied(
+        f"`import jax` gives {shadow}, which is not JAX"
+        + (f" and hides the one in {hidden[0]}." if hidden else
+           f", and there is no other in this Python ({sys.executable})."),
+        f"rename {shadow}, or take its folder off PYTHONPATH and sys.path"
+        + ("" if hidden else f"; then {install}"))
+  raise NotApplied(f"There is no jax in this Python ({sys.executable}), only a "
+                   f"folder of that name: {shadow}.", install)
 
 
 def table_for(jax: Installed) -> Table:

@@ -112,6 +112,30 @@ def test_without_jax(site):
   assert "There is no jax" in site.refuses("-c", "import jax_mend")
 
 
+@pytest.mark.parametrize("name", ("jax.py", "jax/__init__.py"))
+@pytest.mark.parametrize("hides", (True, False))
+def test_what_is_called_jax_and_is_not_jax(site, name, hides):
+  """It said that there is no jax, and to install one."""
+  fake = write(site.work / name, "")
+  if not hides:
+    shutil.rmtree(site.folder / "jax")
+  for args in (("-m", "jax_mend", "doctor"), ("-c", "import jax_mend"),
+               ("-m", "jax_mend", "run", write(site.work / "x.py", ""))):
+    error = site.refuses(*args)
+    assert f"`import jax` gives {fake}, which is not JAX" in error
+    assert (f"hides the one in {site.folder / 'jax'}" in error) == hides
+    assert f"Next: rename {fake}, or take" in error
+    assert ("pip install" in error) == (not hides)
+
+
+def test_a_folder_called_jax_hides_nothing(site):
+  (site.work / "jax").mkdir()
+  assert site.says("-c", f"import jax_mend; {GREETING}") == POLITE
+  shutil.rmtree(site.folder / "jax")
+  error = site.refuses("-c", "import jax_mend")
+  assert f"only a folder of that name: {site.work / 'jax'}" in error
+
+
 def test_a_wheel_that_is_mended_is_left_alone(site):
   write(site.folder / "jax" / "_src" / "mend_manifest.py", "")
   assert site.says("-c", f"import jax_mend; {GREETING}") == RUDE
