@@ -114,6 +114,15 @@ def test_reproduce_needs_a_python_with_jax(tmp_path):
   assert f"pip install 'jax[cpu]=={newest}'" in error.value.next_step
 
 
+@pytest.mark.parametrize("name", ("jax.py", "jax/__init__.py"))
+def test_what_is_called_jax_and_is_not_jax(tmp_path, monkeypatch, name):
+  fake = write(tmp_path / "fake" / name, "")
+  monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+  with pytest.raises(MendError, match=f"gives {fake}, which is not") as error:
+    reproduce.describe(sys.executable)
+  assert error.value.next_step.startswith(f"rename {fake}, ")
+
+
 @pytest.mark.parametrize("jax,words", [
     ("0.6.2", "python -m pip install ./live, and import"),
     ("0.4.30", "python -m pip install 'jax==0.5.1' (jax 0.4.30 is none of"),

@@ -168,6 +168,8 @@ def describe(python: str) -> Environment:
     MendError: it has none, or does not run.
   """
   ask = ("import importlib.metadata as m, jax; "
+         "hasattr(jax, '__version_info__') or exit('not JAX: ' + str("
+         "getattr(jax, '__file__', None) or [*jax.__path__][0])); "
          "print(m.version('jax'), m.version('jaxlib'))")
   with cache.scratch() as scratch:
     try:
@@ -179,6 +181,11 @@ def describe(python: str) -> Environment:
                       "name a Python that has jax: --python=PATH") from e
   if done.returncode:
     tail = (done.stderr.strip().splitlines() or ["?"])[-1]
+    if tail.startswith("not JAX: "):
+      found = tail.removeprefix("not JAX: ")
+      raise MendError(f"`import jax` in {python} gives {found}, which is not "
+                      "JAX.", f"rename {found}, or take its folder off "
+                      "PYTHONPATH, then run the same command again")
     running = interpreters.version_of(python)
     fitting = [b.version for b in bases.releases() if b.supports(running or "0")]
     wanted = f"jax[cpu]=={fitting[-1]}" if fitting else "jax[cpu]"
