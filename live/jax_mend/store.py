@@ -39,12 +39,24 @@ class Store:
   def __init__(self, key: str):
     level = sys.flags.optimize
     tag = f"{sys.implementation.cache_tag}{f'.opt-{level}' if level else ''}"
-    self.texts = os.path.join(root(), key, "mended")
+    self._texts = os.path.join(root(), key, "mended")
     self._codes = os.path.join(root(), key, tag)
 
   def text_path(self, file: str) -> str:
-    """The file name that tracebacks show for a served file."""
-    return os.path.join(self.texts, *file.split("/"))
+    """The file name that tracebacks show for a served file.
+
+    Under LC_ALL=C a folder's name can be one that is no text; jaxlib takes
+    none such, so it is shown escaped, and names no file then.
+    """
+    path = self._text_file(file)
+    try:
+      path.encode("utf-8")
+    except UnicodeEncodeError:
+      return path.encode("ascii", "backslashreplace").decode("ascii")
+    return path
+
+  def _text_file(self, file: str) -> str:
+    return os.path.join(self._texts, *file.split("/"))
 
   def code_path(self, file: str) -> str:
     return os.path.join(self._codes, *file.split("/")) + "c"
@@ -65,7 +77,7 @@ class Store:
 
   def keep(self, file: str, text: bytes, code: types.CodeType) -> None:
     """Keeps both; PYTHONDONTWRITEBYTECODE is about folders of sources."""
-    _write(self.text_path(file), text)
+    _write(self._text_file(file), text)
     _write(self.code_path(file), util.MAGIC_NUMBER + marshal.dumps(code))
 
 

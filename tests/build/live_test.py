@@ -168,6 +168,24 @@ def test_what_is_shown_is_what_runs(site, kept):
   assert "1.0+mend." in name and "mended" in name and str(site.cache) in name
 
 
+def test_a_cache_folder_that_is_no_text_here(site):
+  """jaxlib's add_exclude_path(str) raised TypeError inside `import jax`."""
+  program = ("import jax_mend\nfrom jax._src import greet, source_info_util\n"
+             "[path.encode() for path in source_info_util._hidden]\n"
+             "print(greet.Greeter().greet('you'))\n"
+             "greet.Greeter().greet()")
+  plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0",
+           "JAX_MEND_CACHE": str(site.cache.with_name("é"))}
+  assert site.says("-c", "import sys; print(sys.getfilesystemencoding())",
+                   **plain) == "ascii"
+  for _ in range(2):
+    done = site.run("-c", program, **plain)
+    assert done.stdout.strip() == POLITE, done.stderr
+    assert "TypeError: " in done.stderr.splitlines()[-1]
+    assert "greet() missing 1" in done.stderr.splitlines()[-1]
+  assert list(site.cache.with_name("é").glob("*/mended/jax/_src/greet.py"))
+
+
 def test_what_tracebacks_leave_out_by_folder_is_left_out(site):
   out = site.says("-c", (
       "import jax_mend, os\nfrom jax._src import greet, traceback_util, "
