@@ -187,6 +187,17 @@ def refs_can_be_pinned() -> bool:
 
 
 @fact
+def new_ref_name() -> str:
+  """The public name of the function that makes a ref: ``jax.new_ref`` by 0.7.2.
+
+  It was ``jax.array_ref`` in 0.7.1, ``jax.experimental.mutable_array`` before.
+  """
+  names = (('jax', 'new_ref'), ('jax', 'array_ref'),
+           ('jax.experimental', 'mutable_array'))
+  return '.'.join(next((n for n in names if find(*n) is not None), names[0]))
+
+
+@fact
 def cast_operands() -> Callable[..., Sequence[Any]]:
   """The function that casts operands to the union of their axes.
 

@@ -282,10 +282,10 @@ def _is_as_traced(prim: core.Primitive, params, avals) -> bool:
 
 def _ref_message(prim: core.Primitive, axes: Axes) -> str:
   """The error for a ref that has to vary, where refs aren't widened."""
-  names = tuple(sorted(axes))
-  return (f'jax.new_ref: expected a ref that varies over {names} where a '
+  names, make = tuple(sorted(axes)), releases.new_ref_name()
+  return (f'{make}: expected a ref that varies over {names} where a '
           f'{prim.name} writes such values to it. Got one that does not. Make '
-          f'it of a value that varies: jax.new_ref(jax.lax.pvary(x, {names})).')
+          f'it of a value that varies: {make}(jax.lax.pvary(x, {names})).')
 
 
 def operands_at_solution(site: Site, args, avals) -> list:
