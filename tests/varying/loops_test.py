@@ -374,7 +374,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     self.assertLess(slow, 20 * fast + .1)
 
   def test_inner_shard_map(self):
-    if jax.__version_info__ < (0, 7):
+    if jax.__version_info__ < (0, 6, 1):
       self.skipTest('0.6.0 nests shard_map without types')
     mesh = make_mesh('2d')
     def outer(x):

@@ -22,13 +22,13 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
-from jax._src import compute_on
 from jax._src import config
 from jax._src import core
 from jax._src import test_util as jtu
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
+from jax.experimental import compute_on
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -124,10 +124,8 @@ class ComputeOnInABranchTest(jtu.JaxTestCase):
 
   def test_gradient_in_a_branch_of_some_devices(self):
     # What functional compute_on calls is re-typed, as what jit calls is.
-    transform = compute_on.compute_on
-    if 'compute_type' not in inspect.signature(
-        transform).parameters or not hasattr(compute_on, 'compute_on_p') or (
-            jax.__version_info__ < (0, 11, 1)):
+    transform = getattr(compute_on, 'compute_on2', compute_on.compute_on)
+    if 'out_memory_spaces' not in inspect.signature(transform).parameters:
       self.skipTest('compute_on is no function of functions')
     placed = transform(lambda w, x: w * jnp.sin(x), compute_type='device_host',
                        out_memory_spaces=jax.memory.Space.Device)
