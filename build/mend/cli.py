@@ -119,48 +119,48 @@ def _reproduce(args: argparse.Namespace) -> Verdict:
 
 
 COMMANDS = (
-    Command("build", _build, "builds the wheel and proves it",
+    Command("build", _build, "builds a wheel and proves it",
             "build --wheels=jax --base=0.6.0", (
-        flag("--wheels", "jax, or jax-mend (one wheel for all bases, proven "
-             "on this one)", default="jax"), BASE,
+        flag("--wheels", "jax, or jax-mend (one wheel for all releases, "
+             "proven on this one)", default="jax"), BASE,
         flag("--output_path", OUTPUT, default=str(bases.ROOT / "dist"),
              metavar="DIR"), PYTHON, PATCHES,
-        flag("--no_proof", "only build; the reports' programs are not run",
+        flag("--no_proof", "only build; don't run the reports' programs",
              action="store_true")), USERS),
-    Command("reproduce", _reproduce, "which known defects a Python's jax has",
+    Command("reproduce", _reproduce, "shows a jax's known defects",
             "reproduce --python=.venv/bin/python", (
-        flag("--python", "the Python to look at; python3 on PATH without it",
+        flag("--python", "the Python to examine; python3 on PATH without it",
              metavar="PATH"), JSON), USERS),
-    Command("status", _status, "a table of patches and bases",
+    Command("status", _status, "prints a table of patches and releases",
             "status --json", (JSON,), USERS),
     Command("apply", _apply, "writes the mended source tree",
             "apply --base=0.6.0 --output_path=DIR", (
         BASE, flag("--output_path", OUTPUT, metavar="DIR"),
-        flag("--tree", "an unmodified jax source tree, edited in place",
+        flag("--tree", "edit this unmodified jax source tree in place",
              metavar="DIR"),
         flag("--dry_run", "write nothing", action="store_true"), PATCHES),
             USERS),
     *test_command.COMMANDS,
-    Command("check", _check, "checks every edit on every base, and originality",
+    Command("check", _check, "checks every edit on every release, originality",
             "check --base=0.6.0", (
-        EVERY, flag("--record", "you have reviewed the definitions: keep "
-                      "their hashes", action="store_true"),
-        flag("--against", "a checkout of upstream (jax, pytorch/xla): compare "
-             "our lines with its tests and versions too; may be repeated",
+        EVERY, flag("--record", "record the definitions' hashes after your "
+                      "review", action="store_true"),
+        flag("--against", "compare our lines with the tests and versions of "
+             "this checkout of upstream (jax, pytorch/xla), too; repeatable",
              action="append", default=[], metavar="DIR"),
-        flag("--places", "only prints on which releases each edit has its "
-             "place", action="store_true"),
-        flag("--candidate", "releases a,b that are no bases, or a source "
+        flag("--places", "only print the releases on which each edit has "
+             "its place", action="store_true"),
+        flag("--candidate", "releases a,b that are not mended, or a source "
              "tree", type=names, metavar="V"),
-        flag("--no_tests", "with --candidate: only the edits",
+        flag("--no_tests", "with --candidate: examine the edits only",
              action="store_true"),
-        flag("--write", "with --candidate: to docs/proof/candidates.md",
+        flag("--write", "with --candidate: write docs/proof/candidates.md",
              action="store_true"))),
-    Command("tables", _tables, "rewrites live/table, what jax-mend applies to "
-            "each release", "tables"),
-    Command("docs", _docs, "rewrites the generated parts of the "
-            "pages; minutes where a proof isn't remembered", "docs", (
-        flag("--quick", "only what no program has to be run for",
+    Command("tables", _tables, "rewrites live/table, the edits that jax-mend "
+            "applies", "tables"),
+    Command("docs", _docs, "rewrites the generated parts of the pages "
+            "(minutes, if proofs must run again)", "docs", (
+        flag("--quick", "only the parts that need no run of a program",
              action="store_true"),)),
     *random_programs.COMMANDS,
     *export_command.COMMANDS,

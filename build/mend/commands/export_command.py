@@ -123,7 +123,7 @@ COMMANDS = (
             "export --upstream --candidate=CHECKOUT --output_path=DIR", (
         ("names", {"nargs": "*", "metavar": "PATCH",
                    "help": "only these patches"}),
-        ("--base", {"help": "a base release", "metavar": "V"}),
+        ("--base", {"help": "a release", "metavar": "V"}),
         ("--output_path", {"required": True, "help": "a new folder",
                            "metavar": "DIR"}),
         ("--upstream", {"action": "store_true", "help": "only the commits "
@@ -131,16 +131,16 @@ COMMANDS = (
                         "--candidate means without --whole"}),
         ("--whole", {"action": "store_true", "help": "the whole series, one "
                      "commit a patch; what --base means without --upstream"}),
-        ("--changelog", {"action": "store_true", "help": "with bullets in the "
-                         "change log, which don't apply one after another"}),
-        ("--tree", {"help": "a clean git checkout of jax at the base's tag: "
-                    "adds the tests and the Bazel files",
+        ("--changelog", {"action": "store_true", "help": "add bullets to the "
+                         "change log; they don't apply one after another"}),
+        ("--tree", {"help": "a clean git checkout of jax at the release's "
+                    "tag: add the tests and the Bazel files",
                     "metavar": "GIT_CHECKOUT"}),
-        ("--verify", {"help": "as --candidate, and then makes upstream's own "
+        ("--verify", {"help": "as --candidate, then make upstream's own "
                       "checks of each commit: ruff, copyright, types, "
                       "collection, tests red and green",
                       "metavar": "GIT_CHECKOUT"}),
-        ("--candidate", {"help": "instead: a clean git checkout of no base, "
+        ("--candidate", {"help": "instead: a clean git checkout of no release, "
                          "such as upstream's main",
                          "metavar": "GIT_CHECKOUT"}))),
 )

@@ -66,14 +66,14 @@ BASE = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
             "supports",
             metavar="V")
 EVERY = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
-             "a,b, or all, which is meant without it", metavar="V")
+             "a,b, or all (the default)", metavar="V")
 OF_TESTS = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
                 "a,b, or all; without it the newest that the running Python "
-                "supports, and a little of one of each other line that a "
-                "Python here supports", metavar="V")
-PATCHES = flag("--patches", "only these patches, a,b, with what they need",
+                "supports, and a smoke test of one of each other line "
+                "that a Python here supports", metavar="V")
+PATCHES = flag("--patches", "only these patches, a,b, and their dependencies",
                type=names, metavar="A,B")
 OUTPUT = "the folder to write to"
-JSON = flag("--json", "for machines", action="store_true")
+JSON = flag("--json", "print JSON", action="store_true")
 PYTHON = flag("--python_version", "such as 3.12: build and prove with it",
               metavar="V")

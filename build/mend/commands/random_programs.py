@@ -20,16 +20,16 @@ def _fuzz(args: argparse.Namespace) -> Verdict:
 
 
 COMMANDS = (
-    Command("fuzz", _fuzz, "random programs in shard_map, against an emulation",
+    Command("fuzz", _fuzz, "compares random programs with an emulation",
             "fuzz --base=0.12.0.1 --programs=500 --seed=1000", (
         BASE,
-        flag("--programs", "how many, on each base", type=positive,
+        flag("--programs", "number of programs, on each release", type=positive,
              default=100, metavar="N"),
-        flag("--seed", "of the first; the others count up from it", type=int,
-             default=0, metavar="S"),
-        flag("--jobs", "processes at a time", type=positive,
+        flag("--seed", "of the first program; the others count up from it",
+             type=int, default=0, metavar="S"),
+        flag("--jobs", "number of processes at a time", type=positive,
              default=pools.workers(), metavar="N"),
-        flag("--output_path", "keeps results, from which a stopped run goes "
-             "on, and programs that fail",
+        flag("--output_path", "keeps the results, so that a stopped run can "
+             "continue, and the programs that fail",
              default=str(bases.ROOT / "dist" / "fuzz"), metavar="DIR"))),
 )

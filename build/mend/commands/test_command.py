@@ -76,38 +76,38 @@ def _test(args: argparse.Namespace) -> Verdict:
 
 
 COMMANDS = (
-    Command("test", _test, "the project's tests, upstream's or other "
+    Command("test", _test, "runs the project's tests, upstream's or other "
             "libraries'", "test --base=0.6.0", (
         flag("tests", "test files or patch names; all without any", nargs="*",
              metavar="TEST"), OF_TESTS, PYTHON,
         flag("--upstream", "a jax source checkout", metavar="DIR"),
-        flag("--only", "with --upstream: these test files; those that the "
-             "patches name without it", nargs="+", metavar="FILE"),
+        flag("--only", "with --upstream: these test files; without it the "
+             "files that the patches name", nargs="+", metavar="FILE"),
         flag("--clients", "other libraries' own tests: a,b, or all", nargs="?",
              type=names, const=[], metavar="a,b"),
-        flag("--sources", "with --clients: a folder with checkouts of those "
-             "whose source distribution has no tests", metavar="DIR"),
+        flag("--sources", "with --clients: a folder with checkouts of the "
+             "libraries whose source distribution has no tests", metavar="DIR"),
         flag("--array-api", "a checkout of data-apis/array-api-tests, run on "
              "both wheels", metavar="DIR"),
         flag("--time", "seconds for one test of theirs", type=seconds,
              default=_TIME, metavar="S"),
         flag("--share", "the first, or the K-th, of N shares, for N machines; "
-             "with --upstream of each file, another share for each patch",
+             "with --upstream a share of each file, another for each patch",
              type=share, default=(1, 1), metavar="[K/]N"),
         PATCHES,
-        flag("--each", "each patch alone, with what it depends on: its own "
-             "tests", action="store_true"),
-        flag("--mutation", "mutation testing: leaves out one edit, or one "
-             "registration, at a time; does a test fail?",
+        flag("--each", "each patch's own tests, on a wheel of it and the "
+             "patches it depends on", action="store_true"),
+        flag("--mutation", "mutation testing: remove one edit, or one "
+             "registration, at a time, and look for a test that fails",
              action="store_true"),
         flag("--needed", "another name of --mutation", action="store_true",
              dest="mutation"),
         flag("--live", "on a stock jax that jax-mend mends",
              action="store_true"),
-        flag("--whole", "every test on every base, and not those that stand "
-             "for others; the programs of other libraries with one base, too",
+        flag("--whole", "every test on every release, without sampling; "
+             "with one release, programs of other libraries, too",
              action="store_true"),
-        flag("--write", f"to {upstream.DOCUMENT}, {clients.DOCUMENT} "
+        flag("--write", f"write {upstream.DOCUMENT}, {clients.DOCUMENT} "
              f"or {score.DOCUMENT}",
              action="store_true")), USERS),
 )

@@ -17,8 +17,8 @@ Option = tuple[str, dict[str, Any]]
 USERS, MAINTAINERS = "for users", "for maintainers"
 _EXIT = """\
 exit codes: 0 all is well; 1 the command found something wrong (a defect, a
-failing test, an edit that has drifted); 2 it could not do what was asked, and
-says what to do; 130 it was stopped, and the next run recovers.
+failing test, an edit that has drifted); 2 it could not run, and says what to
+do; 130 it was stopped, and the next run recovers.
 """
 
 
@@ -105,7 +105,7 @@ def parser(description: str, version: str,
                epilog=f"{listed}\n{_EXIT}", allow_abbrev=False)
   top.add_argument("--version", action="version", version=version)
   below = top.add_subparsers(dest="command", required=True, metavar="COMMAND",
-                             help="COMMAND --help says more of one")
+                             help="COMMAND --help describes a command")
   for command in commands:
     sub = below.add_parser(
         command.name, description=command.help, formatter_class=_Help,
@@ -114,7 +114,7 @@ def parser(description: str, version: str,
     for flag, settings in command.options:
       sub.add_argument(flag, **settings)
     sub.add_argument("--verbose", action="store_true",
-                     help="print all that is looked at, and what other "
-                     "programs print")
+                     help="print all details, and the output of other "
+                     "programs")
     sub.set_defaults(function=command.run)
   return top

@@ -68,10 +68,10 @@ def _bazel(args: argparse.Namespace) -> Verdict:
 
 
 COMMANDS = (
-    Command("bazel", _bazel, "what the Bazel rules ask for; see build/bazel",
+    Command("bazel", _bazel, "serves the Bazel rules; see build/bazel",
             "bazel sdist --base=0.6.0", (
         ("what", {"choices": ["data", "sdist", "environment", "wheel"]}),
-        ("--base", {"help": "a base release", "metavar": "V"}),
+        ("--base", {"help": "a release", "metavar": "V"}),
         ("--output_path", {"default": "dist", "help": "for wheel",
                            "metavar": "DIR"}))),
 )

@@ -43,7 +43,7 @@ def _lint(args: argparse.Namespace) -> Verdict:
 
 
 COMMANDS = (
-    Command("lint", _lint, "ruff and mypy, as `test` runs them", "lint"),
+    Command("lint", _lint, "runs ruff and mypy, as `test` does", "lint"),
     Command("new", _new, "starts a patch",
             "new varying/name --report=jax#28193", (
         ("name", {"metavar": "FAMILY/NAME"}),
@@ -51,14 +51,14 @@ COMMANDS = (
                       "metavar": "ISSUE"}),
         ("--bases", {"default": ">=0.5.3", "help": "such as '>=0.6,<0.12'",
                      "metavar": "SPECIFIER"}))),
-    Command("retire", _retire, "upstream has it: takes a patch out of the "
+    Command("retire", _retire, "removes a patch that upstream has from the "
             "series", "retire varying/loops --landed=0.12.1", (
         ("name", {"metavar": "FAMILY/NAME"}),
         ("--landed", {"required": True, "metavar": "V",
-                      "help": "the first release that has it"}))),
-    Command("new_release", _new_release, "takes a release in: fetches, "
-            "hashes, records, looks, runs a sample", "new_release 0.12.1", (
+                      "help": "the first release that contains the fix"}))),
+    Command("new_release", _new_release, "adds a release: records "
+            "it, examines the edits, runs a sample", "new_release 0.12.1", (
         ("version", {"metavar": "V"}),
         ("--no_tests", {"action": "store_true",
-                        "help": "only look at the edits"}))),
+                        "help": "examine the edits only"}))),
 )
