@@ -42,15 +42,15 @@ def _parser() -> argparse.ArgumentParser:
       "it is imported; nothing on disk is changed.")
   commands = parser.add_subparsers(dest="command", required=True)
   commands.add_parser(
-      "run", help=f"{_RUN}: what `python` does with these, jax being mended")
+      "run", help=f"{_RUN}: what `python` does with these, with jax mended")
   for name, text in (
-      ("status", "the release, what is applied to it, and if not, why"),
-      ("doctor", "runs the reports' programs: which defects are here?"),
-      ("enable", "every Python of this environment is mended, from now on"),
-      ("disable", "takes that back")):
+      ("status", "tells the release, and what is applied or why not"),
+      ("doctor", "runs the reports' programs: does this jax have a defect?"),
+      ("enable", "mends every Python program of this environment, from now on"),
+      ("disable", "ends what enable began")):
     sub = commands.add_parser(name, help=text, description=text)
     if name in ("status", "doctor"):
-      sub.add_argument("--json", action="store_true", help="for machines")
+      sub.add_argument("--json", action="store_true", help="print JSON")
     if name == "doctor":
       sub.add_argument("words", nargs="*", metavar="WORD",
                        help="only reports that have one of these words")
