@@ -252,3 +252,18 @@ def test_results_do_not_depend_on_the_run():
   outs = {done("insert", in_="plain", at="start", code="x") for _ in range(3)}
   assert len(outs) == 1
   assert textwrap.dedent(outs.pop()).startswith('"""Módule')
+
+
+def test_an_import_is_dropped_and_what_others_add_stays():
+  source = "import a\nimport b\nfrom c import d, e\nfrom f import g\n\nX = 1\n"
+  assert done("drop_import", source, value="import:g") == source.replace(
+      "from f import g\n", "")
+  spans = [*edits.locate(operations.Source(source), make(
+      "drop_import", value="import:g")).splices, *edits.locate(
+          operations.Source(source), make(
+              "add_import", code="from h import i")).splices]
+  assert splice.apply(source, spans) == source.replace(
+      "from f import g", "from h import i")
+  for value in ("import:d", "import:x"):
+    with pytest.raises(syntax.NotFound):
+      done("drop_import", source, value=value)

@@ -178,8 +178,34 @@ code = "tangents_ft = lacking_p"
       lambda *_, made=result: made)
   looked, found = anchors.undefined(series, [base])
   assert looked == 1
-  assert found == ["jax 1.0/jax/_src/greet.py: no lacking_p there, which an "
-                   "edit names"]
+  assert found == ["jax 1.0/jax/_src/greet.py: Undefined name `lacking_p`"]
+
+
+def test_an_import_that_nothing_uses_any_more(given, base, upstream, project,
+                                              monkeypatch):
+  edit = '''
+[[edit]]
+file = "jax/_src/greet.py"
+op = "replace_body"
+in = "greet"
+takes = ["name"]
+code = "return name"
+'''
+  monkeypatch.setattr(anchors.source, "pristine", lambda _: upstream)
+  make = tree.mended
+  for more, count in (("", 1), ('''
+[[edit]]
+file = "jax/_src/greet.py"
+op = "drop_import"
+value = "import:os"
+''', 0)):
+    series, _ = given(edit + more)
+    write(upstream / "jax/_src/greet.py", OLD.replace(
+        "  return", "  os.stat(name)\n  return"))
+    result = make(series, base, upstream, project)
+    monkeypatch.setattr(
+        anchors.tree, "mended", lambda *_, made=result: made)
+    assert len(anchors.undefined(series, [base])[1]) == count
 
 
 def test_an_edited_file_that_does_not_parse(given, base, upstream, monkeypatch):

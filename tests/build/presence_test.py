@@ -34,8 +34,9 @@ def there(source, **keys):
 
 
 def test_every_operation_is_tried():
-  # An import says nothing, and add_text is not for Python.
-  assert {e["op"] for e in EDITS} == set(NEEDS) - {"add_import", "add_text"}
+  # Imports say nothing, and add_text is not for Python.
+  assert {e["op"] for e in EDITS} == set(NEEDS) - {
+      "add_import", "drop_import", "add_text"}
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=str)

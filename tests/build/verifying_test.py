@@ -42,10 +42,11 @@ sys.exit(bool(wrong))
 """
 # A stand-in: a type error for each line that says so.
 TYPES = """
-import json, pathlib
+import json, pathlib, sys
 print(json.dumps({"errors": [
     {"path": str(p), "name": "bad", "concise_description": line.strip()}
-    for p in pathlib.Path("jax").rglob("*.py")
+    for p in map(pathlib.Path, sys.argv[1:] or pathlib.Path("jax").rglob(
+        "*.py"))
     for line in p.read_text().splitlines() if "wrong type" in line]}))
 """
 HEAD = "# Copyright 2026 The JAX Authors.\n"

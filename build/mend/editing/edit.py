@@ -31,7 +31,7 @@ NEEDS: dict[str, tuple[Any, ...]] = {
     "replace_value": ("code", "value"), "add_argument": ("code", "call"),
     "add_parameter": ("in", "code"), "add_member": ("in", "code"),
     "decorate": ("in", "code"), "around": ("in", "code"),
-    "add_text": ("code", "after"),
+    "add_text": ("code", "after"), "drop_import": ("value",),
 }
 # In an upstream edit alone: the fork's edits take nothing away.
 UPSTREAM_NEEDS = {"replace_statement": ("code", "value")}

@@ -75,6 +75,15 @@ def _add_import(source: Source, edit: Edit) -> Spans:
   return [(at, at, "\n" + _block(edit.code, ""))]
 
 
+def _drop_import(source: Source, edit: Edit) -> Spans:
+  node = syntax.find(source.module, syntax.Selector.parse(edit.value))
+  if len(syntax.bound_by_import(node)) > 1:
+    raise syntax.NotFound("an import of that name alone")
+  # With the line end before it: what others add after it stays.
+  return [(source.line_start(syntax.start(node)) - 1,
+           source.line_end(syntax.end(node)), "")]
+
+
 def _where_sorted(source: Source, code: str) -> SgNode | None:
   """The import that a new one stands after, or before if it sorts first.
 
@@ -280,5 +289,5 @@ OPERATIONS: dict[str, Callable[[Source, Edit], Spans]] = {
     "replace_value": _replace_value, "add_argument": _add_argument,
     "add_parameter": _add_parameter, "add_member": _add_member,
     "decorate": _decorate, "around": _wrap_definition,
-    "replace_statement": _replace_statement,
+    "replace_statement": _replace_statement, "drop_import": _drop_import,
 }

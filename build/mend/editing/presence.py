@@ -31,7 +31,7 @@ def already_there(source: Source, edit: Edit) -> bool:
   """
   if edit.op == "add_text":
     return _lines_within(edit.code, source.text)
-  if edit.op == "add_import":
+  if edit.op in ("add_import", "drop_import"):
     return False
   if edit.op == "around":
     code = f"{edit.scope} = {edit.code.strip()}({edit.scope})"

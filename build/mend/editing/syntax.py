@@ -174,7 +174,7 @@ def find(scope: SgNode, selector: Selector) -> SgNode:
 def _matches(node: SgNode, selector: Selector) -> bool:
   kind, name = selector.kind, selector.name
   if kind == "import":
-    return node.kind() in _IMPORTS and name in _bound_by_import(node)
+    return node.kind() in _IMPORTS and name in bound_by_import(node)
   if node.kind() != KINDS[kind]:
     return False
   if kind == "call":
@@ -202,7 +202,8 @@ def _targets(node: SgNode) -> set[str]:
   return set().union(*(_targets(c) for c in named(node)))
 
 
-def _bound_by_import(node: SgNode) -> set[str]:
+def bound_by_import(node: SgNode) -> set[str]:
+  """The names that an import statement binds."""
   names = set()
   module = node.field("module_name")
   for child in named(node):

@@ -23,6 +23,7 @@ from mend.releases.bases import Base
 from mend.trees import tree
 
 _UNREADABLE = "does not parse"
+_NAMES = ("F401", "F541", "F811", "F821", "F841")  # unused, doubled, unbound
 
 
 def gaps(series: Sequence[patches.Patch],
@@ -68,7 +69,10 @@ def _ideas(found: Sequence[Edit]) -> list[list[Edit]]:
 
 def undefined(series: Sequence[patches.Patch],
               chosen: Sequence[Base]) -> tuple[int, list[str]]:
-  """Edited files that don't parse, or name what nothing there binds (F821).
+  """Edited files that don't parse, or have names unbound, doubled or unused.
+
+  By ruff's rules. An edit that takes the last use of an import away needs a
+  `drop_import` beside it.
 
   Args:
     series: the patches.
@@ -100,7 +104,7 @@ def undefined(series: Sequence[patches.Patch],
       for label in _culprits(results[release], file):
         broken.setdefault((label, file), [fault]).append(release)
     else:
-      found.append(f"jax {release}/{file}: no {fault} there, which an edit names")
+      found.append(f"jax {release}/{file}: {fault}")
   return count, found + [
       f"{label}: {file} then {why} (jax {', '.join(dict.fromkeys(on))})"
       for (label, file), (why, *on) in broken.items()]
@@ -109,14 +113,14 @@ def undefined(series: Sequence[patches.Patch],
 def _faults(folder: pathlib.Path) -> set[tuple[str, str]]:
   """The files, with the release before them, and the faults that ruff sees.
 
-  A fault is a name that F821 gives, or why the file doesn't parse.
+  A fault is what ruff says of a name, or why the file doesn't parse.
   """
   done = subprocess.run(
       [venvs.for_checks(), "-m", "ruff", "check", "--isolated", "--no-cache",
-       "--select=F821", "--output-format=json", "--exit-zero", folder],
+       f"--select={','.join(_NAMES)}", "--output-format=json", "--exit-zero", folder],
       capture_output=True, text=True, check=True)
   return {(str(pathlib.Path(hit["filename"]).relative_to(folder)),
-           hit["message"].split("`")[1] if hit["code"] == "F821" else
+           hit["message"] if hit["code"] in _NAMES else
            f"{_UNREADABLE}: {hit['message']}")
           for hit in json.loads(done.stdout)}
 

@@ -85,7 +85,9 @@ def _enters_nothing(file: str, what: str, added: Mapping[str, str]) -> bool:
 
 def _without_edit(result: tree.Result, edit: Edit,
                   source: pathlib.Path) -> Mutant | None:
-  """The mutant; None for an import that another edit of the file uses."""
+  """The mutant; None for an import that other edits use, or don't any more."""
+  if edit.op == "drop_import":
+    return None
   spans = result.splices.get(edit.file, ())
   others = [s for s in spans if s.owner != edit.label]
   if len(others) == len(spans):

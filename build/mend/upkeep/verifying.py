@@ -1,9 +1,10 @@
 """`build.py export --verify`: upstream's checks of each commit that is sent.
 
 Each commit is applied by `git am` to a copy of the checkout, alone; then all of
-them, one after another. A test that a commit adds is one that is collected with
-it and not without it. Without the commit's source one at least must fail, the
-others are guards; with it all pass.
+them, one after another: there all of upstream's files are held against their
+types, and for one commit those that it changes. A test that a commit adds is
+one that is collected with it and not without it. Without the commit's source
+one at least must fail, the others are guards; with it all pass.
 """
 
 from __future__ import annotations
@@ -75,6 +76,12 @@ class _Copy:
   def put_back(self) -> None:
     self.git.run("reset", "--quiet", "--hard", "HEAD")
 
+  def types(self, files: Sequence[str]) -> Errors:
+    """The type errors in those of the files that upstream checks."""
+    mine = upstream_checks.typed(files)
+    return upstream_checks.type_errors(
+        self.tools, self.folder, mine) if mine else Errors()
+
   def before(self, files: Sequence[str]) -> set[str]:
     """The tests that the checkout itself has in files; at its own commit."""
     for file in files:
@@ -113,10 +120,11 @@ def judged(red: Mapping[str, str], green: Mapping[str, str]) -> Finding:
                  tuple(problems))
 
 
-def _verified(copy: _Copy, file: pathlib.Path, types: Errors) -> Row:
+def _verified(copy: _Copy, file: pathlib.Path) -> Row:
   copy.start()
   tests = [n for n in _files(file) if _is_test_file(n)]
   before = copy.before(tests)
+  types = copy.types([n for n in _files(file) if (copy.folder / n).is_file()])
   copy.apply(file)
   changed = copy.changed()
   collection, new = _added(copy, before, tests)
@@ -124,8 +132,7 @@ def _verified(copy: _Copy, file: pathlib.Path, types: Errors) -> Row:
       upstream_checks.ruff(copy.tools, copy.folder, changed),
       upstream_checks.licence(copy.tools, copy.folder, changed),
       upstream_checks.lines(copy.folder, copy.diff()),
-      upstream_checks.types(types, upstream_checks.type_errors(
-          copy.tools, copy.folder), changed), collection]
+      upstream_checks.types(types, copy.types(changed), changed), collection]
   copy.take_source_away()
   red = upstream_checks.outcomes(copy.tools, copy.folder, new)
   copy.put_back()
@@ -182,7 +189,7 @@ def verify(folder: pathlib.Path, names: Sequence[str],
       types = upstream_checks.type_errors(tools, copy.folder)
     for file in files:
       with report.step(file.name):
-        rows.append(_verified(copy, file, types))
+        rows.append(_verified(copy, file))
       _say(rows[-1])
     with report.step("all together"):
       rows.append(_together(copy, files, [t for r in rows for t in r.tests],

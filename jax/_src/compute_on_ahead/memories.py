@@ -63,18 +63,21 @@ def back(places: Sequence[Any], operands: Sequence[Any],
       for p, x, ct in zip(places, operands, cotangents))
 
 
-def with_residuals(spaces: Sequence[Any], jaxpr: Any) -> tuple[Any, ...]:
+def with_residuals(spaces: Sequence[Any], jaxpr: Any,
+                   count: int | None = None) -> tuple[Any, ...]:
   """Returns the memories of a function's results and of what it keeps.
 
   Args:
     spaces: those of its results.
     jaxpr: the function, which returns what it keeps after them.
+    count: how many it keeps, where that is known.
 
   Returns:
     All of them.
   """
   kept = [core.MemorySpace.Host if _space(a) == core.MemorySpace.Host else
           core.MemorySpace.Device for a in jaxpr.out_avals[len(spaces):]]
+  assert count is None or count == len(kept), (count, len(kept))
   return (*spaces, *kept)
 
 
