@@ -264,6 +264,7 @@ def test_an_import_is_dropped_and_what_others_add_stays():
               "add_import", code="from h import i")).splices]
   assert splice.apply(source, spans) == source.replace(
       "from f import g", "from h import i")
+  assert done("drop_import", source, value="import:a") == source[9:]
   for value in ("import:d", "import:x"):
     with pytest.raises(syntax.NotFound):
       done("drop_import", source, value=value)

@@ -79,9 +79,10 @@ def _drop_import(source: Source, edit: Edit) -> Spans:
   node = syntax.find(source.module, syntax.Selector.parse(edit.value))
   if len(syntax.bound_by_import(node)) > 1:
     raise syntax.NotFound("an import of that name alone")
+  begin, end = (source.line_start(syntax.start(node)),
+                source.line_end(syntax.end(node)))
   # With the line end before it: what others add after it stays.
-  return [(source.line_start(syntax.start(node)) - 1,
-           source.line_end(syntax.end(node)), "")]
+  return [(begin - 1, end, "") if begin else (begin, end + 1, "")]
 
 
 def _where_sorted(source: Source, code: str) -> SgNode | None:
