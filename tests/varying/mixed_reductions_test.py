@@ -67,6 +67,21 @@ class ShardMapMixedReductionsTest(jtu.JaxTestCase):
                     mesh=self.mesh, in_specs=P('x'), out_specs=P())
     self.assertAllClose(jax.jit(jax.grad(run))(self.x), 3. * jnp.cos(self.x))
 
+  @parameterized.parameters('jit', 'eager')
+  def test_psum_scatter(self, how):
+    x = jnp.arange(24.)
+    run = shard_map(lambda x: lax.psum_scatter(x, ('x', 'y'), tiled=True),
+                    mesh=self.mesh, in_specs=P('x'), out_specs=P(('x', 'y')))
+    got = (jax.jit(run) if how == 'jit' else run)(x)
+    self.assertAllClose(got, 3. * x.reshape(2, 12).sum(0))
+
+  def test_psum_scatter_gradient(self):
+    x, w = jnp.arange(24.), jnp.arange(12.) ** 2
+    run = shard_map(lambda x: lax.psum_scatter(x, ('x', 'y'), tiled=True),
+                    mesh=self.mesh, in_specs=P('x'), out_specs=P(('x', 'y')))
+    got = jax.jit(jax.grad(lambda x: (run(x) * w).sum()))(x)
+    self.assertAllClose(got, 3. * jnp.tile(w, 2))
+
   def test_guard_pmean(self):
     self.check(lambda x: lax.pmean(x, 'x'), 'jit',
                self.x.reshape(2, 2).mean(0))

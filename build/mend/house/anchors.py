@@ -117,7 +117,8 @@ def _faults(folder: pathlib.Path) -> set[tuple[str, str]]:
   """
   done = subprocess.run(
       [venvs.for_checks(), "-m", "ruff", "check", "--isolated", "--no-cache",
-       f"--select={','.join(_NAMES)}", "--output-format=json", "--exit-zero", folder],
+       f"--select={','.join(_NAMES)}", "--output-format=json", "--exit-zero",
+       folder],
       capture_output=True, text=True, check=True)
   return {(str(pathlib.Path(hit["filename"]).relative_to(folder)),
            hit["message"] if hit["code"] in _NAMES else

@@ -13,13 +13,14 @@
 # limitations under the License.
 """Reductions over several mesh axes of a value that varies over some of them.
 
-``psum``, ``pmax`` and ``pmin`` cast what they reduce to vary along the axes
-that they reduce over. From 0.8.2 a check before that cast wants the value to
-vary over all of the axes, or over none.
+``psum``, ``pmax``, ``pmin`` and ``psum_scatter`` cast what they reduce to vary
+along the axes that they reduce over. From 0.8.2 a check before that cast wants
+the value to vary over all of the axes, or over none.
 """
 from __future__ import annotations
 
-_REDUCTIONS = frozenset(['jax.lax.psum', 'jax.lax.pmax', 'jax.lax.pmin'])
+_REDUCTIONS = frozenset([
+    'jax.lax.psum', 'jax.lax.pmax', 'jax.lax.pmin', 'jax.lax.psum_scatter'])
 
 
 def common_state(states: set[str], name: str) -> set[str]:
