@@ -226,6 +226,12 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
           y = jax.jit(lambda f=f, d=device, x=x: f(x, device=d) + 1)()
           np.testing.assert_array_equal(y, x + 1)
 
+  def test_copies_under_jit(self):
+    for f in (jnp.from_dlpack, jax.dlpack.from_dlpack):
+      for x in (memory(), memory(8, 4)):
+        y = jax.jit(lambda y, f=f, x=x: f(x, copy=True) + y)(np.float32(1))
+        np.testing.assert_array_equal(y, x + 1)
+
   def test_first_asked_under_jit(self):
     # What the runtime does with orders is found out by whoever asks first.
     ours = sys.modules.get('jax._src.array_api.dlpack')

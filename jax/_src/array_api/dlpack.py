@@ -198,7 +198,8 @@ def _own(x: np.ndarray, device: Any) -> Any:
 
 def _copied(x: array.ArrayImpl) -> Any:
   from jax._src.lax import lax
-  return lax._array_copy(x).block_until_ready()
+  with core.eval_context():  # also under jit: it is copied now
+    return lax._array_copy(x).block_until_ready()
 
 
 def _may_copy(copy: bool | None, why: str) -> None:
