@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 from jax_mend import active, children, doctor, startup_file, status
-from jax_mend.errors import NotApplied
+from jax_mend.errors import NotApplied, Refused
 
 _RUN = "run [-m MODULE | SCRIPT] [ARG...]"
 
@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = commands.add_parser(name, help=text, description=text)
     if name in ("status", "doctor"):
       sub.add_argument("--json", action="store_true", help="print JSON")
+    if name == "status":
+      sub.add_argument("--verbose", action="store_true",
+                       help="print the title of each patch, too")
     if name == "doctor":
       sub.add_argument("words", nargs="*", metavar="WORD",
                        help="only reports that have one of these words")
@@ -61,19 +64,32 @@ def main(argv: Sequence[str]) -> int:
   try:
     if argv[:1] == ["run"] and argv[1:2] not in (["-h"], ["--help"]):
       return _run(argv[1:])
-    args = _parser().parse_args(argv)
-    if args.command == "status":
-      return status.show(args.json)
-    if args.command == "doctor":
-      return doctor.run(args.words, args.json)
-    return startup_file.enable() if args.command == "enable" else (
-        startup_file.disable())
-  except NotApplied as e:
+    code = _command(_parser().parse_args(argv))
+    sys.stdout.flush()  # not later, when nobody would catch what it raises
+    return code
+  except (NotApplied, Refused) as e:
     print(f"jax-mend: {e}", file=sys.stderr)
     return 2
+  except KeyboardInterrupt:
+    print("jax-mend: stopped.", file=sys.stderr)
+    return 130
   except BrokenPipeError:  # the reader, such as `head`, has seen enough
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
+  except OSError as e:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    print(f"jax-mend: {e}.\nNext: see that what it prints to can be written, "
+          "and that the disk has room", file=sys.stderr)
+    return 2
+
+
+def _command(args: argparse.Namespace) -> int:
+  if args.command == "status":
+    return status.show(args.json, args.verbose)
+  if args.command == "doctor":
+    return doctor.run(args.words, args.json)
+  return startup_file.enable() if args.command == "enable" else (
+      startup_file.disable())
 
 
 if __name__ == "__main__":

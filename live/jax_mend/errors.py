@@ -1,6 +1,13 @@
-"""The one error that a user reads."""
+"""The errors that a user reads."""
 
 from __future__ import annotations
+
+
+class Refused(Exception):
+  """A command that can't do what it was asked: why, and the next step."""
+
+  def __init__(self, what: str, next_step: str):
+    super().__init__(f"{what}\nNext: {next_step}")
 
 
 class NotApplied(ImportError):

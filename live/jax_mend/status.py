@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import os
 import sys
@@ -40,7 +41,7 @@ def gather() -> dict[str, Any]:
   return facts
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
+def _lines(facts: dict[str, Any], verbose: bool) -> list[str]:
   lines = [f"jax-mend {facts['version']}, Python {facts['python']}"]
   if facts["jax"]:
     lines.append(f"jax {facts['jax']} in {facts['folder']}")
@@ -49,19 +50,24 @@ def _lines(facts: dict[str, Any]) -> list[str]:
   elif facts["error"]:
     lines.append(f"Not applied: {facts['error']}\nNext: {facts['next']}")
   else:
-    lines += _applied(facts)
+    lines += _applied(facts, verbose)
   return lines
 
 
-def _applied(facts: dict[str, Any]) -> list[str]:
+def _applied(facts: dict[str, Any], verbose: bool) -> list[str]:
   lines = [f"{facts['files']} files to edit, each the release's own; "
            f"{facts['modules']} modules to add.", _how(facts)]
   kept = os.path.join(facts["cache"], facts["key"])
-  lines.append(f"{kept} {_has(kept)}\n")
-  lines += [" ".join(["  " + p["title"], *(
-      [f"({', '.join(p['issues'])})"] if p["issues"] else [])])
-            for p in facts["patches"]]
-  lines.append(f"\n{len(facts['patches'])} patches.")
+  lines.append(f"{kept} {_has(kept)}")
+  if verbose:
+    lines += ["", *(" ".join(["  " + p["title"], *(
+        [f"({', '.join(p['issues'])})"] if p["issues"] else [])])
+                    for p in facts["patches"]), ""]
+  families = collections.Counter(
+      p["id"].partition("/")[0] for p in facts["patches"])
+  lines.append(f"{len(facts['patches'])} patches ("
+               + ", ".join(f"{n} of {name}" for name, n in families.items())
+               + ")" + ("." if verbose else "; --verbose names each."))
   return lines
 
 
@@ -87,8 +93,9 @@ def _how(facts: dict[str, Any]) -> str:
           "by python -m jax_mend run.")
 
 
-def show(as_json: bool) -> int:
+def show(as_json: bool, verbose: bool = False) -> int:
   """Prints it; 1 if jax is not mended here."""
   facts = gather()
-  print(json.dumps(facts, indent=1) if as_json else "\n".join(_lines(facts)))
+  print(json.dumps(facts, indent=1) if as_json else 
+        "\n".join(_lines(facts, verbose)))
   return 0 if facts["state"] in ("mended", "mended by its wheel") else 1
