@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 _HEARTBEAT = 15  # seconds between lines of a step that goes on
+_BAR = 38  # columns for a bar with its count and clock
 verbose = False  # whether what else is looked at or printed is shown too
 
 
@@ -78,8 +79,8 @@ def step(text: str) -> Iterator[None]:
 class Progress:
   """Progress of many like things: a line for each, or on a terminal a bar.
 
-  The bar shows what is running and how many are left; the lines of what has
-  gone well are not kept there.
+  The bar shows how many are done, for how long it runs, and one of those that
+  run; the lines of what has gone well are not kept there.
   """
 
   def __init__(self, total: int):
@@ -91,9 +92,11 @@ class Progress:
   def __enter__(self) -> Progress:
     if sys.stdout.isatty() and not verbose:
       from rich import progress
+      # Count and clock come first: what the line has no room for is cut, and
+      # that is the end of a name.
       self._bar = progress.Progress(
-          progress.BarColumn(), progress.MofNCompleteColumn(),
-          progress.TimeElapsedColumn(),
+          progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
+          progress.BarColumn(20),
           progress.TextColumn("{task.description}", markup=False))
       self._task = self._bar.add_task("", total=self._total)
       self._bar.start()
@@ -121,8 +124,11 @@ class Progress:
 
   def _show(self, advance: int = 0) -> None:
     if self._bar:
-      self._bar.update(self._task, advance=advance,
-                       description=", ".join(self._running))
+      others = len(self._running) - 1
+      more = f" and {others} more" if others > 0 else ""
+      room = self._bar.console.width - _BAR - len(more)
+      name = shorten(next(iter(self._running), ""), max(room, 8))
+      self._bar.update(self._task, advance=advance, description=name + more)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
