@@ -70,7 +70,8 @@ def _check(args: argparse.Namespace) -> Verdict:
   only_with(args, "candidate", ("no_tests", False), ("write", False))
   if args.candidate:
     return candidate_report.check(args.candidate, not args.no_tests, args.write)
-  return checking.check(bases.chosen(args.base or "all"), args.record,
+  every = "all" if args.base is None else args.base
+  return checking.check(bases.chosen(every), args.record,
                         [pathlib.Path(p) for p in args.against])
 
 

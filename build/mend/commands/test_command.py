@@ -29,7 +29,8 @@ def _with_pythons(args: argparse.Namespace) -> tuple[
   Raises:
     MendError: those were asked for by name or as `all`, or nothing is left.
   """
-  asked = bases.chosen(args.base) if args.base else bases.one_of_each_line()
+  asked = (bases.one_of_each_line() if args.base is None
+           else bases.chosen(args.base))
   here, others = interpreters.split(asked, args.python_version)
   if others and (args.base or not here):
     raise interpreters.missing(others, args.python_version)
