@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import contextlib
+import errno
 import hashlib
 import os
 import pathlib
@@ -60,10 +61,19 @@ def _clear(parent: pathlib.Path) -> None:
     shutil.rmtree(left, ignore_errors=True)
 
 
+def _scratch_folder() -> pathlib.Path:
+  """The cache's own, or the system's where the cache can only be read."""
+  path = bootstrap.cache_root() / "scratch"
+  nearest = next(p for p in (path, *path.parents) if p.exists())
+  if os.access(nearest, os.W_OK):
+    return folder("scratch")
+  return pathlib.Path(tempfile.gettempdir())
+
+
 @contextlib.contextmanager
 def scratch(parent: pathlib.Path | None = None) -> Iterator[pathlib.Path]:
   """A folder for the block; cleared away later if the process is killed."""
-  parent = parent or folder("scratch")
+  parent = parent or _scratch_folder()
   _clear(parent)
   with tempfile.TemporaryDirectory(prefix=_mark(os.getpid()), dir=parent,
                                    ignore_cleanup_errors=True) as made:
@@ -77,8 +87,20 @@ def key(*parts: str) -> str:
 
 @contextlib.contextmanager
 def lock(name: str) -> Iterator[None]:
-  """Holds other runs of the tool back from `name`."""
-  with filelock.FileLock(folder("locks") / f"{name}.lock"):
+  """Holds other runs of the tool back from `name`.
+
+  Who may not write the lock's file can't write what it guards: a cache that
+  can only be read, and has what is wanted, is enough.
+  """
+  held = filelock.FileLock(bootstrap.cache_root() / "locks" / f"{name}.lock")
+  with contextlib.ExitStack() as stack:
+    try:
+      pathlib.Path(held.lock_file).parent.mkdir(parents=True, exist_ok=True)
+      stack.callback(held.release)
+      held.acquire()
+    except OSError as e:
+      if e.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        raise
     yield
 
 
