@@ -188,6 +188,55 @@ def test_no_network(base, monkeypatch):
   assert not list(cache.folder("sdists").iterdir())
 
 
+def test_a_hash_that_pip_refuses(base, monkeypatch):
+  """It said to check the network."""
+  def refused(*_, **__):
+    raise MendError(
+        "Downloading jax 1.0 with pip failed (exit 1):\n  ERROR: THESE "
+        "PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.\n"
+        f"    Expected sha256 {'0' * 64}\n         Got        {'1' * 64}",
+        "check the network")
+
+  monkeypatch.setattr(source.process, "run", refused)
+  with pytest.raises(MendError, match="wrong hash: sha256 1+, wanted 0") as e:
+    source.sdist(base)
+  assert "that line of bases.toml was edited" in e.value.next_step
+  assert "network" not in str(e.value)
+
+
+@pytest.mark.parametrize("error", [
+    PermissionError(errno.EACCES, "no"), OSError(errno.EROFS, "read-only")])
+def test_a_cache_that_can_only_be_read(tmp_path, monkeypatch, error):
+  (tmp_path / "cache").mkdir()
+  before = sorted((tmp_path / "cache").rglob("*"))
+
+  def refuse(self, *_, **__):
+    if tmp_path / "cache" in self.parents:
+      raise error
+
+  monkeypatch.setattr(pathlib.Path, "mkdir", refuse)
+  monkeypatch.setattr(cache.os, "access", lambda path, _: (
+      tmp_path / "cache" not in [path, *pathlib.Path(path).parents]))
+  with cache.lock("x"), cache.scratch() as made:
+    assert made.is_dir() and tmp_path / "cache" not in made.parents
+  assert sorted((tmp_path / "cache").rglob("*")) == before
+  with pytest.raises(MendError, match="can't be made"):
+    cache.folder("wheels")
+  monkeypatch.undo()
+  monkeypatch.setenv("MEND_CACHE", str(tmp_path / "cache"))
+
+  def closed(*_):
+    raise error
+
+  monkeypatch.setattr(cache.filelock.FileLock, "acquire", closed)
+  with cache.lock("x"):  # another user's
+    pass
+  error.errno = errno.ENOSPC
+  if type(error) is OSError:
+    with pytest.raises(OSError, match="read-only"), cache.lock("x"):
+      pass
+
+
 def test_a_source_is_unpacked_whole(tmp_path, base, monkeypatch):
   tree = tmp_path / "jax-1.0"
   write(tree / "jax" / "version.py", "")

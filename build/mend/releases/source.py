@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import re
 import shutil
 import sys
 import tarfile
 
 from mend.ground import cache, process, report
 from mend.ground.errors import MendError
-from mend.releases.bases import Base
+from mend.releases.bases import BASES_FILE, Base
 
 
 def sdist(base: Base) -> pathlib.Path:
@@ -36,14 +37,22 @@ def _download(base: Base, folder: pathlib.Path) -> None:
   wanted = folder / "requirements.txt"
   wanted.write_text(f"jax=={base.version} --hash=sha256:{base.sha256}\n",
                     encoding="utf-8")
-  process.run(
-      [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
-       "--no-binary", "jax", "--no-build-isolation", "--ignore-requires-python",
-       "--require-hashes", "--dest", folder, "-r", wanted],
-      env=process.same_packages(),
-      what=f"Downloading jax {base.version} (sha256 {base.sha256}) with pip",
-      next_step="check the network and pip's index settings (pip config list), "
-      "then run the same command again")
+  try:
+    process.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps",
+         "--no-binary", "jax", "--no-build-isolation",
+         "--ignore-requires-python", "--require-hashes", "--dest", folder,
+         "-r", wanted],
+        env=process.same_packages(),
+        what=f"Downloading jax {base.version} (sha256 {base.sha256}) with pip",
+        next_step="check the network and pip's index settings (pip config "
+        "list), then run the same command again")
+  except MendError as e:
+    if "DO NOT MATCH THE HASHES" not in e.what:
+      raise
+    got = re.search(r"\bGot\s+([0-9a-f]{64})", e.what)
+    raise _wrong_hash(f"jax-{base.version}.tar.gz", got[1] if got else "another",
+                      base) from e
 
 
 def verify(archive: pathlib.Path, base: Base) -> None:
@@ -52,10 +61,15 @@ def verify(archive: pathlib.Path, base: Base) -> None:
                     "run the same command again")
   got = cache.sha256(archive)
   if got != base.sha256:
-    raise MendError(
-        f"{archive.name} has the wrong hash: sha256 {got}, wanted "
-        f"{base.sha256}.", "do not use that file; check pip's index settings "
-        "(pip config list), then run the same command again")
+    raise _wrong_hash(archive.name, got, base)
+
+
+def _wrong_hash(name: str, got: str, base: Base) -> MendError:
+  return MendError(
+      f"{name} has the wrong hash: sha256 {got}, wanted {base.sha256}, of "
+      "build/bases.toml.", "if that line of bases.toml was edited, restore it "
+      f"(git -C {BASES_FILE.parent} checkout -- {BASES_FILE.name}); if not, do "
+      "not use that file: it is from another index (pip config list)")
 
 
 def pristine(base: Base) -> pathlib.Path:
