@@ -30,6 +30,8 @@ from mend.upkeep import candidate_report, maintain
 
 
 def _build(args: argparse.Namespace) -> Verdict:
+  if args.base is None:
+    building.say_what_is_newer(bases.default_base())
   return building.build_wheels(building.Request(
       args.wheels, pathlib.Path(args.output_path).absolute(),
       args.python_version, args.patches, not args.no_proof),
@@ -51,16 +53,18 @@ def _apply(args: argparse.Namespace) -> Verdict:
                        checkout=target if args.tree else None,
                        part=patches.is_part(series, patches.load(), base))
   for name in sorted(result.files):
-    report.say(f"{'edit' if name in result.edited else 'add '} {name}")
-  report.say(f"{len(result.patches)} patches, {result.edits} edits in "
-             f"{len(result.edited)} files, {len(result.added)} new files.")
+    line = f"{'edit' if name in result.edited else 'add '} {name}"
+    (report.say if args.dry_run else report.detail)(line)
+  counts = (f"{len(result.patches)} patches, {result.edits} edits in "
+            f"{len(result.edited)} files, {len(result.added)} new files")
   if args.dry_run:
-    return Verdict("dry run, nothing written.")
+    return Verdict(f"dry run, nothing written: {counts}.")
   python = interpreters.for_base(base)
   if args.tree:
     in_place.write(result, origin, target, python)
   else:
     tree.write_copy(result, origin, target, python)
+  report.say(f"{counts}; --verbose names each file.")
   return Verdict(f"mended jax {result.version}: {target}")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -159,6 +160,18 @@ def test_a_command_ends_in_one_line(kept_cache, monkeypatch, capsys):
   monkeypatch.setattr(cli.checking, "check", stop)
   assert cli.main(["check"]) == 130
   assert capsys.readouterr().err.startswith("FAILED: stopped.")
+
+
+def test_apply_lists_no_files_before_it_refuses(kept_cache, tmp_path, capsys):
+  """A refusal came after 250 lines."""
+  line = f"apply --base={bases.all_bases()[-1].version} --tree={tmp_path}"
+  assert cli.main(line.split()) == 2
+  said = capsys.readouterr()
+  assert not said.out and "is no jax source tree" in said.err
+  assert cli.main([*line.split(), "--dry_run"]) == 0
+  out = capsys.readouterr().out.splitlines()
+  assert len([s for s in out if s.startswith(("edit jax/", "add  jax/"))]) > 99
+  assert re.match(r"OK: dry run, nothing written: \d+ patches, \d+ edits", out[-1])
 
 
 def test_a_termination_is_a_stop_that_clears_up(tmp_path):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 import pathlib
 import shutil
+import sys
 
 from mend.editing import patches, reproductions
 from mend.editing.reproductions import Reproduction
@@ -18,9 +19,10 @@ from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import environments, fork_servers, reproduce
 from mend.proof.reproduce import Outcome
-from mend.releases import interpreters
+from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 from mend.trees import live_wheel, tree, wheel
+from packaging.version import Version
 
 _COMMAND = "python3 build/build.py"
 
@@ -87,7 +89,8 @@ def _build(base: Base, request: Request, maker: _Maker) -> bool:
     items = reproductions.collect(patches.for_base(series, base))
     with reproduce.servers() as servers:
       before, after = maker.prove(base, series, python, servers)
-    report.say(f"\n{made.name} against jax {base.version}:\n")
+    rows = reproduce.proof_rows(items, before, after)
+    _show(rows, after, _table_file(final, base), made.name, base)
     if not _good(items, before, after, request.names is not None):
       report.say(f"Not proven; don't install it: {final}")
       return False
@@ -145,13 +148,59 @@ def _prove_jax_mend(base: Base, series: Sequence[patches.Patch], python: str,
       environments.jax_mend_settings(mended))
 
 
+_HEADER = ("report", "regression", "pristine", "mended")
+
+
+def _table_file(wheel_file: pathlib.Path, base: Base) -> pathlib.Path:
+  """The file beside a wheel that has the table of its proof on a release."""
+  name = "-".join(wheel_file.name.split("-")[:2])
+  if f"-{base.version}+" not in name:  # jax-mend's, which is of all releases
+    name += f"-jax-{base.version}"
+  return wheel_file.with_name(f"{name}-proof.md")
+
+
+def _show(rows: Sequence[Sequence[str]], after: Sequence[Outcome],
+          file: pathlib.Path, name: str, base: Base) -> None:
+  """Keeps the table of a proof; prints the rows that fail, or all of them.
+
+  Args:
+    rows: the table.
+    after: the outcomes on the mended side.
+    file: where it goes.
+    name: of the wheel.
+    base: the release.
+  """
+  title = f"{name} against jax {base.version}"
+  with cache.whole(file) as made:
+    made.write_text(f"# {title}\n\n{report.table(_HEADER, rows)}\n",
+                    encoding="utf-8")
+  shown = [row for row, outcome in zip(rows, after)
+           if report.verbose or outcome.status == reproduce.FAIL]
+  if shown:
+    report.say(f"\n{title}:\n")
+    report.show(_HEADER, shown)
+  report.say(f"\nEach regression, before and after: {file}")
+
+
+def say_what_is_newer(chosen: Base) -> None:
+  """Says which newer releases this Python keeps from being the default."""
+  newer = [b for b in bases.releases()
+           if Version(b.version) > Version(chosen.version)]
+  if not newer:
+    return
+  running = ".".join(str(n) for n in sys.version_info[:3])
+  needs = ", ".join(f"{b.version} needs Python {bases.pythons(b)}"
+                    for b in dict.fromkeys((newer[0], newer[-1])))
+  report.say(f"jax {chosen.version} is the newest release that Python {running} "
+             f"can have, so it is chosen; {needs}. --base=V builds another one, "
+             "with such a Python if there is one here.")
+
+
 def _good(items: Sequence[Reproduction], before: Sequence[Outcome],
           after: Sequence[Outcome], partly: bool) -> bool:
-  """Prints the table that ends a build; whether no regression is left."""
-  report.show(("report", "regression", "pristine", "mended"),
-              reproduce.proof_rows(items, before, after))
+  """Prints the counts of a proof; whether no regression is left."""
   failed = sum(o.status == reproduce.FAIL for o in after)
-  report.say(f"\nProof: {len(items)} regressions, "
+  report.say(f"Proof: {len(items)} regressions, "
              f"{sum(o.status == reproduce.FAIL for o in before)} fail on "
              f"pristine, {failed} on mended.")
   return not failed and bool(items or partly)

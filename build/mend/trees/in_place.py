@@ -54,9 +54,10 @@ def require_pristine(result: Result, pristine: pathlib.Path,
            and tree.read(target / name) != tree.read(pristine / name)]
   other += [name for name in result.added if (target / name).exists()]
   if other:
+    more = f" and {len(other) - 1} more" if len(other) > 1 else ""
     raise MendError(
         f"{target} is not an unmodified jax {result.base.version}: "
-        f"{', '.join(other)} differs from the release's.",
+        f"{other[0]}{more} differs from the release's.",
         f"check out {release_commit(result.base, pristine)}, or name the base "
         "that the tree is: --base=V; for a checkout of no base, such as main: "
         "export --candidate=DIR")
