@@ -9,16 +9,13 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import sys
-import threading
-from typing import NoReturn
 
 from mend.commands import export_command, random_programs, test_command
 from mend.commands.options import (BASE, COMMAND, EVERY, JSON, KNOWN, OUTPUT,
                                    PATCHES, PYTHON, flag, names, only_with)
 from mend.editing import patches, reproductions
-from mend.ground import arguments, bootstrap, report
+from mend.ground import arguments, bootstrap, interrupts, report
 from mend.ground.arguments import USERS, Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
@@ -180,17 +177,12 @@ def _parser() -> arguments.Parser:
   return arguments.parser(__doc__ or "", version, COMMANDS)
 
 
-def _stopped(*_: object) -> NoReturn:
-  raise KeyboardInterrupt
-
-
 def main(argv: Sequence[str]) -> int:
   args = _parser().parse_args(argv)
   report.verbose = args.verbose
-  if threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGTERM, _stopped)  # so that nothing is left behind
   try:
-    verdict = args.function(args)
+    with interrupts.handled():  # so that nothing is left behind
+      verdict = args.function(args)
     # Results for machines stand alone.
     machine = args.command == "bazel" or getattr(args, "json", False)
     print(verdict, file=sys.stderr if machine else sys.stdout, flush=True)
@@ -207,8 +199,7 @@ def main(argv: Sequence[str]) -> int:
                  "may be written (--output_path, $MEND_CACHE), and that the "
                  "disk has room")
   except KeyboardInterrupt:
-    print(bootstrap.STOPPED, file=sys.stderr)
-    return 130
+    return interrupts.say_stopped()
 
 
 def _fail(command: str, what: str, next_step: str) -> int:

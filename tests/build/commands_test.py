@@ -2,14 +2,18 @@
 
 import json
 import os
+import pathlib
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 from conftest import ROOT
 from mend import cli
 from mend.editing import patches
-from mend.ground import report
+from mend.ground import bootstrap, interrupts, report
 from mend.ground.arguments import USERS
 from mend.releases import bases
 import pytest
@@ -158,6 +162,8 @@ def test_a_command_ends_in_one_line(kept_cache, monkeypatch, capsys):
     raise KeyboardInterrupt
 
   monkeypatch.setattr(cli.checking, "check", stop)
+  monkeypatch.setattr(interrupts, "_said", threading.Event())
+  monkeypatch.setattr(interrupts.signal, "signal", lambda *_: None)
   assert cli.main(["check"]) == 130
   assert capsys.readouterr().err.startswith("FAILED: stopped.")
 
@@ -189,8 +195,39 @@ def test_a_termination_is_a_stop_that_clears_up(tmp_path):
   assert list((tmp_path / "scratch").iterdir())
   child.terminate()
   _, said = child.communicate(timeout=60)
-  assert child.returncode == 130 and said.startswith("FAILED: stopped.")
+  assert child.returncode == 130
+  assert said.strip() == f"* stopping ...\n{bootstrap.STOPPED}"
   assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_an_interrupt_does_not_wait_for_threads(tmp_path):
+  """Ctrl-C in `test` was silent for 20 seconds."""
+  code = ("import subprocess, sys, time; sys.path.insert(0, sys.argv[1])\n"
+          "from mend import cli\nfrom mend.proof import pools\n"
+          "def sleep():\n"
+          "  subprocess.run(['sleep', '60'], start_new_session=True)\n"
+          "def wait(*_):\n"
+          "  with pools.pool() as pool:\n"
+          "    future = pool.submit(sleep)\n"
+          "    time.sleep(.5)\n    print('ready', flush=True)\n"
+          "    future.result()\n"
+          "cli.checking.check = wait\nsys.exit(cli.main(['check']))\n")
+  child = subprocess.Popen(
+      [sys.executable, "-B", "-c", code, str(ROOT / "build")], text=True,
+      env={**os.environ, "MEND_CACHE": str(tmp_path)},
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+  assert child.stdout.readline() == "ready\n"
+  below = interrupts._descendants(child.pid)
+  began = time.monotonic()
+  child.send_signal(signal.SIGINT)
+  assert child.stderr.readline() == "\n"
+  assert child.stderr.readline() == "* stopping ...\n"
+  assert time.monotonic() - began < 1
+  _, said = child.communicate(timeout=30)
+  assert time.monotonic() - began < interrupts.GRACE + 1
+  assert (child.returncode, said) == (130, f"{bootstrap.STOPPED}\n")
+  assert below and not any(pathlib.Path(f"/proc/{pid}/exe").exists()
+                           for pid in below)
 
 
 def test_one_base():
