@@ -137,6 +137,35 @@ class CastsTest(jtu.JaxTestCase):
     self.assertAllClose(got, jax.grad(on_one, (0, 1))(self.init, self.xs),
                         rtol=1e-4)
 
+  @parameterized.parameters(('scan', True), ('cond', True), ('scan', False),
+                            ('cond', False))
+  def test_in_a_backward_rule(self, holder, jit):
+    # Its function was traced for a weight that didn't vary.
+    def product(by_hand):
+      @jax.custom_vjp
+      def times(w, x):
+        return w * x
+      def back(kept, ct):
+        w, x = kept
+        slope = jax.grad(lambda w: jnp.sum(by_hand(w)**2) / 2)(w)
+        return x * ct, slope * ct
+      times.defvjp(lambda w, x: (w * x, (w, x)), back)
+      return times
+    def loss(times, w, x):
+      if holder == 'scan':
+        y, _ = lax.scan(lambda c, _: (times(c, x), None), w, None, length=2)
+      else:
+        y = lax.cond(x[0] > 0, lambda w: times(w, x), lambda w: w * 2., w)
+      return jnp.sum(y)
+    by_hand = product(lambda w: cast_now(w, ('x',)))
+    g = shard_map(
+        lambda w, x: jax.grad(lambda x: loss(by_hand, w, x))(x[0])[None],
+        mesh=make_mesh(4), in_specs=(P(), P('x')), out_specs=P('x'))
+    got = (jax.jit(g) if jit else g)(self.init, self.xs[:, 0])
+    want = np.stack([jax.grad(lambda x: loss(product(lambda w: w), self.init,
+                                             x))(x) for x in self.xs[:, 0]])
+    self.assertAllClose(got, want, rtol=1e-5)
+
   def test_where_nothing_is_traced_again_it_is_refused(self):
     # A guard: the cast of what varies by its own type is the user's mistake.
     mesh = make_mesh(4)

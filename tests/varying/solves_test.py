@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import shard_map
+from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
@@ -95,6 +96,39 @@ def several_roots(a, b):
       lambda g, y: jnp.linalg.solve(jax.jacobian(g)(y), y))
 
 
+def solve_with_casts(a, b, by_hand):
+  """A solve whose functions cast what they are given."""
+  return lax.custom_linear_solve(
+      lambda x: a @ by_hand(x), b, lambda _, b: invert(a, by_hand(b)),
+      lambda _, b: invert(a.T, by_hand(b)))
+
+
+def root_with_casts(a, b, by_hand):
+  """Solves ``a y + y^3 / 8 = b``, by functions that cast what they are given.
+
+  Newton's first step casts the guess; what follows varies already.
+  """
+  def newton(f, y):
+    y = y - jnp.linalg.solve(a + jnp.diag(by_hand(y) ** 2) * .375, f(y))
+    for _ in range(5):
+      y = y - jnp.linalg.solve(a + jnp.diag(y ** 2) * .375, f(y))
+    return y
+  return lax.custom_root(
+      lambda y: a @ y + y ** 3 / 8 - b, jnp.zeros(3), newton,
+      lambda g, y: jnp.linalg.solve(jax.jacobian(g)(y), y))
+
+
+def equation_with_casts(a, b, by_hand):
+  """The root of a function that casts its own argument."""
+  return lax.custom_root(
+      lambda y: a @ by_hand(y) - b, jnp.zeros(3),
+      lambda f, y: y - invert(a, f(y)), lambda g, y: invert(a, y))
+
+
+def uncast(x):
+  return x
+
+
 def exact(a, b):
   return np.linalg.solve(a.astype(np.float64), b).astype(F32)
 
@@ -136,7 +170,7 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(product(f), product(jax.vmap(solve, (0, None))),
                         rtol=1e-3, atol=1e-4)
 
-  def check_rows(self, fun, rows, mesh, jit=True):
+  def check_rows(self, fun, rows, mesh, jit=True, alone=None):
     """Against one device, where operands named in ``rows`` vary along 'x'."""
     a, b = matrices(), np.outer(np.arange(1, 5, dtype=F32), B)
     args = a if 'a' in rows else a[0], b if 'b' in rows else b[0]
@@ -145,11 +179,20 @@ class SolvesTest(jtu.JaxTestCase):
         lambda a, b: fun(own('a', a), own('b', b))[None],
         mesh=make_mesh(*MESHES[mesh]), out_specs=P('x'),
         in_specs=tuple(P('x') if n in rows else P() for n in 'ab'))
-    alone = jax.vmap(fun, [0 if n in rows else None for n in 'ab'])
+    alone = jax.vmap(alone or fun, [0 if n in rows else None for n in 'ab'])
     loss = lambda f: jax.value_and_grad(
         lambda *args: jnp.sum(jnp.sin(f(*args))), (0, 1))
     self.assertAllClose(maybe_jit(jit)(loss(f))(*args),
                         jax.jit(loss(alone))(*args), rtol=1e-3, atol=1e-4)
+
+  @parameterized.parameters(
+      (solve_with_casts, '1d', True), (root_with_casts, '2d', True),
+      (equation_with_casts, '1d', True), (solve_with_casts, '2d', False))
+  def test_casts_by_hand(self, fun, mesh, jit):
+    # They are traced again, with a start that varies.
+    by_hand = lambda x: cast(x, ('x',))
+    self.check_rows(lambda a, b: fun(a, b, by_hand), 'a', mesh, jit,
+                    lambda a, b: fun(a, b, uncast))
 
   @parameterized.parameters(('a', '1d', True), ('b', '2d', True),
                             ('ab', '1d', True), ('a', '2d', False))

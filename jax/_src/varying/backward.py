@@ -26,6 +26,7 @@ import contextlib
 import threading
 from typing import Any, NamedTuple
 
+from jax._src.varying import casts
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -66,11 +67,17 @@ class _Rule(threading.local):
 
   @contextlib.contextmanager
   def running(self, retyped: bool, wanted: Sequence[bool] | None):
-    """While a rule runs, within another perhaps."""
+    """While a rule runs, within another perhaps.
+
+    One that is re-typed is given residuals that vary by a promotion, which the
+    user's own casts in it were to make vary.
+    """
     before = self.made, self.wanted, _at.swap_local(At(retyped))
     self.made, self.wanted = [], wanted
+    again = casts.tracing_again() if retyped else contextlib.nullcontext()
     try:
-      yield
+      with again:
+        yield
     finally:
       self.made, self.wanted, at = before
       _at.set_local(at)

@@ -14,11 +14,13 @@
 """A user's own casts, where a function is traced again with promoted inputs.
 
 ``pcast(x, axes, to='varying')`` is refused where x varies along ``axes``
-already, and that guards its user. A loop's body, or a backward rule, that is
-traced again (``retrace``) was right with its casts when it was traced first,
-and has no say in what it is given then: what varies already by a promotion is
-what the cast was to make of it. So such a cast does nothing there, and of
-several axes those that are left count.
+already, and that guards its user. A loop's body, a backward rule, or a function
+of a solve, that is traced again (``retrace``, ``rules.solves``) was right with
+its casts when it was traced first, and has no say in what it is given then:
+what varies already by a promotion is what the cast was to make of it. So such a
+cast does nothing there, and of several axes those that are left count. A
+backward rule whose function was typed again (``backward``) is traced once, with
+such residuals, and no otherwise.
 
 Cost: outside of that a look at a flag for each cast by hand.
 """
