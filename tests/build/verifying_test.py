@@ -130,8 +130,7 @@ def test_a_good_commit(verified):
     ("out += name\n", "out += name\n\n# Two.\n\n", None),
     ('"Hello", greet', '"oi", greet', "red to green: .*test_hello: failed wi"),
     ('"Hello", greet', '"you", greet', "no test fails without the source"),
-    ("def test_hello", "def hello", "collection: it adds no test"),
-    ("def test_hello", "def test_second", "collection: it adds no test"),
+    ("def test_hello", "def hello", "collection: it adds or changes no test"),
     ("self.assertIn", "import os\n  os._exit(3)\n  self.assertIn",
      "test_hello: died with the source"),
     ('self.assertIn("H', 'self.skipTest("no")\n  self.assertIn("H',
@@ -144,6 +143,24 @@ def test_what_upstream_would_refuse(old, new, words, verified):
   if words:
     assert re.search("WRONG: .*" + words, said), said
     assert "upstream would refuse 0001-" in verdict.words
+
+
+def test_a_test_that_is_changed(verified):
+  verdict, said = verified(SENDABLE.replace(
+      "add_member", "replace_body").replace(
+      'in = "GreetTest"\nafter = "def:test_first"',
+      'in = "GreetTest.test_second"\ntakes = ["self"]').replace(
+          "def test_hello(self):\n  self", "self"))
+  assert verdict.good, said
+  assert "red to green: 1 tests, clean" in said
+
+
+def test_the_tests_whose_code_changes():
+  before = "class A:\n  def test_a(self): pass\n  def test_a_b(self): pass\n"
+  after = before.replace("b(self): pass", "b(self): return")
+  ids = ["f.py::A::test_a", "f.py::A::test_a0", "f.py::A::test_a_b1"]
+  assert upstream_checks.changed_tests(before, after, ids) == [ids[2]]
+  assert not upstream_checks.changed_tests("", after, ids)
 
 
 def test_a_crash_without_the_source_is_red_and_others_are_guards(verified):

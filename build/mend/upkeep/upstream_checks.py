@@ -8,6 +8,7 @@ looked at nothing has proven nothing.
 
 from __future__ import annotations
 
+import ast
 import collections
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
@@ -184,14 +185,51 @@ def collected(these: Tools, folder: pathlib.Path,
   return ids, "" if good else (done.stdout + done.stderr)[-2000:].strip()
 
 
+def changed_tests(before: str, after: str, ids: Iterable[str]) -> list[str]:
+  """The tests, of those with these ids, whose code is another than before.
+
+  Args:
+    before: the file.
+    after: the same file, changed.
+    ids: of its tests; a test with parameters has one for each case.
+  """
+  was, now = _functions(before), _functions(after)
+  found = []
+  for one in ids:
+    name = ".".join(one.split("::")[1:])
+    longest = max((n for n in now if name.startswith(n)), key=len, default="")
+    if longest in was and was[longest] != now[longest]:
+      found.append(one)
+  return found
+
+
+def _functions(text: str) -> dict[str, str]:
+  """The functions of a module and its classes: name -> code."""
+  found = {}
+  for node in ast.parse(text).body:
+    inner = node.body if isinstance(node, ast.ClassDef) else [node]
+    head = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+    found.update({f"{head}{f.name}": ast.dump(f) for f in inner
+                  if isinstance(f, ast.FunctionDef)})
+  return found
+
+
 def outcomes(these: Tools, folder: pathlib.Path,
              ids: Sequence[str]) -> dict[str, str]:
   """The outcome of each test, as upstream's pytest runs it.
 
-  Where the process dies, each test gets one of its own.
+  Each file has a process of its own, for each asks for its number of devices;
+  where that dies, each test.
   """
-  if not ids:
-    return {}
+  by_file: dict[str, list[str]] = {}
+  for one in ids:
+    by_file.setdefault(one.partition("::")[0], []).append(one)
+  return {i: o for mine in by_file.values()
+          for i, o in _of_file(these, folder, mine).items()}
+
+
+def _of_file(these: Tools, folder: pathlib.Path,
+             ids: Sequence[str]) -> dict[str, str]:
   with cache.scratch() as scratch:
     log = scratch / "log.xml"
     try:
@@ -202,7 +240,7 @@ def outcomes(these: Tools, folder: pathlib.Path,
     found = _read(log, ids) if log.is_file() else {}
   if found or len(ids) == 1:
     return {i: found.get(i, DIED) for i in ids}
-  return {i: o for one in ids for i, o in outcomes(
+  return {i: o for one in ids for i, o in _of_file(
       these, folder, [one]).items()}
 
 

@@ -3,8 +3,9 @@
 Each commit is applied by `git am` to a copy of the checkout, alone; then all of
 them, one after another: there all of upstream's files are held against their
 types, and for one commit those that it changes. A test that a commit adds is
-one that is collected with it and not without it. Without the commit's source
-one at least must fail, the others are guards; with it all pass.
+one that is collected with it and not without it, or whose code it changes.
+Without the commit's source one at least must fail, the others are guards; with
+it all pass.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class _Copy:
     return self.git.run("diff", "--name-only", "--diff-filter=d",
                         _BASE, "HEAD").split()
 
+  def was(self, file: str) -> str:
+    """The text of a file in the checkout; "" where it has none."""
+    there = self.git.run("ls-tree", "--name-only", _BASE, "--", file).strip()
+    return self.git.run("show", f"{_BASE}:{file}") if there else ""
+
   def diff(self) -> str:
     return self.git.run("diff", "--unified=0", _BASE, "HEAD")
 
@@ -94,14 +100,18 @@ class _Copy:
 
 def _added(copy: _Copy, before: set[str],
            files: Sequence[str]) -> tuple[Finding, list[str]]:
-  """The collection of the changed test files, and what is new in it."""
+  """The collection of the changed test files; its new and changed tests."""
   if not files:
     return Finding("collection", 0, "tests"), []
   ids, why = upstream_checks.collected(copy.tools, copy.folder, files)
   problems = [why] if why else [f"{t} is gone" for t in before - {*ids}]
   new = [i for i in ids if i not in before]
+  for file in files:
+    new += upstream_checks.changed_tests(
+        copy.was(file), (copy.folder / file).read_text(encoding="utf-8"),
+        [i for i in ids if i in before and i.startswith(f"{file}::")])
   if not new:
-    problems.append("it adds no test")
+    problems.append("it adds or changes no test")
   return Finding("collection", len(ids), "tests", tuple(problems)), new
 
 
