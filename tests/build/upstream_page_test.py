@@ -1,10 +1,10 @@
-"""docs/upstream.md: each patch is in one of its tables."""
+"""docs/upstream.md and candidates.md match the patches and what was seen."""
 
-from checkouts import ONE_LINE, with_block
+from checkouts import ONE_LINE, git, with_block
 from conftest import PATCH, write
 from mend.editing import families, patches
 from mend.ground.errors import MendError
-from mend.house import upstream_page
+from mend.house import upstream_main, upstream_page
 import pytest
 
 MARKED = ("before\n<!-- upstream: written by build.py -->\nold\n"
@@ -47,3 +47,26 @@ def test_what_is_stale(series, project):
 def test_a_patch_that_says_nothing(project):
   with pytest.raises(MendError, match="greet/greeting: .*no `sendable`"):
     upstream_page.tables(patches.load(project), {})
+
+
+def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
+  clone = tmp_path / "clone"
+  write(clone / "x", "")
+  git(clone, "init", "--quiet")
+  git(clone, "add", "--all")
+  git(clone, "commit", "--quiet", "--message=main")
+  write(project / upstream_main.PAGE, "Nothing.")
+  (project / "build").mkdir()
+  (line,) = upstream_main.stale(project)
+  assert "names no commit" in line
+  upstream_main.note(clone, project)
+  commit, date = upstream_main.newest(project)
+  assert (commit, date) == upstream_main.commit_of(clone)
+  (line,) = upstream_main.stale(project)
+  assert f"is not of {commit[:10]} (1980-01-01)" in line
+  write(project / upstream_main.PAGE, upstream_main.named(commit, date))
+  assert not upstream_main.stale(project)
+  git(clone, "commit", "--quiet", "--allow-empty", "--message=same day")
+  upstream_main.note(clone, project)
+  assert upstream_main.newest(project) == (commit, date)
+  assert upstream_main.commit_of(tmp_path / "none") == ("", "")

@@ -12,6 +12,7 @@ from mend.ground import report
 from mend.ground.arguments import Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
+from mend.house import upstream_main
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import drift, export, git, sending
@@ -102,7 +103,10 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   names = sending.write(made, base, place, target, author,
                         in_a_row=not args.changelog)
   said = _said(names, base, target)
-  return verifying.verify(target, names, place) if args.verify else said
+  if not args.verify:
+    return said
+  upstream_main.note(place)
+  return verifying.verify(target, names, place)
 
 
 def _on_candidate(named: str, series: Sequence[patches.Patch],

@@ -34,7 +34,8 @@ def section(page: str, heading: str) -> str:
                if part.splitlines()[0] == heading), "")
 
 
-def write_section(path: pathlib.Path, name: str, text: str) -> None:
+def write_section(path: pathlib.Path, name: str, text: str,
+                  instead: str = "") -> None:
   """Puts a section into the part `name` of a page; its other sections stay.
 
   Args:
@@ -42,9 +43,11 @@ def write_section(path: pathlib.Path, name: str, text: str) -> None:
     name: of the generated part.
     text: Markdown that begins with a heading "## jax VERSION..." by which an
       earlier state of the section is found.
+    instead: words of the headings whose sections this one replaces, too.
   """
   page = repository.text(path)
-  found = {part.splitlines()[0]: part for part in _SECTION.findall(page)}
+  found = {part.splitlines()[0]: part for part in _SECTION.findall(page)
+           if not (instead and instead in part.splitlines()[0])}
   found[text.splitlines()[0]] = text
   ordered = sorted(found, key=lambda heading: (
       Version(heading.split()[2].rstrip(",")), heading))

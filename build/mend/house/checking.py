@@ -10,7 +10,8 @@ from mend.editing import patches
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import anchors, docs, lint, originality, upstream_page
+from mend.house import (
+    anchors, docs, lint, originality, upstream_main, upstream_page)
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -52,7 +53,7 @@ def check(chosen: Sequence[Base], record: bool,
       (twins, "a twin is another release.", "edit build/bases.toml"),
       (tables, "live/table is not what the patches make.",
        f"{_COMMAND} tables"),
-      (not stale, "a page is stale.", docs.COMMAND)):
+      (not stale, "a page is stale, see above.", docs.COMMAND)):
     if not good:
       return Verdict(words, next_step)
   return Verdict(f"{report.plural(len(found), 'edit')} exact on "
@@ -62,7 +63,7 @@ def check(chosen: Sequence[Base], record: bool,
 
 def _show_stale(count: int) -> list[str]:
   """Prints the documents that no longer match the patches."""
-  stale = [*docs.stale(), *upstream_page.stale()]
+  stale = [*docs.stale(), *upstream_page.stale(), *upstream_main.stale()]
   for line in stale:
     report.say(f"STALE: {line}")
   report.say(f"Documents: {count} patches compared with the pages and "

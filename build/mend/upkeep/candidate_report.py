@@ -10,13 +10,15 @@ from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
+from mend.house import upstream_main
 from mend.proof import environments, judging, pools, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.trees import drift
 from mend.upkeep import candidates
 from mend.upkeep.candidates import Candidate
 
-DOCUMENT = "docs/proof/candidates.md"
+DOCUMENT = upstream_main.PAGE
+MAIN = ", upstream's main"
 _LIMIT = 120.0  # seconds for a test: some deadlock on a pristine release
 _HEADER = ("patch", "as on", "edits", "regressions on pristine",
            "guards on pristine", "mended", "verdict")
@@ -224,9 +226,12 @@ def check(named: Sequence[str], run_tests: bool, write: bool) -> Verdict:
     report.say(f"\njax {candidate.base.version} ({name}):")
     found = rows(series, candidate, run_tests)
     text = section(candidate, found)
+    if not candidate.released:
+      upstream_main.note(candidate.source)
     report.say("\n" + text)
     if write:
-      pages.write_section(bases.ROOT / DOCUMENT, "candidates", text)
+      pages.write_section(bases.ROOT / DOCUMENT, "candidates", text,
+                          MAIN if MAIN in text else "")
     looked_at += len(found)
     open_rows += sum(not set(r.edits) <= {drift.EXACT}
                      or bool(r.mended and r.mended.failed) for r in found)
@@ -246,6 +251,13 @@ def section(candidate: Candidate, found: Sequence[Row]) -> str:
   counts = ", ".join(f"{n} {s}" for s, n in sorted(sums.items()))
   ran = any(r.red is not None for r in found)
   said = f"{works} work as they are" if ran else "their tests were not run"
-  return (f"## jax {candidate.base.version}\n\n{len(found)} patches are for "
-          f"it; {said}. Edits: {counts or 'none'}.\n\n"
-          + report.table(_HEADER, [r.cells() for r in found]))
+  shown = [r for r in found if ran or not set(r.edits) <= {drift.EXACT}]
+  commit, date = ("", "") if candidate.released else (
+      upstream_main.commit_of(candidate.source))
+  head = f"## jax {candidate.base.version}" + (
+      f"{MAIN}\n\n{upstream_main.named(commit, date)}" if commit else "\n")
+  return (f"{head}\n{len(found)} patches are for it; {said}. Edits: "
+          f"{counts or 'none'}."
+          + ("" if ran else " The table has the patches with other than exact "
+             "edits.") + "\n\n"
+          + report.table(_HEADER, [r.cells() for r in shown]))
