@@ -141,9 +141,10 @@ def run(words: Sequence[str], as_json: bool) -> int:
     for number, result in _results(_tasks(chosen), env, scratch):
       found[number] = result
       if not as_json:
-        print(_line(chosen[number], *result,
-                    f"[{len(found)}/{len(chosen)} "
-                    f"{_clock(time.monotonic() - began)}]"), flush=True)
+        outcome, seen = result
+        clock = _clock(time.monotonic() - began)
+        print(_line(chosen[number], outcome, seen,
+                    f"[{len(found)}/{len(chosen)} {clock}]"), flush=True)
   red = [n for n in sorted(found) if found[n][0] == "FAIL"]
   state = status.gather()["state"]
   if as_json:

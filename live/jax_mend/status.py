@@ -96,6 +96,6 @@ def _how(facts: dict[str, Any]) -> str:
 def show(as_json: bool, verbose: bool = False) -> int:
   """Prints it; 1 if jax is not mended here."""
   facts = gather()
-  print(json.dumps(facts, indent=1) if as_json else 
+  print(json.dumps(facts, indent=1) if as_json else
         "\n".join(_lines(facts, verbose)))
   return 0 if facts["state"] in ("mended", "mended by its wheel") else 1

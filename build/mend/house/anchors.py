@@ -130,7 +130,7 @@ def _culprits(result: tree.Result, file: str) -> list[str]:
   """The labels of the edits that alone leave a file that doesn't parse."""
   origin = source.pristine(result.base)
   with cache.scratch() as folder:
-    labels = {}
+    labels: dict[str, str] = {}
     for label, text in tree.alone(result, origin, file).items():
       labels[name := f"{len(labels)}.py"] = label
       tree.write(folder / name, text)

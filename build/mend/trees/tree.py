@@ -196,7 +196,7 @@ def check_syntax(result: Result, source: pathlib.Path, folder: pathlib.Path,
   edit = ""
   if file in result.splices:
     with cache.scratch() as scratch:
-      paths = {}
+      paths: dict[pathlib.Path, str] = {}
       for label, text in alone(result, source, file).items():
         paths[scratch / str(len(paths)) / file] = label
         write([*paths][-1], text)
