@@ -109,6 +109,8 @@ def lay_out(folder: pathlib.Path, paths: Iterable[pathlib.Path],
     if name.parts[0] != "table":
       (folder / name).parent.mkdir(parents=True, exist_ok=True)
       shutil.copyfile(path, folder / name)
+  if (licence := HERE.parent / "LICENSE").is_file():  # the project's
+    shutil.copyfile(licence, folder / "LICENSE")
   target = folder / "jax_mend" / "table"
   target.mkdir(parents=True, exist_ok=True)
   for file, text in table.items():

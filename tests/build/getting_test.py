@@ -1,5 +1,6 @@
 """Bases, sources, wheels and caches, and commands that go wrong."""
 
+import email
 import errno
 import os
 import pathlib
@@ -330,6 +331,20 @@ def test_what_is_newer_and_not_chosen(monkeypatch, capsys, running, said):
   building.say_what_is_newer(bases.default_base())
   out = capsys.readouterr().out
   assert out.startswith(said) and bool(out) == bool(said)
+
+
+def test_a_source_distribution_says_whose_it_is(tmp_path, monkeypatch):
+  monkeypatch.setattr(backend.repository, "files", lambda _: [])
+  made = backend.build_sdist(str(tmp_path))
+  with tarfile.open(tmp_path / made) as tar:
+    (info,) = [tar.extractfile(m).read() for m in tar.getmembers()
+               if m.name.endswith("/PKG-INFO")]
+  said = email.message_from_bytes(info)
+  assert said["Name"] == "jax" and "+mend." in said["Version"]
+  assert said["Author"] and said["License"] == "Apache-2.0"
+  assert said["Requires-Python"] == ">=3.10"
+  assert len(said.get_all("Project-URL")) == 2 and said.get_payload()
+  assert len(said.get_all("Classifier")) > 5
 
 
 def test_what_is_not_whole_is_not_kept(tmp_path):

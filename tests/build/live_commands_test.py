@@ -1,6 +1,7 @@
 """jax-mend's commands, its processes, and how it is built."""
 
 import contextlib
+import email
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 
 from conftest import ROOT, write
 from live_site import GREETING, POLITE, RUDE, Site
@@ -337,4 +339,12 @@ def test_a_checkout_needs_no_network_and_no_other_release(tmp_path):
   assert done.returncode == 0, done.stderr
   (wheel,) = (tmp_path / "wheel").iterdir()
   assert wheel.stat().st_size < 600_000
+  with zipfile.ZipFile(wheel) as archive:
+    (name,) = [n for n in archive.namelist() if n.endswith("/METADATA")]
+    said = email.message_from_bytes(archive.read(name))
+    assert any(n.endswith("/LICENSE") for n in archive.namelist())
+  assert said["Author"] and said["License-Expression"] == "Apache-2.0"
+  assert said["Summary"] and "jax_mend" in said.get_payload()
+  assert len(said.get_all("Project-URL")) == 2
+  assert len(said.get_all("Classifier")) > 5
   assert not (tmp_path / "cache").exists()

@@ -191,9 +191,9 @@ def say_what_is_newer(chosen: Base) -> None:
   running = ".".join(str(n) for n in sys.version_info[:3])
   needs = ", ".join(f"{b.version} needs Python {bases.pythons(b)}"
                     for b in dict.fromkeys((newer[0], newer[-1])))
-  report.say(f"jax {chosen.version} is the newest release that Python {running} "
-             f"can have, so it is chosen; {needs}. --base=V builds another one, "
-             "with such a Python if there is one here.")
+  report.say(f"jax {chosen.version} is the newest release that Python "
+             f"{running} can have, so it is chosen; {needs}. --base=V builds "
+             "another one, with such a Python if there is one here.")
 
 
 def _good(items: Sequence[Reproduction], before: Sequence[Outcome],

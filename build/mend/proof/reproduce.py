@@ -187,7 +187,8 @@ def describe(python: str) -> Environment:
                       "JAX.", f"rename {found}, or take its folder off "
                       "PYTHONPATH, then run the same command again")
     running = interpreters.version_of(python)
-    fitting = [b.version for b in bases.releases() if b.supports(running or "0")]
+    fitting = [b.version for b in bases.releases()
+               if b.supports(running or "0")]
     wanted = f"jax[cpu]=={fitting[-1]}" if fitting else "jax[cpu]"
     raise MendError(f"{python} has no jax that can be imported: {tail}",
                     f"{python} -m pip install '{wanted}', or name another "

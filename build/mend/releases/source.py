@@ -51,8 +51,8 @@ def _download(base: Base, folder: pathlib.Path) -> None:
     if "DO NOT MATCH THE HASHES" not in e.what:
       raise
     got = re.search(r"\bGot\s+([0-9a-f]{64})", e.what)
-    raise _wrong_hash(f"jax-{base.version}.tar.gz", got[1] if got else "another",
-                      base) from e
+    raise _wrong_hash(f"jax-{base.version}.tar.gz",
+                      got[1] if got else "another", base) from e
 
 
 def verify(archive: pathlib.Path, base: Base) -> None:

@@ -88,6 +88,21 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None,
   return made.name
 
 
+def _metadata(version: str) -> str:
+  """The PKG-INFO of a source distribution: what pyproject.toml says."""
+  said = bases.read_toml(bases.ROOT / "pyproject.toml")["project"]
+  lines = ["Metadata-Version: 2.1", f"Name: {said['name']}",
+           f"Version: {version}", f"Summary: {said['description']}",
+           *(f"Author: {a['name']}" for a in said["authors"]),
+           f"License: {said['license']['text']}",
+           *(f"Project-URL: {k}, {v}" for k, v in said["urls"].items()),
+           *(f"Classifier: {c}" for c in said["classifiers"]),
+           f"Requires-Python: {said['requires-python']}",
+           "Description-Content-Type: text/markdown", "",
+           repository.text(bases.ROOT / said["readme"])]
+  return "\n".join(lines)
+
+
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
   """Packs the project's own files; upstream's are fetched when it is built."""
   with _in_one_line():
@@ -95,11 +110,7 @@ def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
   target = pathlib.Path(sdist_directory) / f"{name}.tar.gz"
   with cache.whole(target) as made, cache.scratch() as scratch:
     info = scratch / "PKG-INFO"
-    info.write_text(
-        "Metadata-Version: 2.1\nName: jax\n"
-        f"Version: {name.removeprefix('jax-')}\n"
-        "Summary: JAX, mended: a drop-in fork kept as a patch set\n"
-        "License: Apache-2.0\n", encoding="utf-8")
+    info.write_text(_metadata(name.removeprefix("jax-")), encoding="utf-8")
     with tarfile.open(made, "w:gz") as tar:
       tar.add(info, f"{name}/PKG-INFO")
       for path in repository.files(bases.ROOT):
