@@ -9,7 +9,7 @@ from __future__ import annotations
 import pathlib
 import re
 
-from mend.ground import report, repository
+from mend.ground import report
 from mend.releases import bases
 from mend.trees import git
 
