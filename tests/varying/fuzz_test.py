@@ -38,7 +38,9 @@ same text means the same in both:
     along ``axes``, summed over them, as shard_map does by itself; of what is
     the same along ``shared``.
 
-  python3 build/build.py fuzz --programs=500 --seed=1000  # docs/proof/fuzzing.md
+  python3 build/build.py fuzz --programs=500 --seed=1000
+
+The page is docs/proof/fuzzing.md.
 
 Without automatic promotion of carries (patches for control flow) the programs
 are straight lines; in 0.5.3, they have no transformations of functions.

@@ -96,7 +96,8 @@ class LinearCallTest(jtu.JaxTestCase):
       self.skipTest('0.6.0 has no eager remat of this in shard_map')
     self.check(gradient, name, where)
 
-  @parameterized.parameters(zip(('scaled', 'captured', 'beside', 'scaled'), RUNS))
+  @parameterized.parameters(
+      zip(('scaled', 'captured', 'beside', 'scaled'), RUNS))
   def test_second_derivative(self, name, where):
     self.check(twice, name, where)
 

@@ -1,4 +1,4 @@
-"""The report of `check --candidate`, as printed and in docs/proof/candidates.md."""
+"""The report of `check --candidate`, printed or in docs/proof/candidates.md."""
 
 from __future__ import annotations
 

@@ -38,7 +38,8 @@ Limits: a structure that was written down isn't equal to one that varies, and
 one that doesn't vary not to one that does, as on stock JAX: a loop whose carry
 holds a structure that comes to vary is refused, and so are comparisons that
 some libraries make (docs/proof/libraries.md). Who means shape and dtype
-compares these. A structure of one mesh isn't equal to one without a mesh elsewhere.
+compares these. A structure of one mesh isn't equal to one without a mesh
+elsewhere.
 
 A type that was noted inside of shard_map can be met outside: a callback that
 was made there runs on the host, on one device's values (equinox's noinline
