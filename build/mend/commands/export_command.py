@@ -116,10 +116,16 @@ def _on_candidate(named: str, series: Sequence[patches.Patch],
   git.require_checkout(folder)
   found = candidates.find(str(folder))
   mine = [p for p, _ in candidates.adapted(series, found)]
-  for state in candidates.states(mine, found):
+  states = candidates.states(mine, found)
+  for state in states:
     if state.state != drift.EXACT:
       report.say(f"{state.state.upper()}: {state.edit.label}")
-  return found.base, mine, folder
+  good = candidates.applicable(mine, found.base, states)
+  for patch in mine:
+    if patch not in good:
+      report.say(f"LEFT OUT: {patch.id}: it, or what it needs, has an edit "
+                 "that has no place there, or is there already")
+  return found.base, good, folder
 
 
 COMMANDS = (

@@ -138,11 +138,13 @@ def adapted(series: Iterable[patches.Patch], candidate: Candidate,
   """Each patch as if written for the candidate, and the base it is taken from.
 
   A patch can have other edits for older and for newer bases; those of the
-  neighbouring base that fit better are tried.
+  neighbouring base that fit better are tried, and where both fit, those that the
+  candidate's own version means.
   """
   found = []
   for patch in series:
-    tried: list[tuple[int, int, int, patches.Patch, Base]] = []
+    tried: list[tuple[int, bool, int, int, patches.Patch, Base]] = []
+    own = _as_on(patch, candidate.base).edits
     for base in neighbours(candidate.base.version):
       if base.within(patch.bases):
         as_there = _as_on(patch, base)
@@ -150,9 +152,10 @@ def adapted(series: Iterable[patches.Patch], candidate: Candidate,
         lost = counts.count(drift.GONE) + counts.count(drift.THERE)
         # What needs no edits on one base loses none here: that says nothing.
         doubt = counts.count(drift.DRIFTED) if counts else _MANY
-        tried.append((lost, doubt, len(tried), as_there, base))
+        other = as_there.edits != own
+        tried.append((lost, other, doubt, len(tried), as_there, base))
     if tried:
-      *_, as_there, base = min(tried, key=lambda t: t[:3])
+      *_, as_there, base = min(tried, key=lambda t: t[:4])
       found.append((as_there, base.version))
   return found
 

@@ -17,6 +17,7 @@ The format of an exported function has dictionaries with strings for keys, and
 nodes of other types by the name under which they are registered. A dictionary
 with other keys is stored as such a node, `NAME`, with its keys written as
 Python literals. A reader that doesn't know the name refuses it by that name.
+What was stored under an earlier name, of `_OLD_NAMES`, is read.
 
 Keys are what a literal gives back: integers, floats, booleans, strings, bytes,
 None and tuples of these.
@@ -28,7 +29,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-NAME = 'dict with keys other than strings (jax-mend)'
+NAME = 'dict with keys other than strings'
+_OLD_NAMES = ('dict with keys other than strings (jax-mend)',)
 
 _LITERALS = (int, float, bool, str, bytes, type(None))
 
@@ -53,8 +55,9 @@ def register(serializers: dict[Any, Any],
              deserializers: dict[str, Any]) -> None:
   """Enters `KeyedDict` into the registries of `jax.export`."""
   serializers[KeyedDict] = (NAME, _write)
-  deserializers[NAME] = (dict, _read, lambda keys, leaves: dict(
-      zip(keys, leaves)))
+  for name in (NAME, *_OLD_NAMES):
+    deserializers[name] = (dict, _read, lambda keys, leaves: dict(
+        zip(keys, leaves)))
 
 
 def _is_literal(key: Any) -> bool:

@@ -1,0 +1,56 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""The names under which dictionaries without strings for keys are stored."""
+
+from absl.testing import absltest
+import jax
+from jax import export
+from jax._src import config
+from jax._src import test_util as jtu
+from jax._src.ahead_of_time import dict_keys
+from jax._src.export import _export
+import numpy as np
+
+config.parse_flags_with_absl()
+
+X = np.arange(3, dtype=np.float32)
+
+
+class DictNamesTest(jtu.JaxTestCase):
+
+  def stored(self):
+    exported = export.export(jax.jit(lambda d: {7: d[1] + d[2]}))({1: X, 2: X})
+    return exported.serialize()
+
+  def test_the_name_says_what_it_is(self):
+    data = self.stored()
+    self.assertIn(b'dict with keys other than strings', data)
+    self.assertNotIn(b'jax-mend', data)
+
+  def test_what_was_stored_under_an_earlier_name_is_read(self):
+    registry = _export.serialization_registry
+    name, write = registry[dict_keys.KeyedDict]
+    earlier = f'{name} (jax-mend)'
+    registry[dict_keys.KeyedDict] = (earlier, write)
+    try:
+      data = self.stored()
+    finally:
+      registry[dict_keys.KeyedDict] = (name, write)
+    self.assertIn(earlier.encode(), data)
+    loaded = export.deserialize(data)
+    self.assertAllClose(loaded.call({1: X, 2: X}), {7: X + X})
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
