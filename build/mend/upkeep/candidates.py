@@ -138,8 +138,8 @@ def adapted(series: Iterable[patches.Patch], candidate: Candidate,
   """Each patch as if written for the candidate, and the base it is taken from.
 
   A patch can have other edits for older and for newer bases; those of the
-  neighbouring base that fit better are tried, and where both fit, those that the
-  candidate's own version means.
+  neighbouring base that fit better are tried, and where both fit, those that
+  the candidate's own version means.
   """
   found = []
   for patch in series:
