@@ -197,6 +197,13 @@ def new_ref_name() -> str:
   return '.'.join(next((n for n in names if find(*n) is not None), names[0]))
 
 
+def varying_cast(what: str, axes: Any) -> str:
+  """Formats the public call that makes a value vary: ``pcast`` by 0.8.2."""
+  if find('jax._src.lax.parallel', 'pcast') is None:
+    return f'jax.lax.pvary({what}, {axes})'
+  return f"jax.lax.pcast({what}, {axes}, to='varying')"
+
+
 @fact
 def cast_operands() -> Callable[..., Sequence[Any]]:
   """The function that casts operands to the union of their axes.

@@ -285,7 +285,8 @@ def _ref_message(prim: core.Primitive, axes: Axes) -> str:
   names, make = tuple(sorted(axes)), releases.new_ref_name()
   return (f'{make}: expected a ref that varies over {names} where a '
           f'{prim.name} writes such values to it. Got one that does not. Make '
-          f'it of a value that varies: {make}(jax.lax.pvary(x, {names})).')
+          'it of a value that varies: '
+          f'{make}({releases.varying_cast("x", names)}).')
 
 
 def operands_at_solution(site: Site, args, avals) -> list:

@@ -44,6 +44,7 @@ import weakref
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src import tree_util
@@ -243,8 +244,7 @@ def _say(axes: vt.Axes, name: str, where: str, source: Any) -> None:
          if _mean.running else f'Leave {name} out.')
   does = ('leaves it the sum' if _mean.running
           else 'multiplies it by the number of devices')
-  cast = ("jax.lax.pcast(w, ..., to='varying')" if vt.LATER
-          else 'jax.lax.pvary(w, ...)')
+  cast = releases.varying_cast('w', '...')
   text = (
       f'{name} over {over} at {where} is of a gradient that JAX has already '
       f'summed over {over}, in the backward pass of '

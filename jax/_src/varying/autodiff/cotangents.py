@@ -40,6 +40,7 @@ from jax._src.mend import manual_axes
 from jax._src import tree_util
 from jax._src.ad_util import Zero
 from jax._src.mend import release_types
+from jax._src.mend import releases
 from jax._src.varying import types as vt
 
 
@@ -81,10 +82,7 @@ def axes_text(axes: frozenset) -> str:
 
 def cast_text(what: str, axes: frozenset) -> str:
   """Formats the call that makes `what` vary along `axes` on this release."""
-  names = vt.ordered(axes)
-  if vt.LATER:
-    return f"`jax.lax.pcast({what}, {names}, to='varying')`"
-  return f'`jax.lax.pvary({what}, {names})`'
+  return f'`{releases.varying_cast(what, vt.ordered(axes))}`'
 
 
 def _path(tree: Any, i: int) -> str:
