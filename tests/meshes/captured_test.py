@@ -70,10 +70,27 @@ def primitives(x, w):
   return lax.mul(x, lax.broadcast(lax.dot(w, w), x.shape))
 
 
+def indices(x, w):
+  return x * jnp.sum(w[np.array([1, 3])]) + w[-1]
+
+
+def written(x, w):
+  return x * jnp.sum(w.at[1].set(2.) ** 2) + jnp.sum(w.at[:3].add(w[5]))
+
+
+def filled(x, w):
+  return x * jnp.sum(w * jnp.ones_like(w)) + jnp.sum(jnp.full_like(w, 2.))
+
+
 PROGRAMS = [plain, indexing, through_jit, scan, cond, checkpoint, custom_vjp,
             primitives]
 NAMED = parameterized.named_parameters((f'_{p.__name__}', p) for p in PROGRAMS)
 DIFFERENTIABLE = [plain, indexing, scan, checkpoint]
+# Programs whose functions read an array's type, and meshes of Auto axes, with
+# whether only the first is made manual.
+READING = [indexing, indices, written, filled]
+AUTO_MESHES = {'1d': ((4,), False), 'one': ((1, 4), False),
+               'partly': ((2, 2), True)}
 
 
 def oracle(program, x, w):
@@ -192,6 +209,32 @@ class CapturedTest(jtu.JaxTestCase):
         x.size > 0, lambda w: x * jnp.sum(w), lambda w: x, w), '1d', mesh)
     with self.assertRaisesRegex(NotImplementedError, 'as an operand'):
       jax.jit(f)(x, w)
+
+  @parameterized.parameters(
+      (kind, program) for kind in AUTO_MESHES for program in READING)
+  def test_read_over_auto_axes(self, kind, program):
+    # The type is asked before anything is bound.
+    sizes, manual = AUTO_MESHES[kind]
+    mesh = typed_mesh(sizes, ('x', 'y')[:len(sizes)],
+                      (AxisType.Auto,) * len(sizes))
+    x, w = placed(mesh, P('x'))
+    f = mapped(program, 'partly' if manual else '1d', mesh)
+    self.check(jax.jit(lambda x: f(x, w))(x), oracle(program, X, W))
+    if not manual:
+      self.check(f(x, w), oracle(program, X, W))
+    got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
+    self.check(got, jax.jit(jax.grad(lambda w: jnp.sum(program(X, w))))(W))
+
+  @parameterized.parameters('1d', 'one', '2d')
+  def test_written_over_explicit_axes(self, kind):
+    sizes = {'1d': (4,), 'one': (1, 4), '2d': (2, 2)}[kind]
+    mesh = typed_mesh(sizes, ('x', 'y')[:len(sizes)],
+                      (AxisType.Explicit,) * len(sizes))
+    x, w = placed(mesh, P('x'))
+    f = mapped(written, '1d', mesh)
+    self.check(f(x, w), oracle(written, X, W))
+    got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
+    self.check(got, jax.jit(jax.grad(lambda w: jnp.sum(written(X, w))))(W))
 
   @jtu.sample_product(spec=[P(), P('x')])
   def test_auto_stays(self, spec):

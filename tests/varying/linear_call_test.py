@@ -92,8 +92,6 @@ class LinearCallTest(jtu.JaxTestCase):
         for run in RUNS[n % 2 * 2:n % 2 * 2 + 2]),
       ('scaled', ('ones', True)), ('beside', ('ones', False)))
   def test_gradient(self, name, where):
-    if name == 'remat' and not where[1] and jax.__version_info__ < (0, 6, 1):
-      self.skipTest('0.6.0 has no eager remat of this in shard_map')
     self.check(gradient, name, where)
 
   @parameterized.parameters(

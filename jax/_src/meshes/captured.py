@@ -106,9 +106,16 @@ def array(x: Any) -> Any:
 
 
 def sharding_inside(sharding, mesh):
-  """A sharding that was made for outside, where it says the same inside."""
+  """A sharding that was made for outside, where it says the same inside.
+
+  Args:
+    sharding: as a function made it from its argument's type, of a mesh that has
+      Explicit or only Auto axes. Of the latter it names none.
+    mesh: that of the inside.
+  """
   outside = sharding.mesh.abstract_mesh
-  if (not _is_inside_of(mesh, outside) or
+  if (not _is_inside_of(mesh, outside) and not _is_inside_of_auto(mesh, outside)
+      or
       sharding.spec != core.modify_spec_for_auto_manual(sharding.spec, mesh)):
     return sharding
   return NamedSharding(mesh, sharding.spec)
@@ -162,6 +169,17 @@ def _is_inside_of(inside, outside) -> bool:
           outside.axis_sizes == inside.axis_sizes and
           outside._any_axis_explicit and
           _manual_axes(outside) < _manual_axes(inside))
+
+
+def _is_inside_of_auto(inside, outside) -> bool:
+  """True if a mesh of Auto axes became another one, with Manual axes.
+
+  What the array of such a mesh is inside, ``bind`` knows.
+  """
+  return (outside.axis_names == inside.axis_names and
+          outside.axis_sizes == inside.axis_sizes and
+          set(axis_types.names_of(outside, axis_types.AxisType.Auto)) ==
+          set(outside.axis_names) and not inside._any_axis_explicit)
 
 
 def _spec_inside(spec, mesh):
