@@ -214,6 +214,14 @@ class ShardMapTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(TypeError, "a spec for the parameter 'scale'"):
       f(X, W, scale=2.)
 
+  @parameterized.parameters(
+      ((P('x'), P('x')),), ({'x': P('x'), 'w': P('x')},))
+  def test_keyword_of_no_parameter(self, specs):
+    f = self.mapped(lambda x, w, /, y=1.: x * w * y, specs)
+    with self.assertRaisesRegex(
+        TypeError, r"no parameter for.*\['y'\].*Got: \['c', 'w'\]"):
+      f(X, W, w=X, c=X)
+
   def test_name_of_no_parameter(self):
     f = self.mapped(lambda x, w: x * w, {'x': P('x'), 'v': P('x')})
     with self.assertRaisesRegex(TypeError, r"names of parameters.*\['v'\]"):

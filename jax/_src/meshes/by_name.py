@@ -108,6 +108,7 @@ def match(api: str, f: Callable, args: tuple, kwargs: dict[str, Any], specs):
   if type(specs) not in (tuple, list, dict):
     return specs
   given = _Parameters(api, f)
+  given.check_keywords(kwargs)
   if type(specs) is dict:
     return _by_name(given, args, kwargs, specs)
   by_name = given.both_ways(specs)
@@ -162,6 +163,24 @@ class _Parameters:
     self.all = set(signature.parameters)
     self._only = {p.name for p in parameters
                   if p.kind is inspect.Parameter.POSITIONAL_ONLY}
+    self._by_keyword = {
+        p.name for p in parameters if p.kind in (
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            inspect.Parameter.KEYWORD_ONLY)}
+
+  def check_keywords(self, kwargs: dict[str, Any]) -> None:
+    """Refuses keywords that are no parameter's.
+
+    Raises:
+      TypeError: if one is.
+    """
+    strange = sorted(kwargs.keys() - self._by_keyword)
+    if strange and not self.others:
+      raise TypeError(
+          f'{self.api} got arguments by keyword that {self.f} has no parameter '
+          f'for. Expected: names among {sorted(self._by_keyword)}. Got: '
+          f'{strange}. Rename or remove these, or give the function parameters '
+          'of these names.')
 
   def both_ways(self, specs) -> dict[str, Any]:
     """Specs by position, under the names that keywords can have, too."""
