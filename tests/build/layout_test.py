@@ -17,6 +17,9 @@ STEPS = {
         ("divergence_option", "pvary", "eager_calls", "eager_transfers",
          "cotangents"),
         ("rules",)),
+    "jax._src.sanitizer": (
+        ("axes", "digests"), ("sites",), ("findings",), ("regions",),
+        ("bodies",), ("programs",), ("replication",)),
     "jax._src.varying": (
         ("types", "carry_types", "reduced", "compile_time", "structures",
          "contents", "sources", "required", "verify"),

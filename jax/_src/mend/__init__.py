@@ -18,7 +18,8 @@
 ``manual_axes`` reads what a type says of manual mesh axes, however the release
 spells it; ``traces`` walks the traces and tracers around a value; ``foreign``
 tells the primitives that other libraries define; ``permute`` lowers a ppermute
-that not all devices of the mesh reach. Nothing here imports a family.
+that not all devices of the mesh reach; ``manual_maps`` reads and makes
+shard_maps; ``source_lines`` are the user's. Nothing here imports a family.
 Begin with ``releases``.
 
 Words: a release *has* or *takes* what ``releases`` finds in it; to *find* gives

@@ -11,10 +11,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Opening jaxprs, and changing those that a parameter holds."""
+"""Opening jaxprs, changing those that a parameter holds, binding again."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import operator
 from typing import Any
 
@@ -56,3 +56,25 @@ def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
       return value
     return kind(zip(value, new))
   return value
+
+
+def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+  """The numbers of constants and of carries of a scan."""
+  if 'num_consts' in params:
+    return params['num_consts'], params['num_carry']
+  consts, carry, _ = params['ft_in'].unpack()
+  return len(consts), len(carry)
+
+
+def bind_again(eqn: core.JaxprEqn, values: Sequence[Any],
+               params: dict[str, Any]) -> list[Any]:
+  """Binds an equation's primitive to other values, with these parameters.
+
+  Returns:
+    The results, in a list if there is one only, too.
+  """
+  found = eqn.primitive.get_bind_params(params)
+  # Functions come first, and by themselves, until they joined the parameters.
+  subfuns, params = found if isinstance(found, tuple) else ((), found)
+  outs = eqn.primitive.bind(*subfuns, *values, **params)
+  return list(outs) if eqn.primitive.multiple_results else [outs]

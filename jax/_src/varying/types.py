@@ -39,6 +39,7 @@ from jax._src.varying import reduced
 Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
 typeof = traces.typeof
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
+scan_counts = jaxprs.scan_counts
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 
 
@@ -285,11 +286,3 @@ new_var = (functools.partial(core.Var, '')
 def name_of(primitive: core.Primitive) -> str:
   """The primitive's name, or that of the one whose derivative it marks."""
   return getattr(primitive, 'prim', primitive).name  # a VJPNode's, 0.12
-
-
-def scan_counts(params) -> tuple[int, int]:
-  """The numbers of constants and of carries of a scan."""
-  if 'num_consts' in params:
-    return params['num_consts'], params['num_carry']
-  consts, carry, _ = params['ft_in'].unpack()
-  return len(consts), len(carry)

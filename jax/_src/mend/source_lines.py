@@ -1,0 +1,32 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Frames of the user's program that an equation was traced in."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+import inspect
+
+from jax._src import core
+from jax._src import source_info_util
+
+# Of a traceback since 0.7.0, of the source info that holds it before.
+_OF_TRACEBACK = 'traceback' in inspect.signature(
+    source_info_util.user_frames).parameters
+
+
+def frames(eqn: core.JaxprEqn) -> Iterator[source_info_util.Frame]:
+  """The user's frames around an equation, from the inside."""
+  info = eqn.source_info
+  yield from source_info_util.user_frames(
+      info.traceback if _OF_TRACEBACK else info)

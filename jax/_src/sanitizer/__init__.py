@@ -1,0 +1,28 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Finds where the devices of a ``shard_map`` differ and should not.
+
+``axes`` infers along which axes values differ by right, where types don't say;
+``digests`` compares a value between devices; ``sites`` are the places that are
+compared, in words; ``findings`` collects what devices send and writes the
+message; ``regions`` keeps what is pending while a body is evaluated; ``bodies``
+evaluates the jaxpr of a shard_map, with comparisons, and ``programs`` what is
+around it; ``replication`` is the public function. Each stands on those before
+it. Begin with ``replication``, then ``bodies``.
+
+Words: a value should *agree* along the axes that its type doesn't vary along;
+a *site* is a place where a value is made that is compared; to *flush* compares
+what is pending between devices, in one collective; devices *part* where a
+predicate varies along more than one device.
+"""

@@ -1,0 +1,248 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Axes along which values may differ, where types don't say.
+
+With ``check_vma=False``, and up to 0.5.3, a jaxpr's types have no axes. They
+are inferred forwards, by what values are and not by what types say: a cast adds
+nothing. A result may differ along what its operands do, less what a reduction
+over devices names; loops are solved as fixpoints, and what they change may
+differ along the predicate's axes. What runs code that isn't JAX's and what
+holds jaxprs that no rule knows may differ along every axis, and so may what is
+read from a ref: such values aren't compared, and their places are noted.
+
+Cost: each jaxpr is walked once, the body of a loop once for each round of its
+fixpoint.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.mend import manual_maps
+
+Axes = frozenset
+NO_AXES: Axes = frozenset()
+
+
+class Scope(NamedTuple):
+  """What inference needs to know of the place where it stands.
+
+  Attributes:
+    axes: those of more than one device that are manual here.
+    unknown: is called with each equation that no rule knows.
+  """
+  axes: Axes
+  unknown: Callable[[core.JaxprEqn], None] = lambda eqn: None
+
+
+def union(sets) -> Axes:
+  return NO_AXES.union(*sets)
+
+
+def name_of(primitive: core.Primitive) -> str:
+  """The primitive's name, or that of the one whose derivative it marks."""
+  return getattr(primitive, 'prim', primitive).name.removesuffix('_p')
+
+
+# Results are the same within the one group of these, ...
+REDUCTIONS = {
+    'psum', 'psum2', 'psum_invariant', 'pmax', 'pmin', 'all_gather',
+    'all_gather_invariant', 'all_gather_reduced', 'unreduced_psum',
+    'unreduced_pmax', 'unreduced_pmin'}
+# ... and these give each device what is its own.
+_OWN = {'axis_index', 'ppermute', 'all_to_all', 'ragged_all_to_all',
+        'reduce_scatter', 'unreduced_reduce_scatter', 'psend', 'precv',
+        'pgather'}
+# Casts of types: they change no value.
+CASTS = {'pvary', 'preduced', 'vary_unreduced_cast', 'reduced_vary_cast'}
+# The primitives that call a jaxpr on their operands, and do no more.
+CALLS = {
+    'jit', 'pjit', 'closed_call', 'core_call', 'core_closed_call', 'remat',
+    'remat2', 'checkpoint', 'custom_jvp_call', 'custom_vjp_call',
+    'custom_vjp_call_jaxpr', 'custom_vmap_call', 'eval_jaxpr'}
+_FOREIGN = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
+            'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
+            'python_callback', 'infeed')
+_REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
+
+
+def is_cast(eqn: core.JaxprEqn) -> bool:
+  """True if an equation only changes types; 0.5.3's is a ``pbroadcast``."""
+  name = name_of(eqn.primitive)
+  return name in CASTS or name == 'pbroadcast' and 'source' not in eqn.params
+
+
+def callee(eqn: core.JaxprEqn) -> Any:
+  """The jaxpr that a call calls."""
+  return next(eqn.params[p] for p in (
+      'jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
+      if p in eqn.params)
+
+
+def inner(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
+  """The jaxprs in an equation's parameters."""
+  return list(_jaxprs(tuple(eqn.params.values())))
+
+
+def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
+  if isinstance(value, jaxprs.CLASSES):
+    yield jaxprs.open_jaxpr(value)
+  elif isinstance(value, (tuple, list)):
+    for each in value:
+      yield from _jaxprs(each)
+
+
+def foreign(eqn: core.JaxprEqn) -> bool:
+  """True if nothing is known of what an equation gives on each device."""
+  name = name_of(eqn.primitive)
+  if name in CALLS or name in _RULES or name in REDUCTIONS or is_cast(eqn):
+    return False
+  if name.startswith(_FOREIGN):
+    return True
+  if any(hasattr(v.aval, 'inner_aval') for v in (*eqn.invars, *eqn.outvars)):
+    return True
+  return not name.startswith(_REDUCERS) and any(
+      foreign(e) or name_of(e.primitive) in _OWN | REDUCTIONS
+      for j in inner(eqn) for e in j.eqns)
+
+
+def names_in(eqn: core.JaxprEqn) -> Axes:
+  """The mesh axes that a collective names."""
+  found = eqn.params.get('axes', eqn.params.get('axis_name', ()))
+  return frozenset(found if isinstance(found, (tuple, list, set, frozenset))
+                   else (found,))
+
+
+def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
+               scope: Scope) -> list[Axes]:
+  """The axes along which an equation's results may differ.
+
+  Args:
+    eqn: the equation.
+    ins: what its operands may differ along.
+    scope: where it stands.
+  """
+  name, count = name_of(eqn.primitive), len(eqn.outvars)
+  if name in _RULES:
+    return _RULES[name](eqn, list(ins), scope)
+  if name in CALLS:
+    return of_jaxpr(callee(eqn), ins, scope)
+  if is_cast(eqn) or name in ('optimization_barrier', 'copy'):
+    return list(ins)
+  if name in _OWN:
+    return [union(ins) | names_in(eqn) & scope.axes] * count
+  if name in REDUCTIONS or name == 'pbroadcast':
+    groups = eqn.params.get('axis_index_groups')
+    less = NO_AXES if groups and len(groups) > 1 else names_in(eqn)
+    each = list(ins) if len(ins) == count else [union(ins)] * count
+    return [a - less for a in each]
+  if foreign(eqn):
+    if eqn.outvars:
+      scope.unknown(eqn)
+    return [scope.axes] * count
+  return [union(ins)] * count
+
+
+def of_jaxpr(jaxpr: Any, ins: Sequence[Axes], scope: Scope) -> list[Axes]:
+  """The axes along which a jaxpr's results may differ."""
+  jaxpr = jaxprs.open_jaxpr(jaxpr)
+  at = dict(zip(jaxpr.invars, ins))
+  read = lambda v: (NO_AXES if isinstance(v, core.Literal)
+                    else at.get(v, NO_AXES))
+  for eqn in jaxpr.eqns:
+    at.update(zip(eqn.outvars,
+                  of_results(eqn, list(map(read, eqn.invars)), scope)))
+  return list(map(read, jaxpr.outvars))
+
+
+def of_loop(body: Any, ins: Sequence[Axes], consts: int, carries: int,
+            scope: Scope, predicate=None) -> tuple[list[Axes], list[Axes]]:
+  """The least axes of a loop's inputs that hold in each round, and results'.
+
+  Args:
+    body: a jaxpr.
+    ins: of all its inputs, at first.
+    consts: how many of them don't change.
+    carries: how many do.
+    scope: where the loop stands.
+    predicate: gives the predicate's axes, by the carries', if there is one.
+  """
+  body, ins = jaxprs.open_jaxpr(body), list(ins)
+  while True:
+    outs = of_jaxpr(body, ins, scope)
+    parting = predicate(ins[consts:]) if predicate else NO_AXES
+    grown = list(ins)
+    for n in range(carries):
+      out = body.outvars[n]
+      same = out is body.invars[consts + n]
+      grown[consts + n] |= outs[n] | (NO_AXES if same else parting)
+    if grown == ins:
+      return ins, outs
+    ins = grown
+
+
+def of_while(eqn: core.JaxprEqn, ins: Sequence[Axes],
+             scope: Scope) -> tuple[list[Axes], Axes]:
+  """The axes of a while loop's carries, and of its predicate."""
+  params = eqn.params
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+
+  def predicate(carries):
+    return of_jaxpr(params['cond_jaxpr'], [*ins[:nc], *carries], scope)[0]
+
+  ends, _ = of_loop(params['body_jaxpr'], ins[nc:], nb, len(eqn.outvars),
+                    scope, predicate)
+  return ends[nb:], predicate(ends[nb:])
+
+
+def _while(eqn, ins, scope) -> list[Axes]:
+  return of_while(eqn, ins, scope)[0]
+
+
+def of_scan(eqn: core.JaxprEqn, ins: Sequence[Axes],
+            scope: Scope) -> tuple[list[Axes], list[Axes]]:
+  """The axes of a scan's inputs, in its body, and of its results."""
+  consts, carries = jaxprs.scan_counts(eqn.params)
+  ins, outs = of_loop(eqn.params['jaxpr'], ins, consts, carries, scope)
+  return ins, [*ins[consts:consts + carries], *outs[carries:]]
+
+
+def _scan(eqn, ins, scope) -> list[Axes]:
+  return of_scan(eqn, ins, scope)[1]
+
+
+def _cond(eqn, ins, scope) -> list[Axes]:
+  each = [of_jaxpr(b, ins[1:], scope) for b in eqn.params['branches']]
+  return [union(outs) | ins[0] for outs in zip(*each)]
+
+
+def at_entry(parts: manual_maps.ManualMap, ins: Sequence[Axes],
+             axes: Axes) -> list[Axes]:
+  """The axes of a shard_map's arguments inside of it."""
+  return [a | manual_maps.named(s) & axes for a, s in zip(ins, parts.in_specs)]
+
+
+def _shard_map(eqn, ins, scope) -> list[Axes]:
+  parts = manual_maps.of(eqn)
+  sizes = parts.mesh.shape
+  own = frozenset(a for a in parts.manual if sizes[a] > 1)
+  outs = of_jaxpr(eqn.params['jaxpr'], at_entry(parts, ins, own),
+                  Scope(scope.axes | own, scope.unknown))
+  return [a - own for a in outs]
+
+
+_RULES: dict[str, Callable] = {
+    'while': _while, 'scan': _scan, 'cond': _cond, 'shard_map': _shard_map}

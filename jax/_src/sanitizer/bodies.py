@@ -1,0 +1,441 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Evaluates the body of a shard_map, with comparisons between devices.
+
+The jaxpr's equations are bound again one by one, in a shard_map with the check
+off: nothing is differentiated any more, and the comparisons are free to be the
+same or not along any axis. What the check needs beside the values, casts and
+reductions of a kind of their own, becomes what it is at run time: nothing, or a
+plain reduction. Types are read from the jaxpr.
+
+Calls, checkpoints and custom rules are evaluated in place; loops and branches
+are made again by their public functions, over the regions of their bodies. A
+predicate that should be the same on all devices is made so, by its least, after
+it has been compared: neither a collective of the program's nor one of ours is
+ever reached by some of its devices only.
+
+A value is not compared if all that it is made of is, and the operation works on
+single elements, or moves them: equal bits give equal bits there, and the first
+difference can't be its own. Sums, products of matrices, random bits and all
+else are compared.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import contextlib
+from typing import Any
+
+from jax import lax
+from jax._src import core
+from jax._src.lax import parallel
+from jax._src.mend import jaxprs
+from jax._src.mend import manual_axes
+from jax._src.mend import manual_maps
+from jax._src.sanitizer import axes as axes_lib
+from jax._src.sanitizer import digests
+from jax._src.sanitizer import sites as sites_lib
+from jax._src.sanitizer.regions import Known, Region
+from jax._src import source_info_util
+import jax.numpy as jnp
+
+Results = tuple[list[Any], list[Known]]
+# Operations on single elements, or that move them.
+_ELEMENTWISE = {
+    'abs', 'acos', 'acosh', 'add', 'add_any', 'and', 'asin', 'asinh', 'atan',
+    'atan2', 'atanh', 'bitcast_convert_type', 'broadcast_in_dim', 'cbrt',
+    'ceil', 'clamp', 'clz', 'concatenate', 'conj', 'convert_element_type',
+    'copy', 'cos', 'cosh', 'div', 'eq', 'erf', 'erf_inv', 'erfc', 'exp',
+    'exp2', 'expand_dims', 'expm1', 'floor', 'full', 'ge', 'gt', 'imag',
+    'integer_pow', 'iota', 'is_finite', 'le', 'lgamma', 'log', 'log1p',
+    'logistic', 'lt', 'max', 'min', 'mul', 'ne', 'neg', 'nextafter', 'not',
+    'optimization_barrier', 'or', 'pad', 'population_count', 'pow', 'real',
+    'rem', 'reshape', 'rev', 'round', 'rsqrt', 'select_n', 'shift_left',
+    'shift_right_arithmetic', 'shift_right_logical', 'sign', 'sin', 'sinh',
+    'slice', 'split', 'sqrt', 'square', 'squeeze', 'stop_gradient', 'sub',
+    'tan', 'tanh', 'transpose', 'xor', 'random_wrap', 'random_unwrap'}
+# A reduction of a checked shard_map as one without types, and its parameters.
+_PLAIN = {
+    'psum_invariant': 'psum_p', 'psum2': 'psum_p', 'unreduced_psum': 'psum_p',
+    'unreduced_pmax': 'pmax_p', 'unreduced_pmin': 'pmin_p',
+    'all_gather_invariant': 'all_gather_p',
+    'all_gather_reduced': 'all_gather_p',
+    'unreduced_reduce_scatter': 'reduce_scatter_p'}
+
+
+def evaluate(region: Region, jaxpr: Any, consts: Sequence[Any],
+             args: Sequence[Any], known: Sequence[Known]) -> Results:
+  """Evaluates a jaxpr, comparing what its equations give.
+
+  Args:
+    region: where it is evaluated.
+    jaxpr: an open one.
+    consts: the values of its constants.
+    args: of its inputs.
+    known: what is known of the inputs.
+
+  Returns:
+    The results, and what is known of them.
+  """
+  env: dict = {}
+  env.update(zip(jaxpr.constvars, [(c, Known(frozenset(), True))
+                                   for c in consts]))
+  env.update(zip(jaxpr.invars, zip(args, known)))
+
+  def read(v):
+    if isinstance(v, core.Literal):
+      return v.val, Known(frozenset(), True)
+    return env[v]
+
+  for eqn in jaxpr.eqns:
+    ins = list(map(read, eqn.invars))
+    values, knowns = [v for v, _ in ins], [k for _, k in ins]
+    rule = _RULES.get(axes_lib.name_of(eqn.primitive), _ordinary)
+    env.update(zip(eqn.outvars, zip(*rule(region, eqn, values, knowns))))
+  outs = list(map(read, jaxpr.outvars))
+  return [v for v, _ in outs], [k for _, k in outs]
+
+
+def closed(jaxpr: Any) -> tuple[core.Jaxpr, Sequence[Any]]:
+  """A jaxpr, opened, and its constants."""
+  return jaxprs.open_jaxpr(jaxpr), getattr(jaxpr, 'consts', ())
+
+
+@contextlib.contextmanager
+def context(eqn: core.JaxprEqn):
+  """The context in which an equation was traced."""
+  info = eqn.source_info
+  with source_info_util.user_context(info.traceback), eqn.ctx.manager:
+    yield
+
+
+def bind(eqn: core.JaxprEqn, values: Sequence[Any]) -> list[Any]:
+  """Binds an equation again, whose types have no axes now."""
+  name = axes_lib.name_of(eqn.primitive)
+  name, _, ends = name.partition('_start')
+  done = name.endswith('_done')
+  if axes_lib.is_cast(eqn) or done:
+    return list(values)
+  with context(eqn):
+    if name in _PLAIN or ends == '' and name + '_start' == axes_lib.name_of(
+        eqn.primitive):
+      return _plain(_PLAIN.get(name, name + '_p'), eqn.params, values)
+    params = {k: _without_axes(v) for k, v in eqn.params.items()}
+    return jaxprs.bind_again(eqn, values, params)
+
+
+def _plain(name: str, params: dict, values: Sequence[Any]) -> list[Any]:
+  prim = getattr(parallel, name)
+  if name != 'ppermute_p':
+    params = {'axis_index_groups': None, **params}
+  if prim.multiple_results:
+    return list(prim.bind(*values, **params))
+  return [prim.bind(v, **params) for v in values]
+
+
+def _without_axes(param: Any) -> Any:
+  """A parameter whose types, of results, vary along no axes."""
+  if isinstance(param, core.ShapedArray):
+    return (manual_axes.with_axes(param, frozenset())
+            if manual_axes.varying(param) else param)
+  if isinstance(param, tuple) and any(
+      isinstance(p, core.ShapedArray) for p in param):
+    return tuple(map(_without_axes, param))
+  return param
+
+
+def _known_axes(region: Region, eqn: core.JaxprEqn,
+                knowns: Sequence[Known]) -> list[frozenset]:
+  """The axes along which an equation's results may differ."""
+  by_type = [manual_axes.varying(v.aval) | manual_axes.unreduced(v.aval)
+             for v in eqn.outvars]
+  if region.typed >= region.manual:
+    return by_type
+  scope = axes_lib.Scope(region.manual, region.plan.note)
+  inferred = axes_lib.of_results(eqn, [k.axes for k in knowns], scope)
+  return [t & region.typed | i - region.typed
+          for t, i in zip(by_type, inferred)]
+
+
+def _operands(eqn: core.JaxprEqn, knowns: Sequence[Known]) -> tuple:
+  return tuple(
+      sites_lib.Operand(f'operand {n}, {sites_lib.type_text(v.aval)}', k.axes,
+                        k.compared)
+      for n, (v, k) in enumerate(zip(eqn.invars, knowns))
+      if not isinstance(v, core.Literal) and hasattr(v.aval, 'dtype'))
+
+
+def _compared(region: Region, eqn: core.JaxprEqn, values: Sequence[Any],
+              knowns: Sequence[Known], axes: Sequence[frozenset]) -> Results:
+  """Compares an equation's results; gives them and what is known of them."""
+  name = axes_lib.name_of(eqn.primitive)
+  agree = all(k.compared for k in knowns)
+  inside = frozenset().union(*(k.axes for k in knowns))
+  if agree and (name in _ELEMENTWISE or axes_lib.is_cast(eqn)) and all(
+      inside <= a for a in axes):
+    return list(values), [Known(a, True) for a in axes]
+  operands = None
+  out: list[Known] = []
+  for n, (v, value, a) in enumerate(zip(eqn.outvars, values, axes)):
+    same = region.axes - a
+    compare = bool(same) and not isinstance(v, core.DropVar) and (
+        digests.comparable(v.aval) and region.plan.wants(eqn))
+    if compare:
+      operands = operands or _operands(eqn, knowns)
+      region.compare(
+          lambda order, n=n, ops=operands: sites_lib.of_result(
+              eqn, n, order, ops), value, same)
+    out.append(Known(a, compare or not same))
+  return list(values), out
+
+
+def _ordinary(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  axes = _known_axes(region, eqn, knowns)
+  return _compared(region, eqn, bind(eqn, values), knowns, axes)
+
+
+def _call(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  jaxpr, consts = closed(axes_lib.callee(eqn))
+  return evaluate(region, jaxpr, consts, values, knowns)
+
+
+def _typed_as(v: core.Var, value: Any) -> Any:
+  """A value as an array of a variable's type, for a carry."""
+  aval = v.aval
+  if not isinstance(aval, core.ShapedArray) or hasattr(value, 'aval'):
+    return value
+  return jnp.asarray(value, aval.dtype)
+
+
+def _inputs(region: Region, jaxpr: core.Jaxpr, knowns: Sequence[Known],
+            inferred: Sequence[frozenset] | None) -> list[Known]:
+  """What is known of a body's inputs in every iteration."""
+  types = [manual_axes.varying(v.aval) for v in jaxpr.invars]
+  axes = types if inferred is None else [
+      t & region.typed | i - region.typed for t, i in zip(types, inferred)]
+  return [Known(a, k.compared) for a, k in zip(axes, knowns)]
+
+
+def _scope(region: Region) -> axes_lib.Scope | None:
+  if region.typed >= region.manual:
+    return None
+  return axes_lib.Scope(region.manual, region.plan.note)
+
+
+def _loop(region: Region, eqn: core.JaxprEqn, what: str) -> sites_lib.Loop:
+  return sites_lib.Loop(region.plan.number(), f'{what} at '
+                        f'{sites_lib.place(eqn)}')
+
+
+def _scan(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  params = eqn.params
+  body, body_consts = closed(params['jaxpr'])
+  nc, nk = jaxprs.scan_counts(params)
+  scope = _scope(region)
+  inferred = scope and axes_lib.of_scan(eqn, [k.axes for k in knowns],
+                                        scope)[0]
+  inner = _inputs(region, body, knowns, inferred)
+  region.flush()
+  loop = _loop(region, eqn, 'scan')
+  init = list(map(_typed_as, eqn.invars[nc:nc + nk], values[nc:nc + nk]))
+  length = params['length']
+
+  def step(carry, xs):
+    found, count, *carry = carry
+    index = length - 1 - count if params['reverse'] else count
+    here = region.within(found, loop=loop, count=index)
+    outs, _ = evaluate(here, body, body_consts, [*values[:nc], *carry, *xs],
+                       inner)
+    here.flush()
+    return [here.found, count + 1, *outs[:nk]], outs[nk:]
+
+  (found, _, *ends), ys = lax.scan(
+      step, [region.found, jnp.int32(0), *init], list(values[nc + nk:]),
+      length=length, reverse=params['reverse'],
+      unroll=params['unroll'])
+  region.rejoin(found, frozenset())
+  return _compared(region, eqn, [*ends, *ys], knowns,
+                   _known_axes(region, eqn, knowns))
+
+
+def unfinished(pred: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
+  """A loop's carries after an iteration.
+
+  Of a loop that is mapped over, each instance has a predicate, and one that is
+  done keeps its carries.
+  """
+  if not jnp.ndim(pred):
+    return list(new)
+  return [lax.select(lax.broadcast_in_dim(pred, jnp.shape(n),
+                                          range(pred.ndim)), n, o)
+          for n, o in zip(new, old)]
+
+
+def _while(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  params = eqn.params
+  body, body_consts = closed(params['body_jaxpr'])
+  cond, cond_consts = closed(params['cond_jaxpr'])
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  scope = _scope(region)
+  inferred, parting = None, manual_axes.varying(cond.outvars[0].aval)
+  if scope is not None:
+    carried, own = axes_lib.of_while(eqn, [k.axes for k in knowns], scope)
+    inferred = [*(k.axes for k in knowns[nc:nc + nb]), *carried]
+    parting = parting & region.typed | own - region.typed
+  inner = _inputs(region, body, knowns[nc:], inferred)
+  region.flush()
+  loop = _loop(region, eqn, 'while loop')
+  carry_vars = eqn.invars[nc + nb:]
+  init = list(map(_typed_as, carry_vars, values[nc + nb:]))
+  same = region.axes - parting
+
+  def goes_on(here, carry):
+    (pred,), (known,) = evaluate(
+        here, cond, cond_consts, [*values[:nc], *carry],
+        [*knowns[:nc], *inner[nb:]])
+    pred = jnp.asarray(pred)
+    operand = sites_lib.Operand('what it is computed from', known.axes,
+                                known.compared)
+    here.compare(lambda order: sites_lib.of_choice(
+        eqn, 'the predicate of the while loop', order, operand), pred, same)
+    here.flush()
+    return here.least(pred.astype(jnp.int32), same) > 0
+
+  def step(state):
+    found, count, pred, *carry = state
+    here = region.within(found, parting, loop, count)
+    outs, _ = evaluate(here, body, body_consts, [*values[nc:nc + nb], *carry],
+                       inner)
+    here.flush()
+    outs = unfinished(pred, outs, carry)
+    there = region.within(here.found, parting, loop, count + 1)
+    pred = goes_on(there, outs)
+    return [there.found, count + 1, pred, *outs]
+
+  first = region.within(region.found, parting, loop, jnp.int32(0))
+  pred = goes_on(first, init)
+  found, _, _, *ends = lax.while_loop(
+      lambda state: jnp.any(state[2]), step,
+      [first.found, jnp.int32(0), pred, *init])
+  region.rejoin(found, parting)
+  return _compared(region, eqn, ends, knowns, _known_axes(region, eqn, knowns))
+
+
+def _cond(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  index, *operands = values
+  parting = knowns[0].axes
+  same = region.axes - parting
+  what = sites_lib.Operand('the index', parting, knowns[0].compared)
+  region.compare(lambda order: sites_lib.of_choice(
+      eqn, 'the choice of a branch', order, what), index, same)
+  region.flush()
+  index = region.least(jnp.asarray(index).astype(jnp.int32), same)
+
+  def taken(branch):
+    jaxpr, consts = closed(branch)
+    def run(found, *operands):
+      here = region.within(found, parting)
+      outs, _ = evaluate(here, jaxpr, consts, operands, knowns[1:])
+      here.flush()
+      return [here.found, *map(_typed_as, jaxpr.outvars, outs)]
+    return run
+
+  found, *outs = lax.switch(index, list(map(taken, eqn.params['branches'])),
+                            region.found, *operands)
+  region.rejoin(found, parting)
+  return _compared(region, eqn, outs, knowns, _known_axes(region, eqn, knowns))
+
+
+def _nested(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  region.flush()
+  outs, found = mapped(region.plan, eqn, values, [k.axes for k in knowns],
+                       region)
+  region.rejoin(found, frozenset())
+  return _compared(region, eqn, outs, knowns, _known_axes(region, eqn, knowns))
+
+
+def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
+           ins: Sequence[frozenset], around: Region | None, loops: tuple = (),
+           counters: Any = None) -> tuple[list[Any], Any]:
+  """A shard_map with comparisons, of an equation of one.
+
+  Args:
+    plan: the program's.
+    eqn: the equation.
+    values: the operands.
+    ins: the manual axes around it along which these may differ.
+    around: the region that it is in, if it is nested.
+    loops: outside of all shard_maps, around it.
+    counters: of these.
+
+  Returns:
+    The results, and whether something was found.
+  """
+  parts = manual_maps.of(eqn)
+  outer = around or Region(plan, (), jnp.zeros(0, jnp.int32), {}, frozenset(),
+                           frozenset(), frozenset(), loops, counters,
+                           jnp.bool_(False))
+  spec = manual_maps.named  # the axes in a spec
+  none = type(parts.out_specs[0] if parts.out_specs else parts.in_specs[0])()
+  own = tuple(a for a in parts.mesh.axis_names if a in parts.manual)
+  several = frozenset(a for a in own if parts.mesh.shape[a] > 1)
+
+  def body(found, coordinates, counters, *args):
+    if several:
+      indices = [lax.axis_index(a).astype(jnp.int32)[None] for a in own]
+      coordinates = jnp.concatenate([coordinates, *indices])
+    region = Region(
+        plan, outer.names + (own if several else ()), coordinates,
+        {**outer.sizes, **parts.mesh.shape}, outer.axes | several,
+        outer.manual | several,
+        # Without its check an inner one's types say nothing of outer axes.
+        outer.typed | several if parts.checked and manual_axes.AXES_OF_ARRAY
+        else frozenset(), outer.loops, counters, found)
+    jaxpr, consts = closed(eqn.params['jaxpr'])
+    known = _entry(region, eqn, parts, args, ins, several)
+    outs, knowns = evaluate(region, jaxpr, consts, args, known)
+    for n, (out, k, s) in enumerate(zip(outs, knowns, parts.out_specs)):
+      same = several - spec(s) - (region.axes - k.axes if k.compared
+                                  else frozenset())
+      region.compare(lambda order, n=n, s=s: sites_lib.of_output(
+          eqn, n, s, order), out, same)
+    region.flush()
+    return [region.found, *map(_typed_as, jaxpr.outvars, outs)]
+
+  fun = manual_maps.unchecked(
+      body, parts, [none, none, none, *parts.in_specs],
+      [none, *parts.out_specs])
+  with context(eqn):
+    found, *outs = fun(outer.found, outer.coordinates, outer.counters, *values)
+  return outs, found
+
+
+def _entry(region: Region, eqn: core.JaxprEqn, parts, args, ins,
+           several: frozenset) -> list[Known]:
+  """Compares the arguments of a shard_map along what their specs leave out."""
+  jaxpr = jaxprs.open_jaxpr(eqn.params['jaxpr'])
+  names = getattr(jaxpr.debug_info, 'arg_names', None) or ()
+  axes = axes_lib.at_entry(parts, ins, several)
+  known = []
+  for n, (v, arg, a, s) in enumerate(zip(jaxpr.invars, args, axes,
+                                         parts.in_specs)):
+    name = names[n] if n < len(names) and len(names) == len(args) else str(n)
+    region.compare(lambda order, n=n, s=s, name=name: sites_lib.of_argument(
+        eqn, n, name, s, order), arg, several - a)
+    known.append(Known(a, digests.comparable(v.aval)))
+  return known
+
+
+_RULES: dict[str, Callable[..., Results]] = {
+    'scan': _scan, 'while': _while, 'cond': _cond, 'shard_map': _nested,
+    **dict.fromkeys(axes_lib.CALLS, _call)}

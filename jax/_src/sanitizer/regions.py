@@ -1,0 +1,214 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Bookkeeping while the body of a shard_map is evaluated with comparisons.
+
+A region is a stretch of the program that the same devices run: the body of a
+shard_map, of a loop or of a branch. Values wait there until they are flushed:
+before the program branches or loops, at the region's end, and when many wait.
+A flush is one reduction over devices for each set of axes, of all that should
+be the same along them, and a branch that is only taken when they differ; no
+collective is in it. One truth value, whether something was found, goes through
+loops and branches, so that each run sends its first difference only. It is the
+same along all axes along which the devices of a region don't part.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+from jax._src import core
+from jax._src.sanitizer import digests
+from jax._src.sanitizer import findings as findings_lib
+from jax._src.sanitizer import sites as sites_lib
+import jax.numpy as jnp
+
+_MOST_PENDING = 48
+
+
+class Known(NamedTuple):
+  """What is known of a value besides its type.
+
+  Attributes:
+    axes: along which it may differ between devices.
+    compared: whether it is the same along all others, as compared or made of
+      what is by operations that only move or copy.
+  """
+  axes: frozenset
+  compared: bool
+
+
+class Pending(NamedTuple):
+  """A value that waits to be compared, with its digest."""
+  site: sites_lib.Site
+  value: Any
+  digest: Any
+
+
+@dataclasses.dataclass
+class Plan:
+  """What one program's comparisons share.
+
+  Attributes:
+    rtol: the tolerance; None to compare bits.
+    max_checks: at most as many results of equations are compared, from the
+      first on; None for all.
+    functions: names of those in which they are; None for all.
+    findings: where devices send.
+    notes: places of what isn't compared, as nothing is known of it.
+  """
+  rtol: float | None
+  max_checks: int | None
+  functions: frozenset | None
+  findings: findings_lib.Findings
+  notes: dict[str, None] = dataclasses.field(default_factory=dict)
+  checks: int = 0
+  numbers: int = 0
+
+  def number(self) -> int:
+    """The next number in the program's order."""
+    self.numbers += 1
+    return self.numbers
+
+  def wants(self, eqn: core.JaxprEqn) -> bool:
+    """True if an equation's results are to be compared."""
+    if self.functions is not None and not sites_lib.is_in(eqn, self.functions):
+      return False
+    if self.max_checks is not None and self.checks >= self.max_checks:
+      return False
+    self.checks += 1
+    return True
+
+  def note(self, eqn: core.JaxprEqn) -> None:
+    """Notes an equation of which nothing is known."""
+    name = getattr(eqn.primitive, 'name', str(eqn.primitive))
+    self.notes[f'`{name}` at {sites_lib.place(eqn)}'] = None
+
+
+class Region:
+  """A stretch of the program that the same devices run.
+
+  Attributes:
+    plan: the program's.
+    names: the manual axes, in order, whose coordinates are sent.
+    coordinates: of this device, an array.
+    sizes: of the axes.
+    axes: the manual axes of more than one device along which none part here.
+    manual: all of more than one device.
+    typed: those that types tell about.
+    loops: around here, and ``counters``, their iterations, an array.
+    found: whether something was found, on this device.
+  """
+
+  def __init__(self, plan: Plan, names: tuple, coordinates: Any, sizes: dict,
+               axes: frozenset, manual: frozenset, typed: frozenset,
+               loops: tuple, counters: Any, found: Any):
+    self.plan, self.names, self.coordinates = plan, names, coordinates
+    self.sizes, self.axes, self.manual, self.typed = sizes, axes, manual, typed
+    self.loops, self.counters, self.found = loops, counters, found
+    self.pending: list[Pending] = []
+
+  def within(self, found: Any, parting: frozenset = frozenset(),
+             loop: sites_lib.Loop | None = None, count: Any = None) -> Region:
+    """The region of a loop's body or a branch, where devices may part."""
+    loops, counters = self.loops, self.counters
+    if loop is not None:
+      loops = (*loops, loop)
+      counters = jnp.concatenate([counters, count[None]])
+    return Region(self.plan, self.names, self.coordinates, self.sizes,
+                  self.axes - parting, self.manual, self.typed, loops,
+                  counters, found)
+
+  def ordered(self, axes: frozenset) -> tuple:
+    return tuple(a for a in self.names if a in axes)
+
+  def compare(self, make_site: Callable[[tuple], sites_lib.Site], value: Any,
+              axes: frozenset) -> None:
+    """Compares a value along axes, now or with others.
+
+    Args:
+      make_site: gives the site, by the axes in order.
+      value: an array.
+      axes: those along which it should be the same.
+    """
+    order = self.ordered(axes & self.axes)
+    if not order or not digests.comparable(core.get_aval(value) if not hasattr(
+        value, 'dtype') else value):
+      return
+    value = jnp.asarray(value)
+    if self.plan.rtol is None:
+      digest = digests.digest(value)
+    else:
+      digest = digests.beyond(value, order, self.plan.rtol)
+    self.pending.append(Pending(make_site(order), value, digest))
+    if len(self.pending) >= _MOST_PENDING:
+      self.flush()
+
+  def flush(self) -> None:
+    """Compares what is pending between devices, and reports differences."""
+    pending, self.pending = self.pending, []
+    if not pending:
+      return
+    bad = self._bad(pending)
+    anyone = jnp.any(bad)
+    if any(frozenset(p.site.axes) != self.axes for p in pending):
+      anyone = self.agreed(anyone)
+    flush = findings_lib.Flush(self.plan.number(),
+                               tuple(p.site for p in pending), self.loops,
+                               self.names)
+    send = functools.partial(self.plan.findings.add, flush)
+    values = [digests.plain(p.value) for p in pending]
+
+    def report():
+      jax.debug.callback(send, bad, self.coordinates, self.counters, *values)
+
+    lax.cond(anyone & ~self.found, report, lambda: None)
+    self.found = self.found | anyone
+
+  def _bad(self, pending: list[Pending]) -> Any:
+    """Which of the pending values differ, the same along their axes."""
+    if self.plan.rtol is not None:
+      return jnp.stack([p.digest for p in pending])
+    groups: dict[tuple, list[int]] = {}
+    for n, p in enumerate(pending):
+      groups.setdefault(p.site.axes, []).append(n)
+    parts, order = [], []
+    for axes, members in groups.items():
+      found = jnp.stack([pending[n].digest for n in members])
+      if parts:  # one collective after the other, on each device alike
+        found, parts[-1] = lax.optimization_barrier((found, parts[-1]))
+      parts.append(digests.differ(found, axes))
+      order += members
+    places = sorted(range(len(order)), key=order.__getitem__)
+    return jnp.concatenate(parts)[jnp.array(places)]
+
+  def agreed(self, flag: Any) -> Any:
+    """True on all devices of the region if it is on one."""
+    if not self.axes:
+      return flag
+    return lax.pmax(flag.astype(jnp.int32), self.ordered(self.axes)) > 0
+
+  def least(self, number: Any, axes: frozenset) -> Any:
+    """The least of an integer along axes, of those that don't part here."""
+    order = self.ordered(axes & self.axes)
+    return lax.pmin(number, order) if order else number
+
+  def rejoin(self, found: Any, parting: frozenset) -> None:
+    """Goes on after a region within, where devices parted."""
+    self.found = found
+    if parting & self.axes:
+      self.found = self.agreed(found)
