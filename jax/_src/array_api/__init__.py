@@ -17,7 +17,8 @@
 for; ``argument`` says what may be given as a device; ``placement`` puts what
 array functions make there, on which ``traced`` (``x.device`` while x is
 traced, a token of ``unknown_device`` where no device is known) and ``keys``
-(random keys) stand; ``dlpack`` copies and shares.
+(random keys) stand; ``dlpack`` copies and shares. ``complex_values`` and
+``nan_extrema`` correct what is lowered for CPUs, by ``cpu_rules``.
 Upstream's ``numpy`` modules and ``lax`` call them. Begin with ``devices``.
 
 Words: to *put* moves an array to a device or a sharding, while a program runs;

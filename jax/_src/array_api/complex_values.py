@@ -48,9 +48,11 @@ function (docs/array_api.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+import functools
 from typing import Any, NamedTuple
 
 from jax._src import dtypes
+from jax._src.array_api import cpu_rules
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
@@ -70,15 +72,8 @@ def correct(primitives: Mapping[str, Any]) -> None:
   for name, table in _TABLES.items():
     if name not in primitives:  # of newer releases
       continue
-    primitive = primitives[name]
-    # A rule of the CPU's own comes before the one for all platforms.
-    platform = 'cpu'
-    rules = mlir._platform_specific_lowerings[platform]
-    if primitive not in rules:
-      platform, rules = None, mlir._lowerings
-    # Newer releases keep more than the rule.
-    rule = getattr(rules[primitive], 'rule', rules[primitive])
-    mlir.register_lowering(primitive, _corrected(rule, table), platform)
+    cpu_rules.correct(primitives[name],
+                      functools.partial(_corrected, table=table))
 
 
 def _corrected(rule: Callable[..., Any], table: _Table) -> Callable[..., Any]:
@@ -86,29 +81,15 @@ def _corrected(rule: Callable[..., Any], table: _Table) -> Callable[..., Any]:
   def lowered(ctx: mlir.LoweringRuleContext, x: Any, /, **params: Any) -> Any:
     out = rule(ctx, x, **params)
     aval, = ctx.avals_in
-    platforms = ctx.platforms or ctx.module_context.platforms
     if (not dtypes.issubdtype(aval.dtype, np.complexfloating)
-        or 'cpu' not in platforms):
+        or 'cpu' not in cpu_rules.platforms(ctx)):
       return out
     y, = out
     floats = _Floats(ctx, aval.update(dtype=np.finfo(aval.dtype).dtype))
     corrected = hlo.complex(*table(floats, hlo.real(x), hlo.imag(x),
                                    hlo.real(y), hlo.imag(y)))
-    if len(platforms) > 1:
-      corrected = hlo.select(_is_on_cpu(ctx), corrected, y)
-    return [mlir.lower_with_sharding_in_types(ctx, corrected, *ctx.avals_out)]
+    return [cpu_rules.on_cpu(ctx, corrected, y)]
   return lowered
-
-
-def _is_on_cpu(ctx: mlir.LoweringRuleContext) -> Any:
-  """True if a module for several platforms runs on a CPU, a scalar."""
-  # It is the first of the dimension variables, of the width of the others.
-  index = ctx.dim_var_values[0]
-  cpu = ctx.module_context.platforms.index('cpu')
-  wanted = mlir.ir_constant(np.int32(cpu))
-  if wanted.type != index.type:
-    wanted = hlo.convert(index.type, wanted)
-  return mlir.compare_hlo(index, wanted, 'EQ', 'SIGNED')
 
 
 class _Floats(NamedTuple):

@@ -296,3 +296,9 @@ def sparse_kernels() -> Any:
 def loads_for_devices() -> bool:
   """True if a client is told the devices of what it loads: by 0.10.2."""
   return find('jax._src.lib', 'xla_client.Client.compile_and_load') is not None
+
+
+@fact
+def library_forgets_nan() -> bool:
+  """True if a library of the CPU's compiler takes extrema: by jaxlib 0.10.2."""
+  return find('jax._src.lib', 'version') >= (0, 10, 2)

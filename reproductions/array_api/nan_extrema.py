@@ -1,0 +1,45 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Minima and maxima of numbers of which one is nan."""
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+REPORT = "jax#39887"
+
+
+def _with_nan():
+  return jnp.arange(5000.).at[2500].set(np.nan)
+
+
+def _nan(got):
+  got = float(got)
+  assert np.isnan(got), got
+  return str(got)
+
+
+def maximum():
+  """max of 5000 numbers is nan where one of them is"""
+  return _nan(jnp.max(_with_nan()))
+
+
+def after_relu():
+  """the sum of relu(x) is nan where x is"""
+  return _nan(jax.jit(lambda x: jnp.sum(jax.nn.relu(x)))(_with_nan()))
+
+
+def of_windows():
+  """the largest of a window with nan is nan"""
+  return _nan(jax.lax.reduce_window(
+      _with_nan(), -jnp.inf, jax.lax.max, (5000,), (5000,), "VALID")[0])
