@@ -16,23 +16,24 @@
 Two parts of the CPU's compiler and runtime take ``max`` for ``a > b ? a : b``,
 which forgets a nan on one side. From jaxlib 0.10.2 on a library computes
 reductions of 4096 elements or more, with the elementwise operations before
-them: ``max(x)`` was a number, as was ``sum(maximum(x, 0))``. And on every jaxlib
-the devices of a CPU compare what they reduce together so: ``pmax``, and the
-maximum of an array that is split among devices.
+them: ``max(x)`` was a number, as was ``sum(maximum(x, 0))``. And on every
+jaxlib the devices of a CPU compare what they reduce together so: ``pmax``, and
+the maximum of an array that is split among devices.
 
-What is corrected is the lowering for CPUs. Floats are compared as integers of the
-same order, which neither part gets wrong: the bits, of negative numbers with all
-but the sign turned, count from -nan to nan.
+What is corrected is the lowering for CPUs. Floats are compared as integers of
+the same order, which neither part gets wrong: the bits, of negative numbers
+with all but the sign turned, count from -nan to nan.
 
 * *Reductions over minor axes* take the greatest and the least such integer at
   once; either of them tells of a nan. Of those that the compiler makes code of,
   it is the fastest (docs/array_api.md has figures).
 * *Over other axes* a reducer that selects what isn't comparable to itself.
 * *Among devices, of windows, and of bfloat16 over other axes*: the integers are
-  shifted so that all nans lie beyond the last infinity, at the end that wins. So
-  one reduction of unsigned integers has the result, by the same collectives.
-* *Elementwise*: the operand that is nan is selected, after the compiler's value.
-  The library doesn't take a select, so it leaves the maximum before it alone.
+  shifted so that all nans lie beyond the last infinity, at the end that wins.
+  So one reduction of unsigned integers has the result, by the same collectives.
+* *Elementwise*: the operand that is nan is selected, after the compiler's
+  value. The library doesn't take a select, so it leaves the maximum before it
+  alone.
 
 Limits: a function of the user's own in ``lax.reduce`` is corrected where it is
 lowered for one device and the maximum stands in it, not in a jitted function
