@@ -10,8 +10,6 @@ import os
 import sys
 from typing import Any
 
-OFF = ("0", "off", "false", "no")  # of JAX_MEND
-
 
 class _Refused:
   """A loader that says why jax is not mended: to find is not yet to import."""
@@ -66,7 +64,7 @@ def start(announce: bool = False) -> None:
   Raises:
     ImportError: jax has been imported already.
   """
-  if os.environ.get("JAX_MEND", "").lower() in OFF or any(
+  if os.environ.get("JAX_MEND") == "0" or any(  # active knows other words
       isinstance(f, _Waiting) for f in sys.meta_path):
     return
   if "jax" in sys.modules:

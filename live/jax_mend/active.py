@@ -10,8 +10,8 @@ import types
 from jax_mend import installed
 from jax_mend.errors import NotApplied
 from jax_mend.finder import Finder, Hooks
-import jax_mend_startup
 
+OFF = ("0", "off", "false", "no")
 _ON = ("", "1", "on", "true", "yes")
 
 
@@ -22,7 +22,7 @@ def is_off() -> bool:
     NotApplied: its value is neither on nor off.
   """
   value = os.environ.get("JAX_MEND", "")
-  if value.lower() in jax_mend_startup.OFF:
+  if value.lower() in OFF:
     return True
   if value.lower() in _ON:
     return False

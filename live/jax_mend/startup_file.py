@@ -12,7 +12,6 @@ import sys
 
 from jax_mend import active
 from jax_mend.errors import NotApplied
-import jax_mend_startup
 
 NAME = "jax_mend_startup"
 _HEAD = "# jax_mend: python -m jax_mend disable removes this file\n"
@@ -42,7 +41,7 @@ def _text(path: str) -> str:
   if path.endswith(".start"):
     return f"{_HEAD}{NAME}:enabled\n"
   program = _PROGRAM % {"path": path, "name": NAME,
-                        "off": jax_mend_startup.OFF}
+                        "off": active.OFF}
   # In a scope of its own: what it names is in every Python's `site` else.
   return f"{_HEAD}import sys; exec({ascii(program)}, {{}})\n"
 

@@ -67,7 +67,7 @@ def test_an_unknown_release_is_left_alone(site):
 
 
 def test_the_nearest_release_is_one_for_this_python(site):
-  """Of releases 1.0, 1.1 and 1.3, the last for a Python that is not here."""
+  """Releases 1.0, 1.1 and 1.3, the last for a Python that is not here."""
   index = site.folder / "jax_mend" / "table" / "index.json"
   facts = json.loads(index.read_text("utf-8"))
   facts["bases"] = dict.fromkeys(("1.0", "1.1", "1.3"), "0" * 64)

@@ -197,7 +197,7 @@ def describe(python: str) -> Environment:
 
 
 def next_step(python: str, what: Environment) -> str:
-  """What to do about defects in a Python's jax: a command that will do it."""
+  """A command that does something about the defects of a Python's jax."""
   release, _, ours = what.jax.partition("+mend.")
   if ours:
     return (f"this jax is mended, by Mend {ours}: build it anew, "
