@@ -1,4 +1,4 @@
-"""What a build prints, keeps and says of itself."""
+"""A build: its words, the file that it keeps, its metadata."""
 
 import email
 import sys
