@@ -95,17 +95,23 @@ def undefined(series: Sequence[patches.Patch],
           tree.write(folder / "pristine" / base.version / file,
                      tree.read(origin / file))
     before, after = (_faults(folder / side) for side in ("pristine", "mended"))
+  return count, _told(results, after - before)
+
+
+def _told(results: dict[str, tree.Result],
+          faults: set[tuple[str, str]]) -> list[str]:
+  """A line for each fault; of a file that doesn't parse, for each edit."""
   broken: dict[tuple[str, str], list[str]] = {}  # edit, why -> releases
   found = []
   for release, file, fault in sorted(
-      ((*place.split("/", 1), fault) for place, fault in after - before),
+      ((*place.split("/", 1), fault) for place, fault in faults),
       key=lambda f: ([*results].index(f[0]), f)):
     if fault.startswith(_UNREADABLE):
       for label in _culprits(results[release], file):
         broken.setdefault((label, file), [fault]).append(release)
     else:
       found.append(f"jax {release}/{file}: {fault}")
-  return count, found + [
+  return found + [
       f"{label}: {file} then {why} (jax {', '.join(dict.fromkeys(on))})"
       for (label, file), (why, *on) in broken.items()]
 

@@ -38,7 +38,7 @@ NO_AXES: Axes = frozenset()
 
 
 class Scope(NamedTuple):
-  """What inference needs to know of the place where it stands.
+  """The place at which types are inferred.
 
   Attributes:
     axes: those of more than one device that are manual here.

@@ -219,7 +219,7 @@ def _typed_as(v: core.Var, value: Any) -> Any:
 
 def _inputs(region: Region, jaxpr: core.Jaxpr, knowns: Sequence[Known],
             inferred: Sequence[frozenset] | None) -> list[Known]:
-  """What is known of a body's inputs in every iteration."""
+  """Facts about a body's inputs that hold in every iteration."""
   types = [manual_axes.varying(v.aval) for v in jaxpr.invars]
   axes = types if inferred is None else [
       t & region.typed | i - region.typed for t, i in zip(types, inferred)]

@@ -98,7 +98,7 @@ def digest(x: Any) -> Any:
 
 
 def differ(found: Any, axes: tuple) -> Any:
-  """Which digests of a list differ between the devices along these axes.
+  """Compares a list of digests between the devices along these axes.
 
   Args:
     found: an array of shape (n, 2).

@@ -50,7 +50,7 @@ class Flush(NamedTuple):
 
 
 class Finding(NamedTuple):
-  """What one device sent."""
+  """The message of one device."""
   flush: Flush
   bad: Any
   coordinates: Any
@@ -143,7 +143,7 @@ def _along(axes: tuple, at: list[dict], values: list[np.ndarray],
 
 
 def _unlike(a: np.ndarray, b: np.ndarray, rtol: float | None) -> np.ndarray:
-  """Which elements of two arrays differ."""
+  """Marks the elements in which two arrays differ."""
   if rtol is not None and a.dtype.kind in 'fc':
     return ~np.isclose(a, b, rtol=rtol, atol=0, equal_nan=True)
   bits = lambda x: np.frombuffer(_key(x), np.uint8).reshape(
@@ -185,7 +185,7 @@ def _number(x: Any) -> str:
 
 
 def _operands(site: sites_lib.Site, axis) -> list[str]:
-  """What is known of that which the value is made of."""
+  """Says what is known of the operands of a value."""
   if site.operands is None:
     return []
   if not site.operands:

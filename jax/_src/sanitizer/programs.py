@@ -40,13 +40,13 @@ import jax.numpy as jnp
 
 
 class Around(NamedTuple):
-  """What is around an equation: the plan, the loops and their iterations."""
+  """The surroundings of an equation: the plan, the loops, their iterations."""
   plan: regions.Plan
   loops: tuple = ()
   counters: Any = None
 
   def within(self, eqn: core.JaxprEqn, what: str) -> Callable[[Any], Around]:
-    """What is around the body of a loop, by its iteration."""
+    """The surroundings of the body of a loop, by its iteration."""
     loop = sites_lib.Loop(self.plan.number(),
                           f'{what} at {sites_lib.place(eqn)}')
     return lambda count: Around(

@@ -41,7 +41,7 @@ _MOST_PENDING = 48
 
 
 class Known(NamedTuple):
-  """What is known of a value besides its type.
+  """Facts about a value besides its type.
 
   Attributes:
     axes: along which it may differ between devices.
@@ -61,7 +61,7 @@ class Pending(NamedTuple):
 
 @dataclasses.dataclass
 class Plan:
-  """What one program's comparisons share.
+  """State that the comparisons of one program share.
 
   Attributes:
     rtol: the tolerance; None to compare bits.
@@ -180,7 +180,7 @@ class Region:
     self.found = self.found | anyone
 
   def _bad(self, pending: list[Pending]) -> Any:
-    """Which of the pending values differ, the same along their axes."""
+    """Compares the pending values, each along its axes."""
     if self.plan.rtol is not None:
       return jnp.stack([p.digest for p in pending])
     groups: dict[tuple, list[int]] = {}
