@@ -16,7 +16,7 @@ def gradient_by_what_all_share():
     from jax.experimental.shard_map import shard_map
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
   scaled = lambda w, x: linear_call(
-      lambda w, x: w * x, lambda w, ct: w * ct, w, x)
+      lambda w, x: w * x, lambda w, ct: jnp.sum(w * ct), w, x)
   f = shard_map(
       lambda w, x: jax.grad(lambda x: jnp.sum(scaled(w, x)))(x),
       mesh=mesh, in_specs=(P("x"), P()), out_specs=P())

@@ -72,7 +72,7 @@ class Findings:
 
   def add(self, flush: Flush, bad, coordinates, counters, *values) -> None:
     """Takes what a device sent; called by the runtime."""
-    steps = [int(c) for c in counters]
+    steps = [int(c) for c in counters[1:]]
     key = (*((l.number, c) for l, c in zip(flush.loops, steps)),
            (flush.number, 0))
     with self._lock:

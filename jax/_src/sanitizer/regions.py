@@ -110,7 +110,7 @@ class Region:
     axes: the manual axes of more than one device along which none part here.
     manual: all of more than one device.
     typed: those that types tell about.
-    loops: around here, and ``counters``, their iterations, an array.
+    loops: around here, and ``counters``: 0 and their iterations, an array.
     found: whether something was found, on this device.
   """
 
