@@ -382,7 +382,7 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
     The results, and whether something was found.
   """
   parts = manual_maps.of(eqn)
-  outer = around or Region(plan, (), jnp.zeros(0, jnp.int32), {}, frozenset(),
+  outer = around or Region(plan, (), jnp.zeros(1, jnp.int32), {}, frozenset(),
                            frozenset(), frozenset(), loops, counters,
                            jnp.bool_(False))
   spec = manual_maps.named  # the axes in a spec

@@ -99,7 +99,7 @@ def _message(n: int, group: list[Finding], rtol: float | None,
              notes: Sequence[str]) -> str:
   flush = group[0].flush
   site = flush.sites[n]
-  at = [dict(zip(flush.names, map(int, f.coordinates))) for f in group]
+  at = [dict(zip(flush.names, map(int, f.coordinates[1:]))) for f in group]
   values = [np.asarray(f.values[n]) for f in group]
   axis, members = _along(site.axes, at, values, rtol)
   lines = [f'jax.debug.check_replication: {site.name} should be the same along '

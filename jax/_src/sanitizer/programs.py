@@ -56,8 +56,8 @@ class Around(NamedTuple):
 
 def run(plan: regions.Plan, jaxpr: Any, args: Sequence[Any]) -> list[Any]:
   """Evaluates a closed jaxpr on arguments, with comparisons."""
-  # One more than there are loops: jaxlib 0.11.2 ends the process where a
-  # callback in a shard_map has an empty operand.
+  # One more than there are loops, and so with coordinates: jaxlib 0.11.2 ends
+  # the process where a callback in a shard_map has an empty operand.
   around = Around(plan, (), jnp.zeros(1, jnp.int32))
   return evaluate(around, *bodies.closed(jaxpr), args)
 

@@ -105,7 +105,7 @@ class Region:
   Attributes:
     plan: the program's.
     names: the manual axes, in order, whose coordinates are sent.
-    coordinates: of this device, an array.
+    coordinates: 0 and those of this device, an array.
     sizes: of the axes.
     axes: the manual axes of more than one device along which none part here.
     manual: all of more than one device.
