@@ -302,3 +302,14 @@ def loads_for_devices() -> bool:
 def library_forgets_nan() -> bool:
   """True if a library of the CPU's compiler takes extrema: by jaxlib 0.10.2."""
   return find('jax._src.lib', 'version') >= (0, 10, 2)
+
+
+@fact
+def shardy_option() -> Any:
+  """The option that Shardy partitions programs, off by default until 0.7.0.
+
+  None up to 0.6.0, whose shard_map needs GSPMD.
+  """
+  if optional_module('jax._src.shard_map') is None:
+    return None
+  return find('jax._src.config', 'use_shardy_partitioner')
