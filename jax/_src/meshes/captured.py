@@ -105,6 +105,22 @@ def array(x: Any) -> Any:
   return x
 
 
+def layout(x: Any, sharding: Any) -> Any:
+  """A layout that was asked for by the type outside, for an array inside.
+
+  Args:
+    x: the array, as ``array`` gives it.
+    sharding: by the type that it had before; None for no layout.
+  """
+  aval = getattr(x, 'aval', None)
+  if sharding is None or not isinstance(aval, core.ShapedArray):
+    return sharding
+  mesh = aval.sharding.mesh
+  if not mesh._any_axis_explicit:
+    return None
+  return sharding_inside(sharding, mesh)
+
+
 def sharding_inside(sharding, mesh):
   """A sharding that was made for outside, where it says the same inside.
 
