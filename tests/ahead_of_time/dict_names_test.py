@@ -39,6 +39,7 @@ class DictNamesTest(jtu.JaxTestCase):
     self.assertNotIn(b'jax-mend', data)
 
   def test_what_was_stored_under_an_earlier_name_is_read(self):
+    self.stored()  # the first use imports what registers
     registry = _export.serialization_registry
     name, write = registry[dict_keys.KeyedDict]
     earlier = f'{name} (jax-mend)'
