@@ -26,59 +26,18 @@ compute nothing and may be shared with operations outside; and what is neither
 StableHLO nor CHLO nor a call.
 
 Cost: each operation is seen once for each rule that it is emitted under, and
-only where a compute type is set.
+only where a compute type is set. Elsewhere there is no call for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-import functools
+from collections.abc import Iterable
 from typing import Any
 
 from jax._src.lib.mlir import ir
 
 _ATTRIBUTES = 'mhlo.frontend_attributes'
 _NOT_COMPUTING = ('stablehlo.constant', 'stablehlo.return')
-
-
-def marks_results(lower: Callable[..., Any]) -> Callable[..., Any]:
-  """Decorates what lowers an equation by its rules.
-
-  Args:
-    lower: a function of the rule's context, a description, the rules for
-      platforms, the rule for others, the effects, and the rule's arguments.
-  """
-  @functools.wraps(lower)
-  def marking(ctx, description, platform_rules, default_rule, effects, /,
-              *rule_args, **rule_kwargs):
-    outs = lower(ctx, description, platform_rules, default_rule, effects,
-                 *rule_args, **rule_kwargs)
-    eqn_ctx = ctx.jaxpr_eqn_ctx
-    if eqn_ctx is not None and eqn_ctx.compute_type is not None:
-      mark_between(eqn_ctx.compute_type, rule_args, outs)
-    return outs
-  return marking
-
-
-def marks_calls(emit: Callable[..., Any]) -> Callable[..., Any]:
-  """Decorates what calls, or copies in, a rule that was lowered before.
-
-  Args:
-    emit: a function of the module's context, the equation and values, among
-      them the equation's operands; it returns the results and the tokens.
-  """
-  @functools.wraps(emit)
-  def marking(ctx, eqn, /, *args, **kwargs):
-    outs, tokens_out = emit(ctx, eqn, *args, **kwargs)
-    if eqn.ctx.compute_type is not None:
-      given = set(_values(args))
-      for value in _values(outs):
-        # What is copied in was marked as it was lowered.
-        if (value not in given and not isinstance(value.owner, ir.Block) and
-            value.owner.operation.name == 'func.call'):
-          mark(value.owner, eqn.ctx.compute_type)
-    return outs, tokens_out
-  return marking
 
 
 def marked(ctx: Any, op: Any) -> Any:
