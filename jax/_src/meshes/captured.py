@@ -89,7 +89,9 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
 def arguments(values: Sequence[Any], avals: Sequence[Any]) -> tuple:
   """The arguments of ``jit``, and their types, as they are inside."""
   mesh = mesh_lib.get_abstract_mesh()
-  if not mesh._any_axis_manual:
+  if not mesh._any_axis_manual or not any(
+      isinstance(a, core.ShapedArray) and a.sharding.mesh._any_axis_explicit
+      for a in avals):
     return values, avals
   entered = [enter(None, x, a, mesh) if isinstance(a, core.ShapedArray)
              else (x, a) for x, a in zip(values, avals)]
