@@ -53,6 +53,9 @@ _OF_DEVICE_PUT = tuple(
         (layout, ('Format', 'Layout')), (core, ('MemorySpace',)))
     for kind in releases.existing(module, names))
 
+# What holds no tree of devices; UnspecifiedValue is jax.jit's own default.
+_ONE = (xc.Device, Sharding, sharding_impls.UnspecifiedValue)
+
 # Functions that end in jax.device_put, on one release or another.
 _TAKING_SPECS = frozenset({
     'jax.numpy.arange', 'jax.numpy.empty', 'jax.numpy.eye', 'jax.numpy.full',
@@ -157,7 +160,7 @@ def constrained(constrain: Callable, x: Any, shardings: Any) -> Any:
 
 
 def _mapped(change: Callable, device: Any) -> Any:
-  if device is None or isinstance(device, (xc.Device, Sharding)):
+  if device is None or isinstance(device, _ONE):
     return change(device)
   leaves, tree = tree_util.tree_flatten(device, is_leaf=lambda d: d is None)
   found = [change(leaf) for leaf in leaves]

@@ -54,10 +54,10 @@ def retype_for_values(jaxpr: core.Jaxpr, consts, args):
   for v, x in zip(binders, values):
     aval = vt.typeof(x)
     if aval is not v.aval:
-      axes = vt.varying(aval)
-      if axes - vt.varying(v.aval):
-        return _retype_wider(jaxpr, values)
-      if axes != vt.varying(v.aval):
+      axes, traced = vt.varying(aval), vt.varying(v.aval)
+      if axes != traced:
+        if axes - traced:
+          return _retype_wider(jaxpr, values)
         narrow[v] = axes
   if narrow and _clash(jaxpr, narrow):
     cast = [vt.cast(x, vt.varying(v.aval)) for v, x in zip(binders, values)]

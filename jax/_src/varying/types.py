@@ -118,11 +118,16 @@ def promotes_where_checked() -> bool:
   return promote_carries.value and (_auto_pcast is None or _auto_pcast.value)
 
 
+_ARRAYS = frozenset({core.ShapedArray})
+
+
 def is_ref(aval) -> bool:
   return hasattr(aval, 'inner_aval')
 
 
 def any_ref(avals: Sequence[Any]) -> bool:
+  if _ARRAYS.issuperset(map(type, avals)):  # most are, and have many operands
+    return False
   for aval in avals:
     if hasattr(aval, 'inner_aval'):
       return True

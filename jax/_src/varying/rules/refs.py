@@ -124,13 +124,14 @@ def traced_anew(infer_params):
   """
   @functools.wraps(infer_params)
   def infer(*args):
-    found, operands = infer_params(*args)
-    jaxpr = vt.open_jaxpr(found.params['jaxpr'])
-    axes = _overtaken(jaxpr, operands)
-    if axes:
-      with retrace.anew(axes):
-        return infer_params(*args)
-    return found, operands
+    traced = infer_params(*args)
+    jaxpr = traced[0].params['jaxpr']
+    if jaxpr.effects:
+      axes = _overtaken(vt.open_jaxpr(jaxpr), traced[1])
+      if axes:
+        with retrace.anew(axes):
+          return infer_params(*args)
+    return traced
   return infer
 
 
