@@ -178,6 +178,24 @@ class VaryingFlowTest(RegionTestCase):
     self.assertEqual(flow.Region(jaxpr).run([NONE]), [NONE])
     self.assertEqual(flow.visits, before)
 
+  def test_a_chain_of_carries_costs_a_visit_of_each_equation(self):
+    def visits(n):
+      def body(_, c):
+        return jnp.sin(c[-1]), *(a + b for a, b in zip(c[1:], c[:-1]))
+      def loop(x):
+        c = (x, *[jnp.float32(0.)] * (n - 1))
+        return lax.fori_loop(0, 3, body, c)[-2]
+      jaxpr = body_of(loop, self.mesh, jnp.float32(1.))
+      before = flow.visits
+      outs = flow.Region(jaxpr).run([X])
+      return flow.visits - before, outs
+    counts = []
+    for n in (20, 40, 80):
+      count, outs = visits(n)
+      self.assertEqual(outs, [X])
+      counts.append(count)
+    self.assertEqual(counts[2] - counts[1], 2 * (counts[1] - counts[0]))
+
   def test_nests_cost_is_linear_and_near_that_of_written_casts(self):
     def calls(depth, start):
       def body(x):

@@ -45,12 +45,14 @@ class Contents(NamedTuple):
     permutes: whether one of them is a ppermute that waits for all devices.
     sums: the axes of sums over devices whose result is the same on all.
     derived_sums: the axes of those that come of a derivative.
+    derives: whether an equation comes of one.
     reads: which inputs an equation uses or an output returns.
   """
   collectives: Axes
   permutes: bool
   sums: Axes
   derived_sums: Axes
+  derives: bool
   reads: tuple[bool, ...]
 
 
@@ -122,11 +124,11 @@ _cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
 def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
-  permutes = False
+  permutes = derives = False
   used = {v for v in jaxpr.outvars if type(v) is core.Var}
   for eqn in jaxpr.eqns:
     used.update([v for v in eqn.invars if type(v) is core.Var])
-    params = eqn.params
+    params, derives = eqn.params, derives or from_derivative(eqn)
     if 'axes' in params or 'axis_name' in params:
       axes = named_axes(eqn)
       collectives |= axes
@@ -143,11 +145,12 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         inside = contents(sub)
         collectives |= inside.collectives
         permutes |= inside.permutes
+        derives |= inside.derives
         if inside.sums:
           sums |= inside.sums
           derived_sums |= (inside.sums if from_derivative(eqn)
                            else inside.derived_sums)
-  return Contents(collectives, permutes, sums, derived_sums,
+  return Contents(collectives, permutes, sums, derived_sums, derives,
                   tuple([v in used for v in jaxpr.invars]))
 
 

@@ -28,11 +28,13 @@ Every place in the nest of jaxprs has one ``Region``, which keeps its last
 solution. Solutions grow monotonically, so a region that is visited again goes
 on from there rather than from the bottom; that is what makes the whole linear:
 a region is entered once more than its parent at most, plus once for each time
-that one of its own carries grew. ``visits`` counts the equations evaluated.
+that one of its own carries grew. Entered again, it looks at what uses the
+inputs that grew, and what uses that. ``visits`` counts the equations evaluated.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+import heapq
 from typing import Any
 
 from jax._src import core
@@ -47,7 +49,7 @@ class Region:
   """One jaxpr at one place: its raised variables and its sub-regions."""
 
   __slots__ = ('jaxpr', 'invars', 'outvars', 'traced', 'ins', 'outs', 'raised',
-               'sites', 'refs', 'found')
+               'sites', 'refs', 'found', 'users', 'places')
 
   def __init__(self, jaxpr: core.Jaxpr):
     self.jaxpr = jaxpr
@@ -59,6 +61,9 @@ class Region:
     self.sites: dict[int, Site] = {}
     self.refs = vt.has_refs(jaxpr)
     self.found = None  # what ``outdated`` knows of it
+    # By number, the equations that use a variable, and the outputs that it is.
+    self.users: dict[core.Var, list[int]] | None = None
+    self.places: dict[core.Var, list[int]] = {}
 
   def read(self, atom) -> Axes:
     if type(atom) is not core.Literal and atom in self.raised:
@@ -74,7 +79,11 @@ class Region:
     ins = list(ins)
     if ins == self.ins:
       return self.outs
-    self.ins, raised = ins, self.raised
+    before, self.ins, raised = self.ins, ins, self.raised
+    if before is not None and not self.refs:
+      self.follow([(v, axes) for v, axes, was in zip(self.invars, ins, before)
+                   if axes is not was and axes != was])
+      return self.outs
     for v, axes, traced in zip(self.invars, ins, self.traced):
       if axes != traced:
         raised[v] = axes | self.read(v) if vt.is_ref(v.aval) else axes
@@ -86,7 +95,6 @@ class Region:
 
   def sweep(self) -> bool:
     """Solves the equations in order; whether a ref grew, and so again."""
-    global visits
     grew, raised, refs = False, self.raised, self.refs
     for eqn in self.jaxpr.eqns:
       for v in eqn.invars:
@@ -95,10 +103,7 @@ class Region:
       else:
         if not refs or not vt.uses_refs(eqn):
           continue
-      visits += 1
-      site = self.sites.get(id(eqn))
-      if site is None:
-        site = self.sites[id(eqn)] = Site(eqn)
+      site = self.site(eqn)
       for v, axes in zip(eqn.outvars, site.run(map(self.read, eqn.invars))):
         if refs and vt.is_ref(v.aval):
           axes |= self.read(v)
@@ -110,6 +115,43 @@ class Region:
           raised[v] = axes | self.read(v)
           grew = True
     return grew
+
+  def follow(self, grown: list[tuple[core.Var, Axes]]) -> None:
+    """Solves what uses values that grew since the last run, without refs."""
+    if self.users is None:
+      self.users, self.places = {}, {}
+      for n, eqn in enumerate(self.jaxpr.eqns):
+        for v in eqn.invars:
+          if type(v) is not core.Literal:
+            self.users.setdefault(v, []).append(n)
+      for n, v in enumerate(self.outvars):
+        if type(v) is not core.Literal:
+          self.places.setdefault(v, []).append(n)
+    outs, eqns = list(self.outs), self.jaxpr.eqns
+    todo: list[int] = []  # a heap, so that operands are solved before uses
+    while True:
+      for v, axes in grown:
+        self.raised[v] = axes
+        for n in self.places.get(v, ()):
+          outs[n] = axes
+        for n in self.users.get(v, ()):
+          if n not in todo:
+            heapq.heappush(todo, n)
+      if not todo:
+        break
+      eqn = eqns[heapq.heappop(todo)]
+      solved = self.site(eqn).run(map(self.read, eqn.invars))
+      grown = [(v, axes) for v, axes in zip(eqn.outvars, solved)
+               if axes != self.read(v)]
+    self.outs = outs
+
+  def site(self, eqn: core.JaxprEqn) -> Site:
+    global visits
+    visits += 1
+    site = self.sites.get(id(eqn))
+    if site is None:
+      site = self.sites[id(eqn)] = Site(eqn)
+    return site
 
 
 class Site:

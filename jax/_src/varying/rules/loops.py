@@ -43,8 +43,8 @@ from jax._src.varying.types import Axes
 def _grow(carry: list[Axes], new, body: flow.Region,
           start: int) -> list[Axes]:
   """The carry's sets joined with ``new``; only arrays have varying axes."""
-  return [c | n if isinstance(v.aval, core.ShapedArray) else c
-          for c, n, v in zip(carry, new, body.invars[start:])]
+  return [c if c is n or n <= c or not isinstance(v.aval, core.ShapedArray)
+          else c | n for c, n, v in zip(carry, new, body.invars[start:])]
 
 
 def while_rule(site: flow.Site, ins: list[Axes]) -> None:
