@@ -1,0 +1,61 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Values of traces that have ended, in functions that are lowered (jax#35799).
+
+A function that closes over a tracer of an enclosing trace is lowered with a
+parameter more, for the value that the enclosing program will have. Once that
+trace has ended there is none. A call says so; `lower` and `jax.export` went
+on, and what they made could only fail when it was called, for want of an
+argument that nobody had written.
+
+JAX marks the end of a trace that linearizes, but not of one that writes a
+jaxpr, on purpose: there are leaks that do no harm. So those that have ended are
+noted here, and looked up where a function is lowered. `trace`, `eval_shape` and
+`make_jaxpr` still accept such a function: what they tell is right.
+
+Limits: the end of a trace by an exception isn't noted, and a value of
+`jax.jvp` or `jax.vmap` alone is never known to be dead.
+
+Cost: an entry in a set of weak references for each trace that ends, and a look
+at the values that a function closes over when it is lowered.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+import weakref
+
+from jax._src import core
+
+_ended: weakref.WeakSet[core.Trace] = weakref.WeakSet()
+
+
+def note(trace: core.Trace) -> None:
+  """Notes the end of a trace that has written its jaxpr."""
+  _ended.add(trace)
+
+
+def check(captured: Sequence[Any]) -> None:
+  """Refuses to lower a function that closes over a dead tracer.
+
+  Args:
+    captured: the values that the traced function takes of enclosing traces.
+
+  Raises:
+    jax.errors.UnexpectedTracerError: the trace of one of them has ended.
+  """
+  for x in captured:
+    if isinstance(x, core.Tracer) and (
+        x._trace in _ended or not x._trace.is_valid()):
+      raise core.escaped_tracer_error(x)
