@@ -87,3 +87,17 @@ def from_the_cache():
     out = _loaded_elsewhere(f, x)
   np.testing.assert_allclose(out, np.sin(x) + x, rtol=1e-6)
   return "the sum"
+
+
+def called_before():
+  """serialize() of an executable that has been called"""
+  from jax.experimental import serialize_executable
+  x = np.array([3, 1, 2], np.float32)
+  compiled = jax.jit(jax.numpy.sort).lower(x).compile()
+  compiled(x)
+  try:
+    serialize_executable.serialize(compiled)
+  except RuntimeError as e:
+    assert "clear_caches" in str(e), f"{str(e)[:80]}, and no next step"
+    return "refused, with the next step"
+  return "stored"

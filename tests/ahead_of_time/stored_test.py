@@ -328,6 +328,29 @@ class StoredExecutableTest(jtu.JaxTestCase):
       with self.assertRaisesRegex(ValueError, 'cache that is gone. Compile it'):
         serialize_executable.serialize(compiled)
 
+  @parameterized.parameters('sort', 'argsort', 'median')
+  def test_called_and_then_stored(self, name):
+    compiled = jax.jit(getattr(jnp, name)).lower(A).compile()
+    compiled(A)
+    with self.assertRaisesRegex(
+        RuntimeError, "serialize: expected an executable that hasn't been "
+        r'called.*\n?.*or call jax.clear_caches\(\), then lower'):
+      serialize_executable.serialize(compiled)
+
+  def test_stored_before_a_call_or_anew(self):
+    sorts = lambda a: jnp.sort(a)  # nobody has called this one
+    compiled = jax.jit(sorts).lower(A).compile()
+    before = serialize_executable.serialize(compiled)
+    compiled(A)
+    jax.clear_caches()
+    anew = stored(sorts, A)
+    for parts in before, anew:
+      self.assertIn(b'sort', parts[0])
+      if TOLD_DEVICES:  # before, a release may run it on all devices
+        loaded = serialize_executable.deserialize_and_load(
+            *parts, execution_devices=jax.devices()[:1])
+        self.assertArraysEqual(loaded(A), np.sort(A))
+
   def test_too_few_devices(self):
     x = np.arange(16, dtype=np.float32).reshape(8, 2)
     four = stored(jnp.sin, x, in_shardings=over(range(4)))

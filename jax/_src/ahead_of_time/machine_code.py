@@ -19,6 +19,10 @@ cache, or from a file, is written out without it, and what is loaded from that
 fails when it is called. Where such an executable came from is kept here: the
 key of the cache's entry, which is read again, or the bytes that were loaded.
 
+XLA drops the comparison functions of a sort when the executable is first
+called, by whoever compiled it: equal programs of a process share one. Its error
+names the next step here.
+
 Cost: for an executable of the cache, one entry in a dictionary, kept until
 another has its id (an executable has no weak references). For one that was
 loaded from a file, its bytes, as long as it lives.
@@ -112,9 +116,10 @@ def to_store(executable: Any) -> tuple[Any, ...]:
 
   Raises:
     ValueError: it was read from an entry of the cache that is gone.
+    RuntimeError: XLA has no code of it any more; the message says what to do.
   """
   if id(executable) not in _read_back:
-    return 'exec', executable.client.serialize_executable(executable)
+    return 'exec', _code_of(executable)
   source, numbers = _read_back[id(executable)]
   code = source()
   if code is None:
@@ -124,6 +129,21 @@ def to_store(executable: Any) -> tuple[Any, ...]:
         'of the persistent compilation cache that is gone. Compile it again, '
         'in a new process or after jax.clear_caches().')
   return ('exec', code, tuple(numbers)) if numbers else ('exec', code)
+
+
+def _code_of(executable: Any) -> bytes:
+  """Returns the machine code that XLA writes out."""
+  try:
+    return executable.client.serialize_executable(executable)
+  except RuntimeError as e:
+    if 'is not serializable' not in str(e):
+      raise
+    raise type(e)(
+        f"{e}\njax.experimental.serialize_executable.serialize: expected an "
+        "executable that hasn't been called, got one that has, and that sorts "
+        "or the like: XLA drops that part of its code at the first call. "
+        "Serialize it before it is called, or call jax.clear_caches(), then "
+        "lower, compile and serialize again.") from e
 
 
 def _entry(client: Any, key: str) -> bytes | None:
