@@ -1,0 +1,44 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Compiler options are a dictionary, also where an object is given (jax#24869).
+
+`jax.jit` and `Lowered.compile` take XLA's options by their names. Whoever gives
+them the runtime's CompileOptions, which JAX makes of them, was told that it has
+no attribute 'items'.
+
+Cost: one look for an attribute where options are given.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+
+def check(function: str, options: Any) -> None:
+  """Refuses compiler options that aren't given by their names.
+
+  Args:
+    function: the name of the public function.
+    options: its ``compiler_options`` argument.
+
+  Raises:
+    TypeError: `options` is no dictionary.
+  """
+  if options is None or hasattr(options, 'items'):
+    return
+  raise TypeError(
+      f'{function}: expected compiler_options to be None or a dictionary from'
+      f' names of XLA options to their values, got {type(options).__name__}.'
+      ' Pass each option by its name, for example'
+      ' compiler_options={"xla_embed_ir_in_executable": True}; JAX makes the'
+      ' CompileOptions, with the devices that it compiles for.')
