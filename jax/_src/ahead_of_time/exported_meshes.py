@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Shardings of an exported function on a mesh with other axis names (jax#21314).
+"""Exported shardings on a mesh with other axis names (jax#21314).
 
 What is exported runs on other devices, of another process, whose mesh has names
 of its own. `Exported.in_shardings_jax(mesh)` made shardings for any such mesh

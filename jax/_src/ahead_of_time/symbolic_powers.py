@@ -29,6 +29,7 @@ import functools
 import operator
 from typing import Any
 
+
 def power(size: Any, exponent: int) -> Any:
   """Returns a symbolic size raised to a power.
 
