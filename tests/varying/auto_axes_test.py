@@ -1,0 +1,166 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Operations along automatic axes where devices part ways."""
+from absl.testing import absltest
+import jax
+from jax import lax
+from jax._src import config
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+import numpy as np
+from testing.sharding import partly_manual, shard_map
+from varying.testing import common
+from varying.testing.common import P
+
+config.parse_flags_with_absl()
+
+X = np.random.RandomState(0).randn(16, 8).astype(np.float32)
+KERNEL = np.array([.5, .25, .125], np.float32)
+
+
+def convolved(x):
+  return jax.vmap(lambda c: jnp.convolve(c, KERNEL, mode='same'), 1, 1)(x)
+
+
+def updated(x):
+  return lax.dynamic_update_slice_in_dim(x, 2. * x[:3], 2, 0)
+
+
+MOVES = {
+    'roll': lambda x: jnp.roll(x, 1, 0),
+    'flip': lambda x: jnp.flip(x, 0),
+    'diff': lambda x: jnp.pad(jnp.diff(x, axis=0), ((0, 1), (0, 0))),
+    'concatenate': lambda x: jnp.concatenate([x[2:], 3. * x[:2]]),
+    'split': lambda x: jnp.concatenate(jnp.split(x, 2)[::-1]),
+    'convolve': convolved,
+    'window': lambda x: lax.reduce_window(
+        x, -np.inf, lax.max, (3, 1), (1, 1), 'SAME'),
+}
+
+
+def branch(op, x, p):
+  return lax.cond(p, lambda x: op(x) + x, lambda x: 3. * x, x)
+
+
+def loop(op, x, p):
+  return lax.while_loop(lambda c: c[0] < jnp.where(p, 3, 1),
+                        lambda c: (c[0] + 1, op(c[1]) / 2.), (0, x))[1]
+
+
+def selected(op, x, p):
+  return jnp.where(p, op(x) + x, 3. * x)
+
+
+def nested(op, x, p):
+  def yes(x):
+    f = jax.checkpoint(jax.jit(lambda x: jnp.sin(op(x))))
+    return lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0]
+  return lax.cond(p, yes, lambda x: x, x)
+
+
+
+def placed(x, mesh, spec):
+  """`x`, split along automatic axes of the mesh."""
+  if not hasattr(jax, 'shard_map'):  # 0.6.0: only by the mesh of outside
+    spec = NamedSharding(mesh, spec)
+  return lax.with_sharding_constraint(x, spec)
+
+
+def program(form, op, mesh, spec):
+  """Devices along 'x' part; all other axes of the mesh are automatic."""
+  def body(x, first):
+    return form(op, placed(x, mesh, spec), first[0] > 0)
+  auto = mesh.axis_names[1:]
+  return shard_map(body, mesh=mesh, in_specs=(P('x'), P('x')),
+                   out_specs=P('x'), **partly_manual(*auto, of=mesh.axis_names))
+
+
+def oracle(form, op, x):
+  return jnp.concatenate([form(op, x[:8], True), form(op, x[8:], False)])
+
+
+def constraints(text):
+  return text.count('sharding_constraint') + text.count('@Sharding')
+
+
+class AutoAxesTest(jtu.JaxTestCase):
+
+  def check(self, form, op, sizes=(2, 4), spec=P('y'), jit=True):
+    f = program(form, op, common.make_mesh(*sizes), spec)
+    first = np.array([1, 0])
+    w = np.random.RandomState(1).randn(*X.shape).astype(np.float32)
+    grad = jax.grad(lambda x, first: jnp.sum(w * f(x, first)))
+    both = [(f, oracle(form, op, X))]
+    if form is not loop:  # a while loop has no reverse-mode derivative
+      both.append((grad, jax.grad(
+          lambda x: jnp.sum(w * oracle(form, op, x)))(X)))
+    for g, want in both:
+      # Run with a permute, it would wait forever.
+      text = jax.jit(g).lower(X, first).compile().as_text()
+      self.assertNotIn('collective-permute', text)
+      self.assertAllClose(np.asarray(common.maybe_jit(jit)(g)(X, first)),
+                          np.asarray(want), rtol=1e-5, atol=1e-5)
+
+  @jtu.sample_product(op=list(MOVES))
+  def test_moves(self, op):
+    self.check(branch, MOVES[op])
+
+  @jtu.sample_product(form=[loop, nested], op=['roll', 'flip', 'convolve'])
+  def test_moves_within(self, form, op):
+    self.check(form, MOVES[op])
+
+  def test_update(self):
+    self.check(branch, updated)
+
+  @jtu.sample_product(form=[branch, loop, nested])
+  def test_two_axes(self, form):
+    self.check(form, lambda x: jnp.roll(x, 1, 0) + x.T, (2, 2, 2), P('y', 'z'))
+
+  def test_two_axes_swapped(self):
+    self.check(loop, lambda x: 2. * x.T, (2, 2, 2), P('y', 'z'))
+
+  @jtu.sample_product(form=[branch, loop, nested])
+  def test_eager(self, form):
+    self.check(form, MOVES['roll'], jit=not common.RUNS_PARTLY_MANUAL)
+
+  @jtu.sample_product(form=[branch, nested])
+  def test_axis_of_one_device(self, form):
+    self.check(form, MOVES['roll'], (2, 4, 1), P('y', 'z'))
+
+  def text(self, form, op, sizes, platform='cpu'):
+    f = jax.jit(program(form, op, common.make_mesh(*sizes), P()))
+    first = np.array([1, 0])[:sizes[0]]
+    return f.trace(X, first).lower(lowering_platforms=(platform,)).as_text()
+
+  def test_guard_nobody_parts(self):
+    # One device along 'x': XLA's permute stays, and ends.
+    f = jax.jit(program(branch, MOVES['roll'], common.make_mesh(1, 4), P('y')))
+    compiled = f.lower(X, np.array([1])).compile()
+    self.assertIn('collective-permute', compiled.as_text())
+    self.assertAllClose(np.asarray(compiled(X, np.array([1]))),
+                        np.roll(X, 1, 0) + X)
+
+  def test_guard_text(self):
+    # Where nothing moves, on other platforms, and with one automatic device.
+    for args in [(branch, lambda x: jnp.sin(x) @ x.T, (2, 4)),
+                 (branch, MOVES['roll'], (2, 4), 'tpu'),
+                 (branch, MOVES['roll'], (2, 1))]:
+      _, *rest = args
+      self.assertEqual(*map(constraints, [
+          self.text(*args), self.text(selected, *rest)]))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
