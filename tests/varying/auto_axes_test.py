@@ -73,8 +73,11 @@ def nested(op, x, p):
 
 def placed(x, mesh, spec):
   """`x`, split along automatic axes of the mesh."""
-  if not hasattr(jax, 'shard_map'):  # 0.6.0: only by the mesh of outside
-    spec = NamedSharding(mesh, spec)
+  if spec is None:
+    return x
+  if hasattr(jax, 'shard_map'):
+    mesh = jax.sharding.get_abstract_mesh()
+  spec = NamedSharding(mesh, spec)
   return lax.with_sharding_constraint(x, spec)
 
 
@@ -140,7 +143,7 @@ class AutoAxesTest(jtu.JaxTestCase):
     self.check(form, MOVES['roll'], (2, 4, 1), P('y', 'z'))
 
   def text(self, form, op, sizes, platform='cpu'):
-    f = jax.jit(program(form, op, common.make_mesh(*sizes), P()))
+    f = jax.jit(program(form, op, common.make_mesh(*sizes), None))
     first = np.array([1, 0])[:sizes[0]]
     return f.trace(X, first).lower(lowering_platforms=(platform,)).as_text()
 
