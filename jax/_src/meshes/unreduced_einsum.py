@@ -99,8 +99,9 @@ def _check_axis(axis, specs, operands, taken, summed, formula) -> None:
                  f'with {specs[k]}')
   raise core.ShardingTypeError(
       'jnp.einsum: out_sharding says that the result is unreduced over '
-      f'{axis!r}. Expected: the last contraction, {formula!r}, sums a dimension '
-      f'that both of its operands split over {axis!r}. Got: {"; ".join(got)}. '
+      f'{axis!r}. Expected: the last contraction, {formula!r}, sums a '
+      f'dimension that both of its operands split over {axis!r}. Got: '
+      f'{"; ".join(got)}. '
       'Split the other operand too, with jax.sharding.reshard; or write one '
       'einsum for each contraction (jnp.einsum_path lists them), the one that '
       f'sums over {axis!r} last; or leave out unreduced.')
