@@ -19,7 +19,8 @@ STEPS = {
         ("rules",)),
     "jax._src.sanitizer": (
         ("axes", "digests"), ("sites",), ("findings",), ("regions",),
-        ("bodies",), ("programs",), ("replication",)),
+        ("bodies",), ("programs",), ("replication",), ("scopes",),
+        ("reasons",), ("lines",), ("pictures",), ("showing",)),
     "jax._src.varying": (
         ("types", "carry_types", "reduced", "compile_time", "structures",
          "contents", "sources", "required", "verify"),

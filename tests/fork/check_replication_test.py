@@ -26,8 +26,8 @@ import warnings
 
 from absl.testing import absltest
 from absl.testing import parameterized
-from fork.testing.replicated import (
-    copies, mapped, RIGHT, rows, tell_apart, XY)
+from fork.testing.apart import mapped, tell_apart, XY
+from fork.testing.replicated import copies, RIGHT, rows
 import jax
 from jax import lax
 from jax._src import test_util as jtu

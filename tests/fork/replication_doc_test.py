@@ -26,7 +26,7 @@ eight_devices()
 
 class CheckReplicationDocTest(pages.PageTest):
   page = 'check_replication.md'
-  least = 30
+  least = 38
   options = doctest.ELLIPSIS
 
 

@@ -30,3 +30,30 @@ def frames(eqn: core.JaxprEqn) -> Iterator[source_info_util.Frame]:
   info = eqn.source_info
   yield from source_info_util.user_frames(
       info.traceback if _OF_TRACEBACK else info)
+
+
+# Wrappers around what is called.
+_WRAPPERS = frozenset(['reraise_with_filtered_traceback', 'wrapper', 'wrapped',
+                       'cache_miss', 'retracing', '__call__'])
+
+
+def called(eqn: core.JaxprEqn) -> str:
+  """The function of JAX that the user's innermost frame calls, by its name.
+
+  It is read from the traceback that the equation keeps: that of a derivative's
+  equation is its primal's. Empty if no user's frame is known.
+  """
+  traceback = eqn.source_info.traceback
+  inside: list[str] = []
+  for frame in getattr(traceback, 'frames', ()):
+    if source_info_util.is_user_filename(frame.file_name):
+      return next(filter(None, reversed(inside)), '')
+    name = frame.function_name.rpartition('.')[2]
+    inside.append('' if name in _WRAPPERS else name)
+  return ''
+
+
+def transposed(eqn: core.JaxprEqn) -> bool:
+  """True if an equation's name stack says that it is of a backward pass."""
+  return any(type(s).__name__ == 'Transform' and s.name == 'transpose'
+             for s in eqn.source_info.name_stack.stack)

@@ -1,0 +1,234 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Why a cast, or a sum over devices, stands in a program.
+
+Whose it is says the traceback that the equation keeps: where the user's line
+calls ``pcast`` or ``pvary`` it is the user's own, and where it calls anything
+else, JAX has put it in. A jaxpr that is made again at other types gives what it
+puts in the source info of the equation that it is for; such a cast shares it
+with an earlier equation, and can't be the user's. A sum over devices that no
+collective of the user's made is a gradient's: the transpose of the cast on its
+line.
+
+Why it is there says what reads it: a carry of a loop, a branch, the result of
+one, or an operation whose operands must be alike.
+
+Limits: a program's own function named ``pcast`` in the folder of JAX, or a
+library of functions that JAX takes for its own, is taken for JAX.
+
+Cost: for each cast its jaxpr is walked once.
+"""
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.mend import source_lines
+from jax._src.sanitizer import axes as axes_lib
+from jax._src.sanitizer import scopes as scopes_lib
+from jax._src.sanitizer import sites
+import numpy as np
+
+_OWN_CASTS = ('pcast', 'pvary')
+_SUMS = ('psum', 'psum2', 'psum_invariant', 'unreduced_psum')
+# What users write: a sum that was traced in one is theirs.
+_COLLECTIVES = (
+    'psum', 'pmean', 'pmax', 'pmin', 'psum_scatter', 'all_gather', 'all_to_all',
+    'ppermute', 'pshuffle', 'pswapaxes', 'pbroadcast', 'axis_index',
+    'ragged_all_to_all', 'pargmax', 'pargmin', 'axis_size', 'all_gather_start')
+# What reads their result is the reader.
+PASSING = ('broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
+            'expand_dims', 'transpose', 'copy')
+
+
+class Reason(NamedTuple):
+  """What was put in, and why.
+
+  Attributes:
+    what: the operand, as a literal or by its type.
+    kind: 'cast' or 'sum', which JAX put in; 'own' is a cast of the user's.
+    axes: over which, in order.
+    text: a clause.
+  """
+  what: str
+  kind: str
+  axes: tuple
+  text: str
+
+
+def of(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> Reason | None:
+  """What an equation was put in for; None if it is what the user wrote."""
+  axes = scope.ordered(axes_lib.names_in(eqn))
+  if not axes or not eqn.invars:
+    return None
+  called = source_lines.called(eqn)
+  what = ', '.join(map(_operand, eqn.invars))
+  if axes_lib.is_cast(eqn):
+    if called in _OWN_CASTS and not _shares_its_source(scope, eqn):
+      return Reason(what, 'own', axes, 'your own cast')
+    why = _why(scope, eqn, called)
+    return Reason(what, 'cast', axes, why) if why else None
+  if axes_lib.name_of(eqn.primitive) in _SUMS and called not in _COLLECTIVES:
+    whose = 'your cast' if called in _OWN_CASTS else 'the cast'
+    return Reason(what, 'sum', axes, f'the gradient of {whose} here: each '
+                  'device has its own part of it')
+  return None
+
+
+def _operand(v: Any) -> str:
+  return (str(np.asarray(v.val)) if isinstance(v, core.Literal)
+          else sites.type_text(v.aval))
+
+
+def _shares_its_source(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> bool:
+  for other in scope.jaxpr.eqns:
+    if other is eqn:
+      return False
+    if other.source_info is eqn.source_info:
+      return True
+  return False
+
+
+def quoted(axes: Any) -> str:
+  return ', '.join(f"'{a}'" for a in axes)
+
+
+def _why(scope: scopes_lib.Scope, cast: core.JaxprEqn, called: str) -> str:
+  """The reason of a cast, by what reads what it gives; '' if nothing does."""
+  given = set(cast.outvars)
+  new = axes_lib.names_in(cast).difference(*map(scope.axes, cast.invars))
+  for eqn in scope.jaxpr.eqns:
+    places = [n for n, x in enumerate(eqn.invars)
+              if isinstance(x, core.Var) and x in given]
+    if places and (axes_lib.is_cast(eqn) or axes_lib.name_of(
+        eqn.primitive) in PASSING):
+      given.add(eqn.outvars[0])
+    elif places:
+      return _read_by(scope, eqn, places[0], new, called)
+  if not any(isinstance(x, core.Var) and x in given
+             for x in scope.jaxpr.outvars):
+    return ''
+  if scope.role in _RESULTS:
+    return _RESULTS[scope.role](scope, new)
+  return f'put in by `{called}`' if called else 'put in by JAX'
+
+
+def _read_by(scope: scopes_lib.Scope, eqn: core.JaxprEqn, place: int, new,
+             called: str) -> str:
+  name = axes_lib.name_of(eqn.primitive)
+  if called in _COLLECTIVES:
+    return f'the gradient of `{called}`'
+  inner = scope.inner.get(id(eqn), [])
+  if name in ('scan', 'while') and inner:
+    first = (jaxprs.scan_counts(eqn.params)[0] if name == 'scan' else
+             eqn.params['cond_nconsts'] + eqn.params['body_nconsts'])
+    count = (jaxprs.scan_counts(eqn.params)[1] if name == 'scan' else
+             len(eqn.outvars))
+    if 0 <= place - first < count:
+      return _carry(inner, name, place - first, new)
+  if name == 'cond' and place and new & scope.axes(eqn.invars[0]):
+    return ('a branch reads it, and devices along '
+            f'{quoted(scope.ordered(new))} choose differently: its gradient is '
+            'summed over all of them')
+  if name == 'shard_map':
+    return 'an argument of the shard_map'
+  others = axes_lib.union(scope.axes(x) for n, x in enumerate(eqn.invars)
+                          if n != place)
+  if new <= others:
+    return (f'`{name}` takes operands that vary alike, and another varies over '
+            f'{quoted(scope.ordered(new))}')
+  return f'put in for `{name}`'
+
+
+def _carry(inner: list, name: str, n: int, new) -> str:
+  body = inner[-1]
+  loop = 'while loop' if name == 'while' else 'loop'
+  said: dict[str, list] = {}
+  for axis in body.ordered(new):
+    where = _origin(body, n, axis)
+    if where:
+      text = ('it starts the same, and varies over {} from the first round on, '
+              f'by {where}')
+    elif name == 'while' and axis in inner[0].axes(inner[0].jaxpr.outvars[0]):
+      text = ('its predicate varies over {}: devices go round it a different '
+              'number of times')
+    else:
+      text = 'its body makes it vary over {}'
+    said.setdefault(text, []).append(axis)
+  return f'a carry of the {loop}: ' + '; '.join(
+      text.replace('{}', quoted(axes), 1) for text, axes in said.items())
+
+
+def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
+  """Where a carry of a loop becomes varying, from the outside; '' if nowhere.
+
+  The walk goes from the body's result back along what varies, past casts, and
+  on with the round before.
+  """
+  jaxpr = body.jaxpr
+  made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+  carries = len(jaxpr.outvars) if body.eqn.primitive.name == 'while' else (
+      jaxprs.scan_counts(body.eqn.params)[1])
+  first = (body.eqn.params['body_nconsts']
+           if body.eqn.primitive.name == 'while'
+           else jaxprs.scan_counts(body.eqn.params)[0])
+  own = {v: jaxpr.outvars[m] for m, v in
+         enumerate(jaxpr.invars[first:first + carries])}
+  todo: collections.deque = collections.deque([(jaxpr.outvars[n], None)])
+  seen: set = set()
+  while todo:
+    v, reader = todo.popleft()
+    if isinstance(v, core.Literal) or v in seen or axis not in body.axes(v):
+      continue
+    seen.add(v)
+    eqn = made.get(v)
+    if eqn is None and v in own:
+      todo.append((own[v], reader))
+    elif eqn is None:
+      return _spoken(reader) if reader is not None else ''
+    elif not axes_lib.is_cast(eqn):
+      if not any(axis in body.axes(x) for x in eqn.invars):
+        return _spoken(eqn)
+      todo += [(x, eqn) for x in eqn.invars]
+  return ''
+
+
+def _spoken(eqn: core.JaxprEqn) -> str:
+  frame = next(source_lines.frames(eqn), None)
+  text = sites.program_text(eqn)
+  if frame is None or not text:
+    return f'`{axes_lib.name_of(eqn.primitive)}`'
+  return f'`{text}` in line {frame.start_line}'
+
+
+def _of_branch(scope: scopes_lib.Scope, new) -> str:
+  parting = new & scope.outer.axes(scope.eqn.invars[0])
+  if parting:
+    return ('the result of a branch that devices along '
+            f'{quoted(scope.ordered(parting))} choose')
+  return ("the result of a branch: another branch's varies over "
+          f'{quoted(scope.ordered(new))}')
+
+
+def _of_body(scope: scopes_lib.Scope, new) -> str:
+  return 'a carry of the loop, which varies there at its start or elsewhere'
+
+
+def _of_map(scope: scopes_lib.Scope, new) -> str:
+  return 'a result of the shard_map'
+
+
+_RESULTS = {'branch': _of_branch, 'body': _of_body, 'map': _of_map}

@@ -1,0 +1,178 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What each value of a program's shard_maps varies over, jaxpr by jaxpr.
+
+A jaxpr has its final types: loops are at their fixpoint, and branches agree.
+Where types hold no axes (the check is off, jax up to 0.5.3) they are inferred
+by ``axes``; a cast counts there too, as it does in a type. What this module
+makes is a tree of scopes, one for each jaxpr, with the axes of all of its
+variables: ``reasons`` reads why a cast stands in one, ``pictures`` shows them.
+
+Limits: what a kernel does within isn't looked at. A function that is called in
+several places has a scope for each.
+
+Cost: each jaxpr is walked once for each place that holds it, and inferred once
+more for each loop around it.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+from typing import Any
+
+from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.mend import manual_axes
+from jax._src.mend import manual_maps
+from jax._src.mend import source_lines
+from jax._src.sanitizer import axes as axes_lib
+
+Axes = frozenset
+
+
+@dataclasses.dataclass
+class Scope:
+  """A jaxpr in a shard_map, with what its variables vary over.
+
+  Attributes:
+    jaxpr: an open one.
+    eqn: the equation that holds it.
+    role: what it is there: 'map', 'body', 'predicate', 'branch', 'call'.
+    outer: the scope of that equation, None of an outermost shard_map's.
+    names: the manual axes here, in order.
+    typed: those that types tell about.
+    backward: whether it is part of a backward pass.
+    at: each variable's axes.
+    inner: the scopes in it, by the equations that hold them.
+    unknown: the equations of which nothing is known.
+  """
+  jaxpr: core.Jaxpr
+  eqn: core.JaxprEqn
+  role: str
+  outer: Scope | None
+  names: tuple
+  typed: Axes
+  backward: bool
+  at: dict = dataclasses.field(default_factory=dict)
+  inner: dict[int, list[Scope]] = dataclasses.field(default_factory=dict)
+  unknown: list[core.JaxprEqn] = dataclasses.field(default_factory=list)
+
+  def axes(self, v: Any) -> Axes:
+    """The axes that a variable or a literal varies over."""
+    if isinstance(v, core.Literal):
+      return Axes()
+    return self.at.get(v, Axes())
+
+  def ordered(self, axes: Axes) -> tuple:
+    """Axes in the order of the meshes around."""
+    return tuple(a for a in self.names if a in axes)
+
+  def all(self) -> Iterator[Scope]:
+    """This scope and all within, from the inside."""
+    for scopes in self.inner.values():
+      for scope in scopes:
+        yield from scope.all()
+    yield self
+
+
+def of_program(jaxpr: Any, backward: bool = False) -> list[Scope]:
+  """The scopes of a program's outermost shard_maps, in order."""
+  found: list[Scope] = []
+  for eqn in jaxprs.open_jaxpr(jaxpr).eqns:
+    here = backward or source_lines.transposed(eqn)
+    if axes_lib.name_of(eqn.primitive) == 'shard_map':
+      found.append(_mapped(None, eqn, [Axes()] * len(eqn.invars), here))
+    else:
+      for inside in axes_lib.inner(eqn):
+        found += of_program(inside, here)
+  return found
+
+
+def _mapped(outer: Scope | None, eqn: core.JaxprEqn, ins: Sequence[Axes],
+            backward: bool) -> Scope:
+  parts = manual_maps.of(eqn)
+  own = tuple(a for a in parts.mesh.axis_names if a in parts.manual)
+  names, typed = (outer.names, outer.typed) if outer else ((), Axes())
+  # Without its check an inner one's types say nothing of outer axes.
+  typed = typed | set(own) if (parts.checked and manual_axes.AXES_OF_ARRAY
+                               ) else Axes()
+  scope = Scope(jaxprs.open_jaxpr(eqn.params['jaxpr']), eqn, 'map', outer,
+                names + own, typed, backward)
+  _fill(scope, axes_lib.at_entry(parts, ins, Axes(own)))
+  return scope
+
+
+def _fill(scope: Scope, ins: Sequence[Axes]) -> None:
+  """Finds the axes of a scope's variables, from its inputs on."""
+  _define(scope, scope.jaxpr.constvars, [Axes()] * len(scope.jaxpr.constvars))
+  _define(scope, scope.jaxpr.invars, ins)
+  for eqn in scope.jaxpr.eqns:
+    ins = list(map(scope.axes, eqn.invars))
+    scope.inner[id(eqn)] = _inner(scope, eqn, ins)
+    _define(scope, eqn.outvars, _results(scope, eqn, ins))
+
+
+def _define(scope: Scope, variables: Sequence[core.Var],
+            inferred: Sequence[Axes]) -> None:
+  for v, axes in zip(variables, inferred):
+    by_type = manual_axes.varying(v.aval) | manual_axes.unreduced(v.aval)
+    scope.at[v] = by_type & scope.typed | axes - scope.typed
+
+
+def _inference(scope: Scope) -> axes_lib.Scope:
+  return axes_lib.Scope(Axes(scope.names), scope.unknown.append)
+
+
+def _results(scope: Scope, eqn: core.JaxprEqn, ins: Sequence[Axes]
+             ) -> list[Axes]:
+  if scope.typed >= set(scope.names):
+    return [Axes()] * len(eqn.outvars)
+  if axes_lib.is_cast(eqn):
+    return [a | axes_lib.names_in(eqn) for a in ins]
+  return axes_lib.of_results(eqn, ins, _inference(scope))
+
+
+def _inner(scope: Scope, eqn: core.JaxprEqn, ins: list[Axes]) -> list[Scope]:
+  """The scopes of the jaxprs that an equation holds, filled."""
+  name = axes_lib.name_of(eqn.primitive)
+  backward = scope.backward or source_lines.transposed(eqn)
+  if name == 'shard_map':
+    return [_mapped(scope, eqn, ins, backward)]
+  found = []
+  for role, jaxpr, inside in _parts(scope, eqn, name, ins):
+    found.append(Scope(jaxprs.open_jaxpr(jaxpr), eqn, role, scope, scope.names,
+                       scope.typed, backward))
+    _fill(found[-1], inside)
+  return found
+
+
+def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
+  """The jaxprs of an equation, by roles, and what their inputs vary over."""
+  params = eqn.params
+  quiet = axes_lib.Scope(Axes(scope.names))
+  if name == 'scan':
+    return [('body', params['jaxpr'], axes_lib.of_scan(eqn, ins, quiet)[0])]
+  if name == 'while':
+    nc, nb = params['cond_nconsts'], params['body_nconsts']
+    carries, _ = axes_lib.of_while(eqn, ins, quiet)
+    return [('predicate', params['cond_jaxpr'], [*ins[:nc], *carries]),
+            ('body', params['body_jaxpr'], [*ins[nc:nc + nb], *carries])]
+  if name == 'cond':
+    return [('branch', b, ins[1:]) for b in params['branches']]
+  if name in axes_lib.CALLS:
+    return [('call', axes_lib.callee(eqn), ins)]
+  if name.startswith('pallas_call'):
+    return []
+  every = axes_lib.union(ins)
+  return [('call', j, [every] * len(j.invars)) for j in axes_lib.inner(eqn)]
