@@ -68,11 +68,13 @@ _OWN = {'axis_index', 'ppermute', 'all_to_all', 'ragged_all_to_all',
         'pgather'}
 # Casts of types: they change no value.
 CASTS = {'pvary', 'preduced', 'vary_unreduced_cast', 'reduced_vary_cast'}
-# The primitives that call a jaxpr on their operands, and do no more.
+# The primitives that call a jaxpr on their operands, or on some of them, and do
+# no more.
 CALLS = {
     'jit', 'pjit', 'closed_call', 'core_call', 'core_closed_call', 'remat',
     'remat2', 'checkpoint', 'custom_jvp_call', 'custom_vjp_call',
-    'custom_vjp_call_jaxpr', 'custom_vmap_call', 'eval_jaxpr'}
+    'custom_vjp_call_jaxpr', 'custom_vmap_call', 'eval_jaxpr', 'linear_call',
+    'custom_linear_solve'}
 _FOREIGN = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
             'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
             'python_callback', 'infeed')
@@ -85,11 +87,21 @@ def is_cast(eqn: core.JaxprEqn) -> bool:
   return name in CASTS or name == 'pbroadcast' and 'source' not in eqn.params
 
 
-def callee(eqn: core.JaxprEqn) -> Any:
-  """The jaxpr that a call calls."""
-  return next(eqn.params[p] for p in (
+def callee(eqn: core.JaxprEqn, operands: Sequence[Any]
+           ) -> tuple[Any, list[Any]]:
+  """The jaxpr that a call calls, and which of the operands it calls it on."""
+  params, operands = eqn.params, list(operands)
+  if 'const_lengths' in params:  # a linear solve: what it is solved by
+    sizes = params['const_lengths']
+    before = sizes.matvec + sizes.vecmat
+    own = operands[before:before + sizes.solve]
+    return params['jaxprs'].solve, own + operands[sum(sizes):]
+  if 'num_transpose_consts' in params:  # a linear_call's, up to 0.5.3
+    first = params['num_callee_consts']
+    del operands[first:first + params['num_transpose_consts']]
+  return next(params[p] for p in (
       'jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
-      if p in eqn.params)
+      if p in params), operands
 
 
 def inner(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
@@ -139,7 +151,7 @@ def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
   if name in _RULES:
     return _RULES[name](eqn, list(ins), scope)
   if name in CALLS:
-    return of_jaxpr(callee(eqn), ins, scope)
+    return of_jaxpr(*callee(eqn, ins), scope)
   if is_cast(eqn) or name in ('optimization_barrier', 'copy'):
     return list(ins)
   if name in _OWN:

@@ -36,6 +36,7 @@ from collections.abc import Callable, Sequence
 import contextlib
 from typing import Any
 
+import jax
 from jax import lax
 from jax._src import core
 from jax._src.lax import parallel
@@ -205,14 +206,16 @@ def _ordinary(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
 
 
 def _call(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
-  jaxpr, consts = closed(axes_lib.callee(eqn))
-  return evaluate(region, jaxpr, consts, values, knowns)
+  called, ins = axes_lib.callee(eqn, list(zip(values, knowns)))
+  jaxpr, consts = closed(called)
+  return evaluate(region, jaxpr, consts, [v for v, _ in ins],
+                  [k for _, k in ins])
 
 
 def _typed_as(v: core.Var, value: Any) -> Any:
   """A value as an array of a variable's type, for a carry."""
   aval = v.aval
-  if not isinstance(aval, core.ShapedArray) or hasattr(value, 'aval'):
+  if not isinstance(aval, core.ShapedArray) or isinstance(value, jax.Array):
     return value
   return jnp.asarray(value, aval.dtype)
 

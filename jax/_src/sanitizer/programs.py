@@ -19,8 +19,8 @@ its iterations is told apart; what holds none is bound as it is. A gradient that
 was taken outside is in the jaxpr as a shard_map of its own, with its types.
 
 Limits: what is neither a call, nor a loop, nor a branch, and holds a shard_map
-(a custom linear solve, a reduction of the user's), is bound as it is and noted;
-so is a shard_map whose specs say that values are (un)reduced.
+(a reduction of the user's), is bound as it is and noted; so is a shard_map
+whose specs say that values are (un)reduced.
 """
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ def _refuses_callbacks(eqn: core.JaxprEqn) -> bool:
 
 def _call(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:
   values = _placed(values, eqn.params.get('in_shardings', ()))
-  outs = evaluate(around, *bodies.closed(axes_lib.callee(eqn)), values)
+  called, values = axes_lib.callee(eqn, values)
+  outs = evaluate(around, *bodies.closed(called), values)
   return _placed(outs, eqn.params.get('out_shardings', ()))
 
 

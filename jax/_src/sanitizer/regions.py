@@ -146,8 +146,8 @@ class Region:
       axes: those along which it should be the same.
     """
     order = self.ordered(axes & self.axes)
-    if not order or not digests.comparable(core.get_aval(value) if not hasattr(
-        value, 'dtype') else value):
+    if not order or not digests.comparable(
+        value if isinstance(value, jax.Array) else core.get_aval(value)):
       return
     value = jnp.asarray(value)
     if self.plan.rtol is None:

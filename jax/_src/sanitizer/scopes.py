@@ -171,7 +171,7 @@ def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
   if name == 'cond':
     return [('branch', b, ins[1:]) for b in params['branches']]
   if name in axes_lib.CALLS:
-    return [('call', axes_lib.callee(eqn), ins)]
+    return [('call', *axes_lib.callee(eqn, ins))]
   if name.startswith('pallas_call'):
     return []
   every = axes_lib.union(ins)

@@ -171,6 +171,19 @@ def functions(mesh):
   return mapped(f, mesh, (P(), P(*XY))), (jnp.ones(2), rows())
 
 
+def solved(mesh):
+  def f(w, a):
+    scaled = lambda x: x * lax.pmean(a.sum(), XY)
+    y = lax.custom_linear_solve(
+        scaled, w, lambda f, b: b / f(jnp.ones_like(b)), symmetric=True)
+    z = jax.custom_derivatives.linear_call(
+        lambda r, x: lax.psum(r * x, XY), lambda r, t: r * t, a.sum(), w)
+    _, n = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1]),
+                          (0, 7))  # a literal that stays one
+    return y + z, n
+  return mapped(f, mesh, (P(), P(*XY))), (jnp.ones(2), rows())
+
+
 def unchecked(mesh):
   def f(w, a):
     def step(c, x):
@@ -208,7 +221,7 @@ def refs(mesh):
 RIGHT = {f.__name__: f for f in (
     dtypes, parted_branch, parted_loop, loop_until, custom_rules,
     scanned_gradient, transformed, collectives, nested, partly, outer_loops,
-    mapped_over, functions, unchecked, unchecked_gradient, refs)}
+    mapped_over, functions, solved, unchecked, unchecked_gradient, refs)}
 
 
 def copies(mesh, spec, at, shape=(3,), dtype=np.float32):

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import UNCHECKED, shard_map
+from varying.testing import fuzz_checked
 from varying.testing.common import axes_of as varying_axes
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
@@ -307,6 +308,8 @@ class Case:
     """The features of the program, for a count of what was drawn."""
     found = {f'run: {self.mode}', f'shard_map: {self.layout}',
              f'mesh: {self.sizes[0]}x{self.sizes[1]}', f'in: {self.outer}'}
+    if fuzz_checked.wanted(self.seed):
+      found.add(fuzz_checked.FEATURE)
     for statement in statements_of(self.program):
       if hasattr(statement, 'kind'):
         found.add(f'{type(statement).__name__.lower()}: {statement.kind}')
@@ -382,7 +385,7 @@ def difference(case, expected):
   loss = OUTER[case.outer](
       lambda *args: (lambda outs: (weighted(outs), outs))(fun(*args)))
   try:
-    (_, outs), grads = case.transform(loss)(*args)
+    (value, outs), grads = case.transform(loss)(*args)
   except Exception as e:  # pylint: disable=broad-except
     # Upstream has no vmap of it at all, or no gradient of a vmap of a
     # custom_jvp of a switch, in shard_map or not.
@@ -410,4 +413,8 @@ def difference(case, expected):
   for name, got, want in zip(INPUTS, grads, want_grads):
     if not np.allclose(got, want, 1e-2, 1e-3, equal_nan=True):
       return Fault('wrong gradient', f'that of {name} is {got}, not {want}')
+  if fuzz_checked.wanted(case.seed):
+    found = fuzz_checked.fault(case.transform(loss), args,
+                               ((value, outs), grads))
+    return found and Fault(*found)
   return None
