@@ -308,8 +308,6 @@ class Case:
     """The features of the program, for a count of what was drawn."""
     found = {f'run: {self.mode}', f'shard_map: {self.layout}',
              f'mesh: {self.sizes[0]}x{self.sizes[1]}', f'in: {self.outer}'}
-    if fuzz_checked.wanted(self.seed):
-      found.add(fuzz_checked.FEATURE)
     for statement in statements_of(self.program):
       if hasattr(statement, 'kind'):
         found.add(f'{type(statement).__name__.lower()}: {statement.kind}')
@@ -318,6 +316,8 @@ class Case:
         found.update(f'{type(statement).__name__.lower()} with a collective'
                      for name in MEETING if f'lax.{name}(' in text)
     text = source_of(self.program)
+    if fuzz_checked.wanted(self.seed, text):
+      found.add(fuzz_checked.FEATURE)
     return sorted(found | {f'lax.{name}' for name in (*MEETING, 'axis_index')
                            if f'lax.{name}(' in text})
 
@@ -413,7 +413,7 @@ def difference(case, expected):
   for name, got, want in zip(INPUTS, grads, want_grads):
     if not np.allclose(got, want, 1e-2, 1e-3, equal_nan=True):
       return Fault('wrong gradient', f'that of {name} is {got}, not {want}')
-  if fuzz_checked.wanted(case.seed):
+  if fuzz_checked.wanted(case.seed, source_of(case.program)):
     found = fuzz_checked.fault(case.transform(loss), args,
                                ((value, outs), grads))
     return found and Fault(*found)
