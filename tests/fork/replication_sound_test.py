@@ -1,0 +1,199 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Kinds of faults that types let through, put back one at a time.
+
+Mend corrected types that said that a value is the same on all devices and was
+not. Each test takes such a correction away again: the program is accepted, its
+devices differ, and jax.debug.check_replication must name the operation. With
+the check of ``shard_map`` off, a wrong declaration is found as well: by what
+``out_specs`` promise.
+"""
+import faulthandler
+import unittest
+from unittest import mock
+import warnings
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from fork.testing.apart import mapped, tell_apart, XY
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+from jax._src.mend import manual_axes
+from jax._src.sanitizer import axes as axes_lib
+from jax.experimental import pallas as pl
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import numpy as np
+from testing.sharding import AxisType, eight_devices, typed_mesh, UNCHECKED
+
+jax.config.parse_flags_with_absl()
+eight_devices()
+
+TYPED = bool(manual_axes.AXES_OF_ARRAY)  # types hold axes, from 0.6.0 on
+
+
+def like(x):
+  return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def pure(x):
+  return jax.pure_callback(lambda x: np.asarray(x) + 1, like(x), x)
+
+
+def foreign(x):
+  """A Cholesky decomposition of the numbers, by LAPACK."""
+  x = jnp.abs(x).reshape(1, 1) + 1
+  info = jax.ShapeDtypeStruct((), np.int32)
+  call = jax.ffi.ffi_call('lapack_spotrf_ffi', [like(x), info])
+  return call(x, uplo=np.uint8(ord('L')))[0].reshape(())
+
+
+def kernel(x):
+  def body(x, out):
+    out[...] = x[...] * 3
+  return pl.pallas_call(body, out_shape=like(x), interpret=True)(x)
+
+
+def bits(x):
+  key = (x * 0 + lax.axis_index('x') + jnp.arange(4.)).astype(jnp.uint32)
+  return lax.rng_bit_generator(key, (3,))[1]
+
+
+def within_groups(x):
+  return lax.pmax(x, 'x', axis_index_groups=[[0], [1]])
+
+
+KINDS = {'pure_callback': pure, 'ffi_call': foreign, 'pallas_call': kernel,
+         'rng_bit_generator': bits, 'pmax': within_groups}
+
+
+def primitive_in(jaxpr, name):
+  """The primitive of that name that a jaxpr has somewhere."""
+  for eqn in jaxpr.eqns:
+    if axes_lib.name_of(eqn.primitive) == name:
+      return eqn.primitive
+    for inner in axes_lib.inner(eqn):
+      found = primitive_in(inner, name)
+      if found is not None:
+        return found
+  return None
+
+
+def same_everywhere(primitive):
+  """Types that say that a primitive's results are the same on all devices."""
+  rule = primitive.abstract_eval
+  def typed(*avals, **params):
+    outs, effects = rule(*avals, **params)
+    strip = lambda a: manual_axes.with_axes(a, frozenset())
+    return (list(map(strip, outs)) if primitive.multiple_results
+            else strip(outs)), effects
+  return mock.patch.object(primitive, 'abstract_eval', typed)
+
+
+# JAX's own checks, from Mend's types on, would find them while tracing.
+@jtu.with_config(jax_numpy_rank_promotion='allow', jax_enable_checks=False,
+                 jax_numpy_dtype_promotion='standard')
+class ReplicationSoundTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    faulthandler.dump_traceback_later(400, exit=True)
+    self.addCleanup(faulthandler.cancel_dump_traceback_later)
+    self.mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+    jnp.linalg.cholesky(jnp.eye(1))  # starts LAPACK
+    jax.clear_caches()  # of types
+    self.addCleanup(jax.clear_caches)
+
+  def said(self, f, *args):
+    with self.assertRaises(jax.debug.ReplicationError) as e:
+      with warnings.catch_warnings():
+        warnings.simplefilter('ignore', UserWarning)
+        jax.debug.check_replication(f)(*args)
+    return str(e.exception)
+
+  def mapped(self, f, spec=P(), **options):
+    return mapped(lambda x: f(x[0]), self.mesh, P('x'), spec, **options)
+
+  @unittest.skipUnless(TYPED, 'types hold no axes')
+  @parameterized.parameters(*KINDS)
+  def test_results_typed_as_the_same(self, name):
+    x = jnp.arange(2.)
+    f = KINDS[name]
+    trace = jax.make_jaxpr(self.mapped(lambda x: f(x)[None], P('x')))
+    primitive = primitive_in(trace(x).jaxpr, name)
+    jax.clear_caches()
+    with same_everywhere(primitive):
+      said = self.said(self.mapped(f), x)
+    self.assertStartsWith(
+        said, f'jax.debug.check_replication: `{name}`')
+    self.assertIn("should be the same along 'x' and is not", said)
+    self.assertIn("vary along 'x' by their types", said)
+
+  @parameterized.parameters(*KINDS)
+  def test_wrong_out_specs_without_types(self, name):
+    said = self.said(self.mapped(KINDS[name], **UNCHECKED), jnp.arange(2.))
+    self.assertIn("should be the same along 'x' and is not", said)
+    self.assertRegex(said, r'result 0 of the shard_map, whose out_spec is P')
+
+  @unittest.skipUnless(TYPED, 'types hold no axes')
+  @parameterized.parameters('while', 'cond')
+  def test_predicates_that_part_nobody(self, name):
+    from jax._src.varying import types as vt
+    def f(x):
+      if name == 'while':
+        return lax.while_loop(lambda c: c[0] < x, lambda c: (
+            c[0] + 1., c[1] * 2), (0., 1.))[1]
+      return lax.cond(x > 0, lambda: 5., lambda: 4.)
+    with mock.patch.object(vt, 'parting', lambda axes: frozenset()):
+      said = self.said(self.mapped(f), jnp.arange(2.))
+    self.assertStartsWith(said, f'jax.debug.check_replication: `{name}`')
+    self.assertIn("should be the same along 'x' and is not", said)
+
+
+@jtu.with_config(jax_numpy_rank_promotion='allow')
+class ExplicitMeshTest(jtu.JaxTestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.mesh = typed_mesh((2, 2), XY, (AxisType.Explicit,) * 2)
+    self.x = jax.device_put(jnp.arange(16.).reshape(4, 4),
+                            NamedSharding(self.mesh, P(*XY)))
+
+  @parameterized.parameters(False, True)
+  def test_found(self, jit):
+    def f(a):
+      y = lax.psum(a.sum(), XY)
+      return tell_apart(y, 'y') * 2
+    f = mapped(f, self.mesh, P(*XY))
+    with self.assertRaisesRegex(
+        jax.debug.ReplicationError,
+        r"`tell_apart` should be the same along 'y' and is not[^$]*"
+        r'tell_apart\('):
+      jax.debug.check_replication(jax.jit(f) if jit else f)(self.x)
+
+  def test_right(self):
+    def f(a):
+      c, _ = lax.scan(lambda c, r: (c + r.sum(), None), 0., a)
+      return lax.psum(c, XY), a * 2
+    f = mapped(f, self.mesh, P(*XY), (P(), P(*XY)))
+    total, twice = jax.debug.check_replication(f)(self.x)
+    self.assertEqual(total, 120)
+    self.assertAllClose(np.asarray(twice), np.arange(16.).reshape(4, 4) * 2,
+                        check_dtypes=False)
+    self.assertEqual(twice.sharding.spec, P(*XY))
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
