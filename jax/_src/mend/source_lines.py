@@ -55,5 +55,5 @@ def called(eqn: core.JaxprEqn) -> str:
 
 def transposed(eqn: core.JaxprEqn) -> bool:
   """True if an equation's name stack says that it is of a backward pass."""
-  return any(type(s).__name__ == 'Transform' and s.name == 'transpose'
-             for s in eqn.source_info.name_stack.stack)
+  return any(isinstance(s, source_info_util.Transform) and
+             s.name == 'transpose' for s in eqn.source_info.name_stack.stack)

@@ -71,7 +71,7 @@ class Map(NamedTuple):
 
 
 class Program(NamedTuple):
-  """What is shown.
+  """The lines to show, and the shard_maps that they are in.
 
   Attributes:
     maps: the shard_maps, in order.
@@ -175,6 +175,6 @@ def _map(scope: scopes_lib.Scope) -> Map:
 
 
 def count(files: Iterable[dict[int, Line]], kind: str) -> int:
-  """How many reasons of a kind there are."""
+  """The number of reasons of a kind."""
   return sum(r.kind == kind for lines in files for line in lines.values()
              for r in line.reasons)

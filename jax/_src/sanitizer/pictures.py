@@ -37,14 +37,14 @@ def _axes(axes: tuple) -> str:
 
 
 def _column(line: lines_lib.Line | None) -> list[tuple]:
-  """What the values of a line vary over, each set of axes once, in order."""
+  """The sets of axes that a line's values vary over, each once, in order."""
   if line is None:
     return []
   return list(dict.fromkeys(v.axes for v in line.shown()))
 
 
 def _notes(line: lines_lib.Line | None) -> list[tuple[str, str]]:
-  """What is said below a line: kinds and sentences."""
+  """The notes below a line: kinds and sentences."""
   if line is None:
     return []
   found = [(r.kind, f'{r.what} {_KINDS[r.kind]} {reasons.quoted(r.axes)}: '

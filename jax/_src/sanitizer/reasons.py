@@ -55,7 +55,7 @@ PASSING = ('broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
 
 
 class Reason(NamedTuple):
-  """What was put in, and why.
+  """A cast or a sum that was put in, and why.
 
   Attributes:
     what: the operand, as a literal or by its type.
@@ -70,7 +70,7 @@ class Reason(NamedTuple):
 
 
 def of(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> Reason | None:
-  """What an equation was put in for; None if it is what the user wrote."""
+  """The reason that an equation was put in; None if the user wrote it."""
   axes = scope.ordered(axes_lib.names_in(eqn))
   if not axes or not eqn.invars:
     return None
@@ -173,7 +173,7 @@ def _carry(inner: list, name: str, n: int, new) -> str:
 
 
 def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
-  """Where a carry of a loop becomes varying, from the outside; '' if nowhere.
+  """The place where a carry of a loop becomes varying; '' if there is none.
 
   The walk goes from the body's result back along what varies, past casts, and
   on with the round before.

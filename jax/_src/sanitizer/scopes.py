@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What each value of a program's shard_maps varies over, jaxpr by jaxpr.
+"""The axes that each value of a program's shard_maps varies over.
 
 A jaxpr has its final types: loops are at their fixpoint, and branches agree.
 Where types hold no axes (the check is off, jax up to 0.5.3) they are inferred
