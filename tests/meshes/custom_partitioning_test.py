@@ -25,9 +25,10 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import AxisType, typed_mesh
+from testing.sharding import AxisType, eight_devices, typed_mesh
 
 config.parse_flags_with_absl()
+eight_devices()
 
 X = np.arange(32., dtype=np.float32).reshape(4, 8) / 10
 use_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
