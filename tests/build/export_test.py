@@ -1,19 +1,21 @@
 """Export: `git am` of the series gives what `apply --tree` gives."""
 
-import pathlib
 import shutil
 import subprocess
 import sys
 
-from checkouts import BUILD, LOG, SECOND, TESTS_BUILD, git, snapshot
-from conftest import FAMILIES, PATCH, write
+from checkouts import (
+    BUILD, LOG, SECOND, TESTS_BUILD, git, snapshot, with_block)
+from conftest import PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
 from mend.releases import bases
-from mend.trees import checkout, export, in_place, starlark, tree
+from mend.trees import checkout, export, in_place, tree
 from mend.trees.git import Git
 from mend.upkeep import candidates
 import pytest
+
+SHARED = "jax/_src/internal_test_util/polite_shared_testing.py"
 
 
 @pytest.fixture
@@ -63,8 +65,7 @@ def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
   in_place.write(result, upstream, clone, sys.executable)
   assert snapshot(other) == snapshot(clone)
   assert "tests/polite_greeting_test.py" in snapshot(other)
-  assert ("tests/polite_shared_testing.py" in snapshot(other)) == (
-      "greet/fork" in names)
+  assert (SHARED in snapshot(other)) == ("greet/fork" in names)
   assert not git(other, "status", "--porcelain")
 
 
@@ -93,31 +94,37 @@ def test_one_commit_for_each_patch_and_the_fork_last(
   first = (out / names[0]).read_text(encoding="utf-8")
   assert tree.MANIFEST not in first and tree.MANIFEST in (
       out / names[1]).read_text(encoding="utf-8")
-  for file in ("CHANGELOG.md", "jax/BUILD", "tests/BUILD",
-               "tests/polite_greeting_test.py", "jax/_src/polite.py"):
+  for file in ("jax/BUILD", "tests/BUILD", "tests/polite_greeting_test.py",
+               "jax/_src/polite.py"):
     assert f"diff --git a/{file} b/{file}" in first
+  assert "CHANGELOG" not in first
   assert "vouch" not in first and "be able to answer" in (
       out / export.README).read_text(encoding="utf-8")
 
 
-def test_the_message(series):
-  assert export.message(series[1]) == (
+def test_the_change_log_on_request(series, base, upstream, clone, project,
+                                   tmp_path):
+  out = tmp_path / "out"
+  export.export(series, base, upstream, out, clone, project, changelog=True)
+  am(clone, out)
+  log = tree.read(clone / "CHANGELOG.md")
+  assert log.count("## Unreleased") == 1 and "says so" not in log
+
+
+def test_the_message(series, project):
+  assert export.message(series[1], project) == (
       "[greet] Say hello politely\n\nA user sees a rude greeting.\n\n"
       "Regression test: tests/polite_greeting_test.py\n\nSee toy#1\n")
-  text = PATCH.replace("toy#1", "jax#28193")
-  assert "Fixes #28193" in export.message(
-      patches.load_patch(_with(text), "greet/greeting"))
 
 
-def _with(text):
-  import tempfile
-  root = pathlib.Path(tempfile.mkdtemp())
-  for file in ("jax/_src/polite.py", "tests/greet/greeting_test.py",
-               "reproductions/greet/greeting.py"):
-    write(root / file, "")
-  write(root / "patches" / "families.toml", FAMILIES)
-  write(root / "patches" / "greet" / "greeting.toml", text)
-  return root
+def test_only_an_issue_that_a_commit_ends_is_fixed(project):
+  path = project / "patches" / "greet" / "greeting.toml"
+  write(path, PATCH.replace("toy#1", "jax#28193"))
+  said = export.message(patches.load_patch(project, "greet/greeting"), project)
+  assert "Fixes" not in said and "See jax#28193\n" in said
+  write(path, with_block().replace("toy#1", "jax#28193"))
+  said = export.message(patches.load_patch(project, "greet/greeting"), project)
+  assert "Fixes #28193\n" in said and "See" not in said
 
 
 def test_the_users_git_settings_change_nothing(
@@ -230,22 +237,6 @@ def test_the_change_log():
   assert checkout.add_bullet(old, "Bug fixes: Three.") == (
       "## Unreleased\n\n* Bug Fixes:\n  * One.\n  * Three.\n\n"
       "* Changes\n  * Two.\n\n## 1")
-
-
-def test_bazel_targets_get_the_new_files(series, base, upstream, clone,
-                                         project):
-  result = tree.mended(series, base, upstream, project, clone)
-  found = {t.name: t for t in starlark.targets(result.files["jax/BUILD"])}
-  assert found["greet"].holds("_src/polite.py")
-  assert not found["jax"].holds("_src/polite.py")
-  assert sum(t.holds("_src/polite.py") for t in found.values()) == 1
-  assert "_src/zebra.py" in result.files["jax/BUILD"]
-  names = [t.name for t in starlark.targets(result.files["tests/BUILD"])]
-  assert names == ["old_test", "polite_fork_test", "polite_greeting_test"]
-  text = result.files["tests/BUILD"]
-  assert ('srcs = ["polite_fork_test.py", "polite_shared_testing.py"]'
-          in text)
-  assert text.count('main = "polite_fork') == text.count("main = ") == 1
 
 
 def test_no_git(monkeypatch, tmp_path):

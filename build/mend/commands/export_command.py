@@ -40,7 +40,8 @@ def _export(args: argparse.Namespace) -> Verdict:
     origin = source.pristine(base)
     checkout = pathlib.Path(args.tree).absolute() if args.tree else None
   with report.step(f"exporting for jax {base.version}"):
-    names = export.export(series, base, origin, target, checkout)
+    names = export.export(series, base, origin, target, checkout,
+                          changelog=args.changelog)
   return _said(names, base, target)
 
 
@@ -142,7 +143,8 @@ COMMANDS = (
         ("--whole", {"action": "store_true", "help": "the whole series, one "
                      "commit a patch; what --base means without --upstream"}),
         ("--changelog", {"action": "store_true", "help": "add bullets to the "
-                         "change log; they don't apply one after another"}),
+                         "change log; of --upstream, they don't apply one "
+                         "after another"}),
         ("--tree", {"help": "a clean git checkout of jax at the release's "
                     "tag: add the tests and the Bazel files",
                     "metavar": "GIT_CHECKOUT"}),

@@ -48,6 +48,7 @@ class Edit:
       looked at a release.
     files: all that are named, in order.
     imports: the statements that bind the names of our modules in `code`.
+    sorted: whether it is for a commit, where imports are in order.
   """
   patch: str
   number: int
@@ -68,11 +69,12 @@ class Edit:
   files: tuple[str, ...] = ()
   imports: tuple[str, ...] = ()
   named: str = "edit"  # or "upstream edit"
+  sorted: bool = False
 
   @property
   def in_order(self) -> bool:
     """True if its imports stand in their alphabetical place."""
-    return self.named != "edit"
+    return self.sorted or self.named != "edit"
 
   @property
   def selector(self) -> str:

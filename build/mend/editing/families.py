@@ -2,7 +2,8 @@
 
 A family has a folder of its name in patches/, tests/ and reproductions/, and
 one for its modules under jax/_src. Upstream keeps its tests in one folder, so
-there a test file is called by its family's prefix and its own name.
+there a test file is called by its family's prefix and its own name; what tests
+share is a module of `jax._src.internal_test_util` there.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ FILE = "patches/families.toml"
 # What families share: no patch names it, and each has what it imports of it.
 GROUND_FLOOR = "jax/_src/mend"
 HEAD = "tests/testing"
+SHARED = "jax/_src/internal_test_util"  # upstream's folder for such modules
 _HELPERS = "testing"  # the folder of a family's shared test modules
 
 
@@ -70,9 +72,10 @@ def upstream_name(families: dict[str, Family], file: str) -> str:
     raise KeyError(file)
   stem = pathlib.PurePosixPath(file).stem
   if f"{top}/{family}" == HEAD:
-    return f"tests/{stem}_{_HELPERS}.py"
-  tail = f"_{_HELPERS}" if inner[:1] == [_HELPERS] else ""
-  return f"tests/{families[family].prefix}{stem}{tail}.py"
+    return f"{SHARED}/{stem}_{_HELPERS}.py"
+  name = f"{families[family].prefix}{stem}"
+  return (f"{SHARED}/{name}_{_HELPERS}.py" if inner[:1] == [_HELPERS]
+          else f"tests/{name}.py")
 
 
 @functools.cache

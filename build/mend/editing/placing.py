@@ -82,6 +82,14 @@ def once(found: Iterable[Edit]) -> list[Edit]:
   return kept
 
 
+def in_order(found: Sequence[Edit]) -> list[Edit]:
+  """The edits of one file, its new imports first and in alphabetical order."""
+  new = [dataclasses.replace(e, sorted=True) for e in found
+         if e.op == "add_import"]
+  new.sort(key=lambda e: syntax.import_key(e.code))
+  return [*new, *(e for e in found if e.op != "add_import")]
+
+
 def _has(path: pathlib.Path, edit: Edit) -> bool:
   if not path.is_file():
     return False

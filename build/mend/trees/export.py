@@ -20,7 +20,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import git, in_place, tree
+from mend.trees import git, in_place, test_files, tree
 
 README = "README.txt"
 _NOTE = """\
@@ -36,7 +36,7 @@ For the fork only, not to be sent: {last}
 """
 _CHECKOUT = "a clean copy of that checkout"
 _SDIST = ("the source distribution's tree or a checkout of the tag "
-          "(export --tree=CHECKOUT brings the Bazel files and the change log)")
+          "(export --tree=CHECKOUT brings the tests and the Bazel files)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Commit:
 
 
 def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
-            place: pathlib.Path,
-            root: pathlib.Path = bases.ROOT) -> list[Commit]:
+            place: pathlib.Path, root: pathlib.Path = bases.ROOT,
+            changelog: bool = False) -> list[Commit]:
   """The commits that take the pristine tree `place` to the mended one."""
   mine = _in_order(patches.for_base(series, base))
   position = {p.id: i for i, p in enumerate(series)}
@@ -58,11 +58,12 @@ def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     # touches from all edits so far.
     prefix = sorted(mine[:i + 1], key=lambda p: position[p.id])
     touched = {e.file for e in placing.placed(patch, base, source)}
-    after = tree.mended(prefix, base, source, root, place, touched).files
+    after = tree.mended(prefix, base, source, root, place, touched,
+                        changelog=changelog).files
     if not (i + 1 == len(mine) and _fork_only(patch)):
       after.pop(tree.MANIFEST)
     files = {n: t for n, t in after.items() if before.get(n) != t}
-    found.append(Commit(message(patch), files))
+    found.append(Commit(message(patch, root), files))
     before.update(after)
   if mine and tree.MANIFEST not in before:
     found.append(Commit(
@@ -90,17 +91,17 @@ def _in_order(mine: Sequence[patches.Patch]) -> list[patches.Patch]:
   return sorted(mine, key=lambda p: _fork_only(p) and p.id not in needed)
 
 
-def message(patch: patches.Patch) -> str:
+def message(patch: patches.Patch, root: pathlib.Path = bases.ROOT) -> str:
   """A commit message in JAX's style."""
   body = [patch.title, "", textwrap.fill(patch.why.strip(), 72)]
-  fixes = [i for i in patch.issues if i.startswith("jax#")]
-  others = [i for i in patch.issues if not i.startswith("jax#")]
-  trailer = [f"Fixes #{i.removeprefix('jax#')}" for i in fixes]
-  trailer += [f"See {i}" for i in others]
-  if patch.tests:
+  ends = patch.upstream.commit.closes if patch.upstream.commit else ()
+  trailer = [f"Fixes #{issue}" for issue in ends]
+  trailer += [f"See {i}" for i in patch.issues
+              if i.removeprefix("jax#") not in ends]
+  there = test_files.names([patch], root)
+  if tests := [there[t] for t in patch.tests if t in there]:
     body += ["", textwrap.fill(
-        "Regression test: " + ", ".join(
-            patch.upstream_names[t] for t in patch.tests), 72,
+        "Regression test: " + ", ".join(tests), 72,
         subsequent_indent="  ", break_on_hyphens=False)]
   if patch.depends:
     body += ["", textwrap.fill("Needs: " + ", ".join(patch.depends), 72,
@@ -141,8 +142,18 @@ def write_patches(todo: Sequence[Commit], pristine: pathlib.Path,
 
 def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
            target: pathlib.Path, checkout_of: pathlib.Path | None = None,
-           root: pathlib.Path = bases.ROOT) -> list[str]:
+           root: pathlib.Path = bases.ROOT,
+           changelog: bool = False) -> list[str]:
   """Writes the series to the new or empty folder `target`.
+
+  Args:
+    series: the patches.
+    base: the release.
+    source: its pristine tree.
+    target: the folder.
+    checkout_of: a git checkout of the release, if there is one.
+    root: where the patches' files lie.
+    changelog: whether each commit has a bullet in the change log.
 
   Raises:
     MendError: `checkout_of` is not a clean checkout of `base`, or the series
@@ -154,7 +165,7 @@ def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     git.require_checkout(checkout_of)
     in_place.require_pristine(tree.mended(series, base, source, root, place),
                           source, place)
-  todo = commits(series, base, source, place, root)
+  todo = commits(series, base, source, place, root, changelog)
   if not todo:
     raise MendError(f"No patch of the series is for jax {base.version}.",
                     "python3 build/build.py status")

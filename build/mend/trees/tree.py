@@ -19,7 +19,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import checkout as checkouts
+from mend.trees import checkout as checkouts, test_files, wrapping
 
 MANIFEST = "jax/_src/mend_manifest.py"
 _COMPILE = """
@@ -72,7 +72,7 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
            root: pathlib.Path = bases.ROOT,
            checkout: pathlib.Path | None = None,
            only: Container[str] | None = None,
-           part: bool = False) -> Result:
+           part: bool = False, changelog: bool = False) -> Result:
   """Works out every edited and added file; writes nothing.
 
   Args:
@@ -81,9 +81,10 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     source: its pristine tree (a folder with `jax/` in it).
     root: where the patches' modules lie.
     checkout: a git checkout of the same release, for what a source
-      distribution lacks (tests, Bazel files, the CHANGELOG).
+      distribution lacks (tests, Bazel files, the change log).
     only: make the edits of these files and no others.
     part: whether the series is not the project's whole one.
+    changelog: whether the checkout's change log has a bullet for each patch.
 
   Raises:
     MendError: an edit's place is missing or not unique, two edits overlap, or
@@ -97,8 +98,8 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     edited[file], splices[file] = _edit_file(place, file, todo, base)
   added = _modules(mine, base, source, root)
   if checkout is not None:
-    edited.update(checkouts.edited(mine, checkout, edited))
-    added.update(checkouts.test_texts(mine, root))
+    edited, added = _on_checkout(mine, base, source, checkout, root, edited,
+                                 added, changelog)
   version = base.mended + (_part_of(edited, added) if part else "")
   added[MANIFEST] = manifest(base, mine, version)
   count = sum(bool(e.number) for todo in by_file.values() for e in todo)
@@ -118,7 +119,32 @@ def _by_file(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
       continue
     if (place / edit.file).is_file() or not edit.optional:
       found.setdefault(edit.file, []).append(edit)
-  return {file: placing.once(todo) for file, todo in found.items()}
+  order = placing.in_order if checkout else list
+  return {file: order(placing.once(todo)) for file, todo in found.items()}
+
+
+def _on_checkout(mine: Sequence[patches.Patch], base: Base,
+                 source: pathlib.Path, place: pathlib.Path, root: pathlib.Path,
+                 edited: dict[str, str], added: dict[str, str],
+                 changelog: bool) -> tuple[dict[str, str], dict[str, str]]:
+  """The edited and added files as commits on a checkout have them."""
+  kept = {f: wrapping.wrapped(
+      t, read((source if f.endswith(".py") else place) / f))
+          for f, t in edited.items()}
+  new = {**added, **test_files.texts(mine, root)}
+  last = {MANIFEST: ""} if any(
+      pathlib.PurePath(MANIFEST).stem in t for t in added.values()) else {}
+  kept.update(checkouts.edited(mine, place, {**new, **last},
+                               _importing(mine, base, source), root, changelog))
+  return kept, new
+
+
+def _importing(mine: Sequence[patches.Patch], base: Base,
+               source: pathlib.Path) -> list[tuple[str, str]]:
+  """The code that edits add to modules outside of any definition, by file."""
+  return [(e.file, e.code) for p in mine for e in placing.with_imports(
+      p, placing.placed(p, base, source))
+          if e.python and not e.scope and e.op in ("add_import", "append")]
 
 
 def _part_of(*texts: dict[str, str]) -> str:
