@@ -6,11 +6,11 @@ import re
 import shutil
 import sys
 
-from checkouts import SENDABLE, git, with_block
+from checkouts import BUILD, SENDABLE, TESTS_BUILD, git, with_block
 from conftest import write
 from mend.editing import patches
 from mend.ground.errors import MendError
-from mend.trees import sending
+from mend.trees import export, sending
 from mend.trees.git import Author
 from mend.upkeep import upstream_checks, verifying
 from mend.upkeep.upstream_checks import Finding, Tools
@@ -228,3 +228,44 @@ def test_the_difference_of_type_errors():
       "1 x b", "1 x c")
   assert upstream_checks.types(two, one, ["jax/a.py"]).good
   assert json.dumps(one) == json.dumps({"a": 1, "b": 2})
+
+
+@pytest.fixture
+def series(project, base, clone, tools, tmp_path, capsys):
+  """Exports the whole series, verifies it; the verdict and what was said."""
+  def run():
+    out = tmp_path / "out"
+    git(clone, "add", "--all", "--force")
+    git(clone, "commit", "--quiet", "--allow-empty", "--message=more")
+    names = export.export(patches.load(project), base, clone, out, clone,
+                          project)
+    found = verifying.verify_series(out, names, clone, tools)
+    return found, capsys.readouterr().out
+  return run
+
+
+def test_a_whole_series(series, project, clone):
+  write(clone / "jax" / "BUILD", BUILD)
+  write(clone / "tests" / "BUILD", TESTS_BUILD)
+  write(project / "tests" / "greet" / "greeting_test.py", TEST)
+  verdict, said = series()
+  assert verdict.good, said
+  assert re.search("ruff: 4 files, clean; lines: [0-9]+ added lines, clean; "
+                   "Bazel: 5 targets, clean; collection: 2 tests in 1 files, "
+                   "clean", said), said
+
+
+def test_a_whole_series_that_is_refused(series, project):
+  write(project / "tests" / "greet" / "greeting_test.py",
+        TEST + "from nowhere import nothing\n")
+  verdict, said = series()
+  assert not verdict.good
+  assert "WRONG: ruff" in said and "WRONG: collection" in said
+
+
+def test_new_circles_of_targets():
+  before = {"a": {"b"}, "b": {"a"}, "c": set()}
+  assert upstream_checks.circles(before, {**before, "d": {"c"}}).good
+  found = upstream_checks.circles(before, {**before, "c": {"d"}, "d": {"c"}})
+  assert found.problems == ("c <-> d",)
+  assert not upstream_checks.circles({}, {}).good

@@ -42,7 +42,11 @@ def _export(args: argparse.Namespace) -> Verdict:
   with report.step(f"exporting for jax {base.version}"):
     names = export.export(series, base, origin, target, checkout,
                           changelog=args.changelog)
-  return _said(names, base, target)
+  said = _said(names, base, target)
+  if not args.verify:
+    return said
+  assert checkout
+  return verifying.verify_series(target, names, checkout)
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -51,10 +55,10 @@ def _check_options(args: argparse.Namespace) -> None:
                     "--tree goes with it.",
                     f"{COMMAND} export --candidate=GIT_CHECKOUT "
                     "--output_path=DIR")
-  if args.verify and (args.base or args.tree or args.whole or args.changelog
+  if args.verify and (args.base or args.tree or args.changelog
                       or args.candidate not in (None, args.verify)):
-    raise MendError("--verify is of the commits that --upstream writes for "
-                    "that checkout, and of nothing else.",
+    raise MendError("--verify is of the commits that are written for that "
+                    "checkout, and of nothing else.",
                     f"{COMMAND} export --verify=CHECKOUT --output_path=DIR")
   if args.whole and args.upstream:
     raise MendError("--upstream and --whole are different exports.",
@@ -150,7 +154,8 @@ COMMANDS = (
                     "metavar": "GIT_CHECKOUT"}),
         ("--verify", {"help": "as --candidate, then make upstream's own "
                       "checks of each commit: ruff, copyright, types, "
-                      "collection, tests red and green",
+                      "collection, tests red and green; with --whole: "
+                      "ruff, Bazel's graph and collection, of the series",
                       "metavar": "GIT_CHECKOUT"}),
         ("--candidate", {"help": "instead: a clean git checkout of no release, "
                          "such as upstream's main",

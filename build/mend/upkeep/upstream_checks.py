@@ -23,7 +23,7 @@ from mend.ground import cache, process
 from mend.ground.errors import MendError
 from mend.proof import venvs
 from mend.releases import interpreters
-from mend.trees import tree
+from mend.trees import bazel_graph, tree
 from mend.upkeep import candidates
 
 CONFIG = ".pre-commit-config.yaml"
@@ -132,12 +132,28 @@ def lines(folder: pathlib.Path, diff: str) -> Finding:
   added = [line[1:] for line in diff.splitlines()
            if line.startswith("+") and not line.startswith("+++")]
   wrong = [f"{len(line)} columns: {line.strip()}" for line in added
-           if len(line) > _WIDTH]
+           if len(line) > _WIDTH and "  # pylint: " not in line]
   wrong += [f"white space at the end: {line!r}" for line in added
             if line != line.rstrip()]
   wrong += ["no newline at a file's end"
             for _ in re.findall(r"^\\ No newline", diff, re.MULTILINE)]
   return Finding("lines", len(added), "added lines", tuple(wrong))
+
+
+def circles(before: bazel_graph.Graph, after: bazel_graph.Graph) -> Finding:
+  """Bazel's targets that need each other and did not before.
+
+  Args:
+    before: target -> what it depends on, of the checkout.
+    after: of the same with commits on it.
+  """
+  def found(graph: bazel_graph.Graph) -> list[set[str]]:
+    return [c for c in bazel_graph.components(graph) if len(c) > 1]
+
+  known = found(before)
+  wrong = tuple(" <-> ".join(sorted(c)) for c in found(after)
+                if c not in known)
+  return Finding("Bazel", len(after), "targets", wrong)
 
 
 def type_errors(these: Tools, folder: pathlib.Path,

@@ -16,7 +16,7 @@ import pathlib
 
 from mend.ground import cache, report
 from mend.ground.report import Verdict
-from mend.trees import git, sending
+from mend.trees import bazel_graph, build_files, git, sending
 from mend.upkeep import upstream_checks
 from mend.upkeep.upstream_checks import Errors, Finding, Tools
 
@@ -178,6 +178,48 @@ def _together(copy: _Copy, files: Sequence[pathlib.Path],
       upstream_checks.types(types, upstream_checks.type_errors(
           copy.tools, copy.folder), changed),
       Finding("tests", len(green), "tests", problems)), tuple(tests))
+
+
+def verify_series(folder: pathlib.Path, names: Sequence[str],
+                  checkout: pathlib.Path, tools: Tools | None = None) -> Verdict:
+  """Makes those of upstream's checks that a fork's whole series must pass.
+
+  All commits are applied, one after another. Their tests must collect under
+  upstream's own pytest; they are run by `build.py test`. Copyright lines and
+  types are the fork's own.
+
+  Args:
+    folder: of the commits' files.
+    names: of the files, in order.
+    checkout: a clean git checkout of upstream's.
+    tools: upstream's; installed as the checkout pins them if None.
+  """
+  tools = tools or upstream_checks.tools(checkout)
+  with cache.scratch() as scratch, report.step("the whole series"):
+    copy = _Copy(checkout, scratch, tools)
+    before = _targets(copy.folder)
+    for name in names:
+      copy.apply(folder / name)
+    changed = copy.changed()
+    tests = [n for n in changed if _is_test_file(n)]
+    ids, why = upstream_checks.collected(tools, copy.folder, tests)
+    row = Row(f"the series of {len(names)}", (
+        upstream_checks.ruff(tools, copy.folder, changed),
+        upstream_checks.lines(copy.folder, copy.diff()),
+        upstream_checks.circles(before, _targets(copy.folder)),
+        Finding("collection", len(ids), f"tests in {len(tests)} files",
+                (why,) if why else ())), ())
+  _say(row)
+  if not row.good:
+    return Verdict("upstream's tools refuse the series.",
+                   "see the lines that begin with WRONG above")
+  return Verdict(f"{report.plural(len(names), 'commit')} pass ruff, Bazel's "
+                 f"graph and upstream's collection of tests: {folder}")
+
+
+def _targets(folder: pathlib.Path) -> bazel_graph.Graph:
+  return bazel_graph.Targets(build_files.found_in(folder),
+                             lambda name: (folder / name).is_file()).graph
 
 
 def verify(folder: pathlib.Path, names: Sequence[str],
