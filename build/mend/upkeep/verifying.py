@@ -181,7 +181,8 @@ def _together(copy: _Copy, files: Sequence[pathlib.Path],
 
 
 def verify_series(folder: pathlib.Path, names: Sequence[str],
-                  checkout: pathlib.Path, tools: Tools | None = None) -> Verdict:
+                  checkout: pathlib.Path,
+                  tools: Tools | None = None) -> Verdict:
   """Makes those of upstream's checks that a fork's whole series must pass.
 
   All commits are applied, one after another. Their tests must collect under
