@@ -79,11 +79,14 @@ def normalizing():
 PARTLY_MANUAL = """
 import contextlib
 import jax
+from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import numpy as np
 
+if hasattr(jtu, 'request_cpu_devices'):  # by the environment up to 0.5.3
+  jtu.request_cpu_devices(8)
 mesh = jax.make_mesh((2, 2), ('x', 'y'), axis_types=(AxisType.Auto,) * 2)
 x = np.arange(32., dtype=np.float32).reshape(4, 8)
 sine = custom_partitioning(jnp.sin)
