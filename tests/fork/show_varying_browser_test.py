@@ -76,7 +76,7 @@ def browse(page, *options):
         [BROWSER, '--headless', '--no-sandbox', '--disable-gpu',
          '--hide-scrollbars', '--disable-dev-shm-usage',
          f'--user-data-dir={folder}/profile', *options, path.as_uri()],
-        capture_output=True, text=True, check=True, timeout=120).stdout
+        capture_output=True, text=True, check=True, timeout=400).stdout
 
 
 @functools.cache
