@@ -153,6 +153,10 @@ class EndedTracesTest(jtu.JaxTestCase):
     out = jax.jit(lambda x: x + shift).lower(X).compile()(X)
     self.assertArraysEqual(out, X + 1)
 
+  def test_pmap_is_lowered(self):
+    lowered = jax.pmap(lambda x: x + 1).lower(X[None])  # keeps no arguments
+    self.assertArraysEqual(lowered.compile()(X[None]), X[None] + 1)
+
   def test_keeps_no_trace_alive(self):
     with jax.checking_leaks():
       self.assertArraysEqual(jax.jit(lambda x: x + 1)(X), X + 1)
