@@ -19,7 +19,8 @@ same or not along any axis. What the check needs beside the values, casts and
 reductions of a kind of their own, becomes what it is at run time: nothing, or a
 plain reduction. Types are read from the jaxpr.
 
-Calls, checkpoints and custom rules are evaluated in place; loops and branches
+Calls, checkpoints and custom rules are evaluated in place, and so is what an
+operation that knows its own types (hijax) consists of. Loops and branches
 are made again by their public functions, over the regions of their bodies. A
 predicate that should be the same on all devices is made so, by its least, after
 it has been compared: neither a collective of the program's nor one of ours is
@@ -38,11 +39,15 @@ from typing import Any
 
 import jax
 from jax import lax
+from jax._src import api_util
 from jax._src import core
+from jax._src import linear_util as lu
+from jax._src.interpreters import partial_eval as pe
 from jax._src.lax import parallel
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
+from jax._src.mend import releases
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import digests
 from jax._src.sanitizer import sites as sites_lib
@@ -210,6 +215,23 @@ def _call(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
   jaxpr, consts = closed(called)
   return evaluate(region, jaxpr, consts, [v for v, _ in ins],
                   [k for _, k in ins])
+
+
+def _expanded(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+  """An operation that knows its own types (hijax): what it consists of."""
+  operation, = eqn.params.values()  # the parameter's name has changed
+
+  def expand(*args):
+    return jax.tree.leaves(operation.expand(
+        *operation.in_tree.unflatten(args)))
+
+  checked = releases.check_option()
+  avals = [v.aval for v in eqn.invars]
+  info = api_util.debug_info('expand', expand, tuple(avals), {})
+  with context(eqn), checked(region.typed >= region.manual):
+    jaxpr, _, consts, *_ = pe.trace_to_jaxpr_dynamic(
+        lu.wrap_init(expand, debug_info=info), avals)
+  return evaluate(region, jaxpr, consts, values, knowns)
 
 
 def _typed_as(v: core.Var, value: Any) -> Any:
@@ -441,4 +463,5 @@ def _entry(region: Region, eqn: core.JaxprEqn, parts, args, ins,
 
 _RULES: dict[str, Callable[..., Results]] = {
     'scan': _scan, 'while': _while, 'cond': _cond, 'shard_map': _nested,
+    'call_hi_primitive': _expanded,
     **dict.fromkeys(axes_lib.CALLS, _call)}

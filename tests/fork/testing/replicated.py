@@ -184,6 +184,20 @@ def solved(mesh):
   return mapped(f, mesh, (P(), P(*XY))), (jnp.ones(2), rows())
 
 
+def rooted(mesh):
+  def f(w, a):
+    def newton(g, x):
+      return lax.fori_loop(0, 3, lambda _, x: x - g(x) / 2., x)
+    def step(c, x):
+      root = lax.custom_root(lambda y: 2. * y - x - c, jnp.float32(1.), newton,
+                             lambda g, y: y / g(jnp.ones_like(y)))
+      return c + root, root
+    c, roots = lax.scan(step, jnp.float32(0.), a.sum(0))
+    chosen = lax.cond(a.sum() > 2., lambda: roots[0], lambda: c)
+    return lax.pmean(w * (c + chosen), XY)
+  return mapped(f, mesh, (P(), P(*XY))), (jnp.ones(2), rows())
+
+
 def unchecked(mesh):
   def f(w, a):
     def step(c, x):
@@ -221,7 +235,8 @@ def refs(mesh):
 RIGHT = {f.__name__: f for f in (
     dtypes, parted_branch, parted_loop, loop_until, custom_rules,
     scanned_gradient, transformed, collectives, nested, partly, outer_loops,
-    mapped_over, functions, solved, unchecked, unchecked_gradient, refs)}
+    mapped_over, functions, solved, rooted, unchecked, unchecked_gradient,
+    refs)}
 
 
 def copies(mesh, spec, at, shape=(3,), dtype=np.float32):

@@ -25,15 +25,9 @@ import numpy as np
 FEATURE = 'run: check_replication'
 
 
-def wanted(seed, source):
-  """True for one seed in four, of values and of gradients alike.
-
-  From 0.12 on a custom_root keeps the types that it was traced with, and can't
-  be evaluated again without them: a limit of check_replication.
-  """
-  return (seed % 8 in (2, 5) and hasattr(jax.debug, 'check_replication')
-          and not (jax.__version_info__ >= (0, 12)
-                   and 'custom_root(' in source))
+def wanted(seed):
+  """True for one seed in four, of values and of gradients alike."""
+  return seed % 8 in (2, 5) and hasattr(jax.debug, 'check_replication')
 
 
 def fault(function, args, want):
