@@ -69,23 +69,6 @@ def steps(layers):
           for name, scan in scans.items()}, args
 
 
-def counted(f):
-  """The steps that the interpreter takes for ``f()``, and its result."""
-  count = 0
-  def trace(frame, event, _):
-    nonlocal count
-    frame.f_trace_opcodes = True
-    count += event == 'opcode'
-    return trace
-  sys._getframe().f_trace_opcodes = True  # Python 3.12 wants it to begin with
-  sys.settrace(trace)
-  try:
-    result = f()
-  finally:
-    sys.settrace(None)
-  return count, result
-
-
 def timed(f):
   """The nanoseconds of processor that ``f()`` takes, and its result."""
   start = time.thread_time_ns()
@@ -100,6 +83,7 @@ def at_depth(frames, f):
 
 def worker(layers):
   """Answers lines on standard input: how to measure, a name, and a depth."""
+  from shard_map_untouched import counted
   made, args = steps(layers)
   print('', flush=True)
   gc.disable()

@@ -264,8 +264,11 @@ def programs():
   return case.programs
 
 
-def count_steps(f, args):
-  """How many steps the interpreter takes; the same on any machine."""
+def counted(f):
+  """The steps that the interpreter takes for ``f()``, and its result.
+
+  The steps are the same on any machine.
+  """
   steps = 0
   def trace(frame, event, _):
     nonlocal steps
@@ -275,10 +278,10 @@ def count_steps(f, args):
   sys._getframe().f_trace_opcodes = True  # Python 3.12 wants it to begin with
   sys.settrace(trace)
   try:
-    jax.make_jaxpr(f)(*args)
+    result = f()
   finally:
     sys.settrace(None)
-  return steps
+  return steps, result
 
 
 def worker():
@@ -296,7 +299,7 @@ def worker():
       answer = [hashlib.sha256(t.encode()).hexdigest() for t in texts]
       gc.collect()
     elif kind == 'count':
-      answer = count_steps(g, args)
+      answer, _ = counted(lambda: jax.make_jaxpr(g)(*args))
     else:
       start = time.thread_time_ns()
       jax.make_jaxpr(g)(*args)
