@@ -170,15 +170,43 @@ def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
         "T.test_a*\tT.test_b*\nT.test_c\nT.test_d")
 
 
-def test_a_base_without_a_minimal_suite_runs_whole(
-    lists, monkeypatch, tmp_path):
-  base = bases.one("0.6.0")
-  (tmp_path / "mutation" / "0.6.0.txt").unlink()
+def test_a_base_without_a_minimal_suite_has_its_neighbours(lists, tmp_path):
+  kept = lambda v: dict(minimal_suite.tests_of(bases.one(v)))
+  (tmp_path / "mutation" / "0.7.1.txt").unlink()
+  minimal_suite.write(bases.one("0.6.2"), [f"{LOOPS} T.test_a",
+                                           f"{FLOW} (collecting)"])
+  minimal_suite.write(bases.one("0.9.2"), [f"{LOOPS} T.test_a",
+                                           f"{LOOPS} T.test_c"])
+  assert kept("0.7.1") == {LOOPS: ["T.test_a", "T.test_c"], FLOW: []}
+  for version in "0.6.2", "0.6.0", "0.5.3":  # 0.7.1's is the nearest now
+    (tmp_path / "mutation" / f"{version}.txt").unlink()
   minimal_suite.tests_of.cache_clear()
-  monkeypatch.setattr(shares, "_one_case_in_two", None)  # nobody asks for it
-  (job,) = shares.shared_out(patches.load(), [jobs.Job(
-      base, "mended", pathlib.Path("p"), LOOPS, ())], bases.whole())
-  assert not job.env
+  assert kept("0.5.3") == kept("0.7.1") == {LOOPS: ["T.test_a", "T.test_c"]}
+
+
+def test_samples_of_a_line_share_the_files_out_and_one_alone_has_all():
+  series, every = patches.load(), bases.all_bases()
+  def found(base, chosen):
+    mine = patches.for_base(series, base)
+    reds = (Red(("T.test_a",), "^E"),)
+    made = [jobs.Job(base, side, pathlib.Path("p"), file, reds)
+            for file in jobs.files_of(mine, (), "tests")
+            for side in ("mended", "pristine")]
+    return {job.file for job in made}, [
+        (job.file, job.side) for job in shares.sampled(series, made, chosen)]
+  for line in "CDEF":
+    samples = [b for b in every if b.line == line and b.proof == "sample"]
+    assert len(samples) > 1
+    have, dealt = {}, {}
+    for base in samples:
+      have[base], of_all = found(base, every)
+      assert len(found(base, [base])[1]) == 2 * len(have[base])
+      dealt[base] = {file for file, _ in of_all}
+      assert len(of_all) == 2 * len(dealt[base])  # both sides
+      for family in "array_api", "varying":
+        assert any(f.startswith(f"tests/{family}/") for f in dealt[base])
+    assert set().union(*have.values()) == set().union(*dealt.values())
+    assert sum(map(len, dealt.values())) == len(set().union(*have.values()))
 
 
 def test_what_one_base_alone_has_runs_whole():

@@ -3,7 +3,8 @@
 In a run of several bases the newest release has every test, of one with many
 parameters every other case. An older one, and one alone, has its minimal
 suite, and of the regression tests with one stated reason, one. A release whose
-line is proven on others has one of each kind, and a smoke test one of a file.
+line is proven on others has one of each kind, of each file on one such release
+of the line in a run of several, and a smoke test one of a file.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
   if extent is Extent.NEWEST:
     return [_whole(job) for job in found]
   if extent is Extent.SAMPLE or base.proof == "sample" or base.twin_of:
-    return sampled(found)
+    return sampled(series, found, chosen)
   return shared_out(series, found, chosen)
 
 
@@ -82,8 +83,6 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   right on pristine, too, runs there on one base. What only one base has runs
   whole, and so does the newest.
 
-  A base without a minimal suite runs whole, too.
-
   Args:
     series: the patches.
     found: the jobs of one base.
@@ -98,9 +97,7 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     takers = [b for b in having[file] if b not in others]
     for job in (job for job in found if job.file == file):
       is_alone = len(having[file]) == 1 and len(chosen) > 1
-      if not minimal_suite.tests_of(job.base):
-        out.append(job)
-      elif is_alone:
+      if is_alone:
         out.append(_whole(job))
       elif job.base in takers:
         out.append(_thinned(job, takers, len(chosen) > 1))
@@ -111,18 +108,39 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
   return out
 
 
-def sampled(found: Sequence[Job]) -> list[Job]:
+def sampled(series: Sequence[patches.Patch], found: Sequence[Job],
+            chosen: Sequence[Base]) -> list[Job]:
   """The jobs of a release whose line is proven in whole on others.
 
   One regression test of each kind, not the same on a release and the next, on
-  both sides: so each patch and each reason is seen there.
+  both sides: so each patch and each reason is seen there. In a run of several
+  such releases of a line, which differ in few definitions, the files are dealt
+  out among them.
+
+  Args:
+    series: the patches.
+    found: the jobs of one base.
+    chosen: all bases of the run.
   """
   out = []
-  for job in found:
+  for job in (job for job in found if job.reds):
     number = bases.releases().index(job.base)
-    if job.reds:
+    having = [b for b in _samples(chosen, job.base.line) if job.file in
+              jobs.files_of(patches.for_base(series, b), (), "tests")]
+    if not having or having[_place(job.file) % len(having)] == job.base:
       out.append(_with_share(job, f"{number}/{_ONE}", "0/0"))
   return out
+
+
+def _samples(chosen: Sequence[Base], line: str) -> list[Base]:
+  return [b for b in chosen if b.line == line and b.proof == "sample"]
+
+
+def _place(file: str) -> int:
+  """The file's place in its folder, in which a family's files stand."""
+  folder = (bases.ROOT / file).parent
+  return sorted(p.name for p in folder.glob("*_test.py")).index(
+      file.rpartition("/")[2])
 
 
 def smoke(series: Sequence[patches.Patch], base: Base, number: int, of: int,
