@@ -19,7 +19,9 @@ devices differ, and jax.debug.check_replication must name the operation. With
 the check of ``shard_map`` off, a wrong declaration is found as well: by what
 ``out_specs`` promise.
 """
+import contextlib
 import faulthandler
+import types
 import unittest
 from unittest import mock
 import warnings
@@ -30,6 +32,7 @@ from fork.testing.apart import mapped, tell_apart, XY
 import jax
 from jax import lax
 from jax._src import test_util as jtu
+from jax._src.interpreters import mlir
 from jax._src.mend import manual_axes
 from jax._src.sanitizer import axes as axes_lib
 from jax.experimental import pallas as pl
@@ -102,6 +105,17 @@ def same_everywhere(primitive):
   return mock.patch.object(primitive, 'abstract_eval', typed)
 
 
+@contextlib.contextmanager
+def not_summed():
+  """Sums over devices are lowered as what each device has of them."""
+  with mock.patch.dict(mlir._lowerings):  # all of it is put back
+    for primitive in list(mlir._lowerings):
+      if primitive.name in ('psum', 'psum2', 'psum_invariant'):
+        mlir.register_lowering(
+            primitive, lambda ctx, *operands, **params: list(operands))
+    yield
+
+
 # JAX's own checks, from Mend's types on, would find them while tracing.
 @jtu.with_config(jax_numpy_rank_promotion='allow', jax_enable_checks=False,
                  jax_numpy_dtype_promotion='standard')
@@ -160,6 +174,38 @@ class ReplicationSoundTest(jtu.JaxTestCase):
       said = self.said(self.mapped(f), jnp.arange(2.))
     self.assertStartsWith(said, f'jax.debug.check_replication: `{name}`')
     self.assertIn("should be the same along 'x' and is not", said)
+
+
+  def test_sums_of_a_backward_pass_that_are_not_made(self):
+    f = mapped(lambda w, x: w.sum() * x, self.mesh, (P(), P('x')), P('x'))
+    gradient = jax.grad(lambda w, x: f(w, x).sum())
+    w, x = jnp.ones(2), jnp.arange(4.)
+    self.assertAllClose(jax.debug.check_replication(gradient)(w, x),
+                        np.full(2, 6, np.float32))
+    jax.clear_caches()
+    with not_summed():
+      said = self.said(gradient, w, x)
+    self.assertStartsWith(said, 'jax.debug.check_replication: `psum'
+                          + ('_invariant`' if TYPED else '2`'))
+    self.assertIn('w.sum() * x', said)  # the line that is differentiated
+    self.assertIn('1 on x=0; 5 on x=1', said)
+
+  # Before 0.9.1 types of refs hold no axes; 0.12 has a check of its own.
+  @unittest.skipUnless((0, 9, 1) <= jax.__version_info__ < (0, 12),
+                       'a ref is not taken for what its index varies over')
+  def test_refs_written_where_an_index_varies(self):
+    from jax._src.varying import types as vt
+    from jax._src.varying.rules import refs
+    def f(x):
+      ref = jax.new_ref(jnp.arange(3.))
+      ref[lax.axis_index('x')] = 7.  # each device writes a place of its own
+      return ref[...].sum()
+    unchecked = {**vars(vt), 'checking': lambda: False}
+    with mock.patch.object(refs, 'vt', types.SimpleNamespace(**unchecked)):
+      said = self.said(self.mapped(f), jnp.arange(2.))
+    # What the write gives back differs already, where it isn't left out.
+    self.assertRegex(said, r"^jax\.debug\.check_replication: `(swap|get)` "
+                     "should be the same along 'x' and is not")
 
 
 @jtu.with_config(jax_numpy_rank_promotion='allow')
