@@ -202,6 +202,17 @@ class CapturedTest(jtu.JaxTestCase):
       return g(g(x, w), w)
     self.check(f(x, w), X * np.sum(W) ** 2)
 
+  @jtu.sample_product(spec=[P(), P('x')])
+  def test_called_outside_first(self, spec):
+    # jit keeps what it inferred outside, under the mesh of that context.
+    mesh = mesh_of('1d')
+    x, w = placed(mesh, spec)
+    layer = jax.jit(lambda x: x * jnp.sum(w))
+    self.check(layer(x), X * np.sum(W))
+    f = mapped(lambda x, _: layer(x), '1d', mesh)
+    for call in f, jax.jit(f):
+      self.check(call(x, w), X * np.sum(W))
+
   def test_split_operand_is_refused(self):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))
