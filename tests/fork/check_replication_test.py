@@ -381,6 +381,23 @@ class CheckReplicationTest(jtu.JaxTestCase):
     self.assertEqual(g(1., b={'c': 2.}), {'s': 3., 'n': None})
     self.assertIn('rtol', inspect.signature(check).parameters)
 
+  @parameterized.parameters(((5,), {}), ((), {'times': 5}), ((), {}))
+  def test_static_arguments_of_jit(self, args, kwargs):
+    check = jax.debug.check_replication
+    def f(a, times=5):
+      return mapped(lambda a: sum(lax.psum(a, XY) for _ in range(times)),
+                    self.mesh, P(*XY))(a)
+    f = check(jax.jit(f, static_argnums=1))
+    blocks = np.asarray(rows()).reshape(2, 2, 2, 2).sum((0, 2))
+    self.assertAllClose(f(rows(), *args, **kwargs), 5 * blocks)
+    self.assertAllClose(f(rows(), 2), 2 * blocks)
+    def g(a, times=5):
+      return mapped(lambda a: tell_apart(sum(a for _ in range(times))),
+                    self.mesh, P())(a)
+    with self.assertRaises(jax.debug.ReplicationError) as e:
+      check(jax.jit(g, static_argnums=(1,)))(jnp.ones(()), *args, **kwargs)
+    self.assertFound(str(e.exception), 'tell_apart(sum', '5 on x=0; 6 on x=1')
+
   def test_refused_where_it_cannot_run(self):
     check = jax.debug.check_replication
     f = check(lambda x: x * 2)

@@ -302,6 +302,13 @@ class ShowVaryingTest(jtu.JaxTestCase):
     self.assertEqual(got['line'][0], 'same')
     self.assertEmpty(calls)
 
+  def test_static_arguments_of_jit(self):
+    def f(a, times):
+      return mapped(lambda a: sum(lax.psum(a, 'x') for _ in range(times)),
+                    self.mesh, P(*XY), P(None, 'y'))(a)
+    got = jax.debug.show_varying(jax.jit(f, static_argnums=1))(rows(), 3)
+    self.assertRegex(str(got), r'(?m)^ *\d+  y +return mapped')
+
   def test_page(self):
     show = jax.debug.show_varying
     def f(a):

@@ -39,6 +39,7 @@ from typing import Any
 from jax._src import config
 from jax._src import traceback_util
 from jax._src.compute_on_ahead import jit as compute_on_jit
+from jax._src.mend import jitted
 
 traceback_util.register_exclusion(__file__)
 
@@ -59,13 +60,9 @@ class FunctionalCall:
       compute_type: a valid compute type.
       out_memory_spaces: a memory space, or a tree prefix of them.
     """
-    is_jitted = compute_on_jit.is_jitted(fun)
-    info = fun._jit_info if is_jitted else None
-    self._argnums = info.static_argnums if info else ()
-    self._argnames = info.static_argnames if info else ()
     self._fun = fun
-    self._body = (compute_on_jit.without_compiler_options(fun) if is_jitted
-                  else fun)
+    self._body = (compute_on_jit.without_compiler_options(fun)
+                  if jitted.is_jitted(fun) else fun)
     self._transform = transform
     self._compute_type = compute_type
     self._out_memory_spaces = out_memory_spaces
@@ -90,8 +87,9 @@ class FunctionalCall:
     outer = getattr(_staging, 'types', ())
     _staging.types = (*outer, self._compute_type)
     try:
-      if self.has_statics(args, kwargs):
-        return self._with_statics(args, kwargs)
+      call = jitted.call(self._fun, args, kwargs)
+      if call.has_statics:
+        return self._with_statics(args, call)
       if kwargs and not self._takes_keywords:
         return self._packed(args, kwargs)
       return self._call(*args, **kwargs)
@@ -100,21 +98,15 @@ class FunctionalCall:
 
   def has_statics(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """True if any of these arguments is static."""
-    return (any(-len(args) <= i < len(args) for i in self._argnums)
-            or any(name in kwargs for name in self._argnames))
+    return jitted.call(self._fun, args, kwargs).has_statics
 
-  def _with_statics(self, args, kwargs):
-    statics = {i % len(args) for i in self._argnums
-               if -len(args) <= i < len(args)}
-    bound = {k: v for k, v in kwargs.items() if k in self._argnames}
-    free = {k: v for k, v in kwargs.items() if k not in bound}
-    arrays = [a for i, a in enumerate(args) if i not in statics]
-
-    def body(arrays, free):
+  def _with_statics(self, args: tuple[Any, ...], call: jitted.Call):
+    def body(arrays, keywords):
       rest = iter(arrays)
-      full = [a if i in statics else next(rest) for i, a in enumerate(args)]
-      return self._body(*full, **bound, **free)
-    return self._transform(body)(arrays, free)
+      full = [a if i in call.positions else next(rest)
+              for i, a in enumerate(args)]
+      return self._body(*full, **call.statics, **keywords)
+    return self._transform(body)(call.arrays, call.keywords)
 
   def _is_nested(self) -> bool:
     """True if the same compute type is being staged around this call."""

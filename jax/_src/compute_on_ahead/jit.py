@@ -38,18 +38,10 @@ import weakref
 
 from jax._src.mend import releases
 from jax._src import traceback_util
-from jax._src.lib import xla_client
 
 traceback_util.register_exclusion(__file__)
 
 Fun = Callable[..., Any]
-
-_PjitFunction = xla_client._xla.PjitFunction
-
-
-def is_jitted(fun: Any) -> bool:
-  """True if `fun` was made by `jax.jit`, and not only wraps what was."""
-  return isinstance(fun, _PjitFunction) and hasattr(fun, '_jit_info')
 
 
 def in_context(fun: Fun, enter: Callable[[], Any]) -> Fun:

@@ -38,6 +38,7 @@ from typing import Any
 from jax._src import traceback_util
 from jax._src.compute_on_ahead import check
 from jax._src.compute_on_ahead import jit as compute_on_jit
+from jax._src.mend import jitted
 
 traceback_util.register_exclusion(__file__)
 
@@ -82,7 +83,7 @@ class ComputeOn(contextlib.ContextDecorator, contextlib.AbstractContextManager):
 
   def __call__(self, fun: Fun) -> Any:
     check.check_function(fun, self._compute_type)
-    if compute_on_jit.is_jitted(fun):
+    if jitted.is_jitted(fun):
       return compute_on_jit.remembered(
           fun, self._compute_type,
           lambda: compute_on_jit.jitted_in_context(fun, self._enter))
@@ -114,11 +115,11 @@ def as_functional(transform: Callable[..., Fun]) -> Callable[..., Any]:
       from jax._src.compute_on_ahead import call as compute_on_call
       call = compute_on_call.FunctionalCall(
           f, apply, compute_type, out_memory_spaces)
-      if not compute_on_jit.is_jitted(f):
+      if not jitted.is_jitted(f):
         return UnjittedComputeOn(f, call, compute_type)
       return compute_on_jit.jitted_around(f, call)
 
-    if not compute_on_jit.is_jitted(f):
+    if not jitted.is_jitted(f):
       return make()
     from jax._src import tree_util  # pylint: disable=g-import-not-at-top
     leaves, tree = tree_util.tree_flatten((out_memory_spaces, options))

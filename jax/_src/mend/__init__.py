@@ -19,8 +19,8 @@
 spells it; ``traces`` walks the traces and tracers around a value; ``foreign``
 tells the primitives that other libraries define; ``permute`` lowers a ppermute
 that not all devices of the mesh reach; ``manual_maps`` reads and makes
-shard_maps; ``source_lines`` are the user's. Nothing here imports a family.
-Begin with ``releases``.
+shard_maps; ``source_lines`` are the user's; ``jitted`` tells what jit made, and
+its static arguments. Nothing here imports a family. Begin with ``releases``.
 
 Words: a release *has* or *takes* what ``releases`` finds in it; to *find* gives
 None where there is none; to *declare* axes says, in a result's description,

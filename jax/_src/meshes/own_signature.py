@@ -39,6 +39,8 @@ import inspect
 import types
 from typing import Any
 
+from jax._src.mend import jitted
+
 
 def of(f: Callable) -> inspect.Signature:
   """The signature of `f` by which it can be called.
@@ -64,7 +66,7 @@ def of(f: Callable) -> inspect.Signature:
   if inspect.isclass(f) or inspect.isbuiltin(f) or _states_its_own(f):
     return inspect.signature(f, follow_wrapped=False)
   its_call = type(f).__call__
-  if isinstance(its_call, types.FunctionType) or _is_jitted(its_call):
+  if isinstance(its_call, types.FunctionType) or jitted.is_jitted(its_call):
     return of(types.MethodType(its_call, f))
   return inspect.signature(f, follow_wrapped=False)
 
@@ -96,7 +98,7 @@ def _passed_to(f: Any) -> Any:
   """The function to which `f` passes on all that it is called with."""
   from jax._src import custom_derivatives  # pylint: disable=g-import-not-at-top
   while True:
-    if _is_jitted(f):
+    if jitted.is_jitted(f):
       its, f = f, getattr(f, '_fun', None)
       if f is None or f is not getattr(its, '__wrapped__', None):
         raise TypeError('a jitted function under the name of another')
@@ -128,8 +130,3 @@ def _transforms() -> frozenset[types.CodeType]:
       ad_checkpoint.checkpoint, api.vmap, api.grad, api.value_and_grad,
       api.jacfwd, api.jacrev)]
   return frozenset(f.__code__ for f in made)
-
-
-def _is_jitted(f: Any) -> bool:
-  from jax._src import api  # pylint: disable=g-import-not-at-top
-  return type(f) is type(api.jit(_is_jitted))

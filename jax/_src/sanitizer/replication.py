@@ -34,6 +34,7 @@ import warnings
 
 import jax
 from jax._src import core
+from jax._src.mend import jitted
 from jax._src.mend import releases
 from jax._src.sanitizer import findings as findings_lib
 from jax._src.sanitizer import programs
@@ -72,7 +73,8 @@ def check_replication(
   looked at in part with ``max_checks`` or ``functions``.
 
   Args:
-    f: a function of arrays, or of trees of them, that calls ``shard_map``.
+    f: a function of arrays, or of trees of them, that calls ``shard_map``; or
+      one that :func:`jax.jit` made, with its static arguments.
     rtol: if given, floating point values may differ by this fraction of the
       greatest of each element.
     max_checks: if given, at most as many results of operations are compared,
@@ -107,7 +109,8 @@ def check_replication(
   @functools.wraps(f)
   def checked(*args, **kwargs):
     _refuse_tracers((args, kwargs))
-    traced = traceable.trace(*args, **kwargs)
+    call = jitted.call(f, args, kwargs)
+    traced = (f if call.has_statics else traceable).trace(*args, **kwargs)
     jaxpr = traced.jaxpr
     if id(jaxpr) not in kept:
       while len(kept) >= _KEPT:
@@ -116,7 +119,8 @@ def check_replication(
       kept[id(jaxpr)] = jaxpr, plan, jax.jit(
           functools.partial(programs.run, plan, jaxpr))
     _, plan, program = kept[id(jaxpr)]
-    outs = _run(plan, program, tree_util.tree_leaves((args, kwargs)))
+    outs = _run(plan, program, tree_util.tree_leaves(
+        (call.arrays, call.keywords)))
     return tree_util.tree_unflatten(
         tree_util.tree_structure(traced.out_info), outs)
 

@@ -28,6 +28,7 @@ import functools
 import os
 
 import jax
+from jax._src.mend import jitted
 from jax._src.sanitizer import lines as lines_lib
 from jax._src.sanitizer import pictures
 
@@ -83,7 +84,8 @@ def show_varying(f: Callable) -> Callable[..., VaryingProgram]:
   where types have no axes, these are inferred.
 
   Args:
-    f: a function of arrays, or of trees of them, that calls ``shard_map``.
+    f: a function of arrays, or of trees of them, that calls ``shard_map``; or
+      one that :func:`jax.jit` made, with its static arguments.
 
   Returns:
     A function that takes what ``f`` does, or ``jax.ShapeDtypeStruct`` in place
@@ -104,8 +106,9 @@ def show_varying(f: Callable) -> Callable[..., VaryingProgram]:
 
   @functools.wraps(f)
   def shown(*args, **kwargs):
-    jaxpr = traceable.trace(*args, **kwargs).jaxpr
-    program = VaryingProgram(lines_lib.of_program(jaxpr))
+    call = jitted.call(f, args, kwargs)
+    traced = (f if call.has_statics else traceable).trace(*args, **kwargs)
+    program = VaryingProgram(lines_lib.of_program(traced.jaxpr))
     print(program)
     return program
 

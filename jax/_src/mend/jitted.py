@@ -1,0 +1,62 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Jitted functions, and the static arguments of their calls.
+
+``jax.jit`` has resolved ``static_argnums`` and ``static_argnames`` against the
+function's signature when it made the function, and kept both: what is static in
+a call is read, not inferred.
+"""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from jax._src.lib import xla_client
+
+_PjitFunction = xla_client._xla.PjitFunction
+
+
+def is_jitted(fun: Any) -> bool:
+  """True if ``fun`` was made by ``jax.jit``, and not only wraps what was."""
+  return isinstance(fun, _PjitFunction) and hasattr(fun, '_jit_info')
+
+
+class Call(NamedTuple):
+  """The arguments of a call of a function, its static ones apart.
+
+  Attributes:
+    positions: those of the static positional arguments.
+    statics: the static keyword arguments, by name.
+    arrays: the other positional arguments, in their order.
+    keywords: the other keyword arguments, by name.
+  """
+  positions: frozenset[int]
+  statics: dict[str, Any]
+  arrays: tuple[Any, ...]
+  keywords: dict[str, Any]
+
+  @property
+  def has_statics(self) -> bool:
+    return bool(self.positions or self.statics)
+
+
+def call(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+  """The call of ``fun`` with these arguments; none is static without jit."""
+  info = fun._jit_info if is_jitted(fun) else None
+  numbers = info.static_argnums if info else ()
+  names = info.static_argnames if info else ()
+  positions = frozenset(i % len(args) for i in numbers
+                        if -len(args) <= i < len(args))
+  return Call(positions, {k: v for k, v in kwargs.items() if k in names},
+              tuple(a for i, a in enumerate(args) if i not in positions),
+              {k: v for k, v in kwargs.items() if k not in names})
