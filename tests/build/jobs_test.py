@@ -95,7 +95,7 @@ def lists(tmp_path, monkeypatch):
 
 def test_releases_that_are_alike_share_the_files_out(lists):
   every, series = bases.whole(), patches.load()
-  alike = [b for b in every if b.line in shares._ALIKE]
+  alike = [b for b in every if b.line in "EF"]
   assert len(alike) == 2
   have = {b: {*jobs.files_of(patches.for_base(series, b), (), "tests"),
               *jobs.files_of(patches.for_base(series, b), (), "unit_tests")}
@@ -134,13 +134,13 @@ def test_a_run_of_all_bases_has_every_test_on_the_newest(lists):
   every = bases.whole()[1:]  # the file is of 0.6.0 and later
   mended, pristine = (_shares(s, reds, every) for s in ("mended", "pristine"))
   *older, newest = mended
-  assert newest == every[-1].version and len(older) == len(every) - 2
-  assert mended == {newest: ("0/1", "0/1", "2"), **{
+  assert newest == every[-1].version and len(older) == len(every) - 3
+  assert mended == {newest: ("0/1", "0/1", "3"), **{
       v: (f"{i}/9999", "0/0") for i, v in enumerate(older)}}
   # What is right on pristine, too, runs there on one base.
   number = len(older)
   assert pristine == {
-      newest: (f"{number}/1", f"{number}/{number + 1}", "2"), **{
+      newest: (f"{number}/1", f"{number}/{number + 1}", "3"), **{
           v: (f"{i}/9999", f"{i}/{number + 1}") for i, v in enumerate(older)}}
 
 
@@ -184,7 +184,7 @@ def test_a_base_without_a_minimal_suite_has_its_neighbours(lists, tmp_path):
   assert kept("0.5.3") == kept("0.7.1") == {LOOPS: ["T.test_a", "T.test_c"]}
 
 
-def test_samples_of_a_line_share_the_files_out_and_one_alone_has_all():
+def test_samples_that_are_alike_share_the_files_out_and_one_alone_has_all():
   series, every = patches.load(), bases.all_bases()
   def found(base, chosen):
     mine = patches.for_base(series, base)
@@ -194,9 +194,9 @@ def test_samples_of_a_line_share_the_files_out_and_one_alone_has_all():
             for side in ("mended", "pristine")]
     return {job.file for job in made}, [
         (job.file, job.side) for job in shares.sampled(series, made, chosen)]
-  for line in "CDEF":
-    samples = [b for b in every if b.line == line and b.proof == "sample"]
-    assert len(samples) > 1
+  for lines in "C", "D", "EF":
+    samples = [b for b in every if b.line in lines and b.proof == "sample"]
+    assert len(samples) > 2
     have, dealt = {}, {}
     for base in samples:
       have[base], of_all = found(base, every)
@@ -234,7 +234,7 @@ def test_a_file_that_divides_releases_has_no_regression_tests_on_the_other(
   every, series = bases.whole(), patches.load()
   reds = (Red(("T.test_red*",), "^E: some words"),)
   for file, of in (LOOPS, "0"), (FLOW, "9999"):
-    found = [job for b in every if b.line in shares._ALIKE
+    found = [job for b in every if b.line in "EF"
              for job in shares.shared_out(series, [
                  jobs.Job(b, "mended", pathlib.Path("p"), file, reds)], every)]
     assert sorted((job.reds, dict(job.env)["MEND_OTHERS_SHARE"].split("/")[1])

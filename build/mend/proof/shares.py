@@ -1,10 +1,10 @@
 """Shares of a base's jobs, which stand for all of them.
 
 In a run of several bases the newest release has every test, of one with many
-parameters every other case. An older one, and one alone, has its minimal
+parameters every third case. An older one, and one alone, has its minimal
 suite, and of the regression tests with one stated reason, one. A release whose
-line is proven on others has one of each kind, of each file on one such release
-of the line in a run of several, and a smoke test one of a file.
+line is proven on others has one of each kind, of each file on one of several
+that are alike, and a smoke test one of a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mend.releases.bases import Base
 
 _ONE = 9999  # of so many: one test
 _OF_TWINS = ("replication/control_flow", "varying/loops")
-_ALIKE = "EF"  # lines that the same edits serve, for the most part
+_ALIKE = ("C", "EF")  # lines that the same edits serve, for the most part
 
 
 class Extent(enum.Enum):
@@ -77,11 +77,10 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
 
   They are its minimal suite, which kills all mutants: so the run finds
   whatever all tests would. One of the regression tests with one stated reason
-  stands for the others, not the same on a base and the next. The releases
-  between the second and the newest are served by the same edits, for the most
-  part: in a run of several each file has the latter on one of them. What is
-  right on pristine, too, runs there on one base. What only one base has runs
-  whole, and so does the newest.
+  stands for the others, not the same on a base and the next. In a run of
+  several, each file has the latter on one of the bases that the same edits
+  serve, for the most part. What is right on pristine, too, runs there on one
+  base. What only one base has runs whole, and so does the newest.
 
   Args:
     series: the patches.
@@ -89,12 +88,10 @@ def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
     chosen: all bases of the run.
   """
   having = _bases_of_files(series)
-  alike = [b for b in bases.whole() if b in chosen and b.line in _ALIKE]
   out = []
   for number, file in enumerate(sorted(having)):
-    same = [b for b in having[file] if b in alike]
-    others = [b for b in same if b != same[number % len(same)]]
-    takers = [b for b in having[file] if b not in others]
+    takers = [b for b in having[file] if b not in chosen or b == _dealt(
+        number, _alike(b, [o for o in having[file] if o in chosen]))]
     for job in (job for job in found if job.file == file):
       is_alone = len(having[file]) == 1 and len(chosen) > 1
       if is_alone:
@@ -114,8 +111,7 @@ def sampled(series: Sequence[patches.Patch], found: Sequence[Job],
 
   One regression test of each kind, not the same on a release and the next, on
   both sides: so each patch and each reason is seen there. In a run of several
-  such releases of a line, which differ in few definitions, the files are dealt
-  out among them.
+  such releases that the same edits serve, the files are dealt out among them.
 
   Args:
     series: the patches.
@@ -125,15 +121,22 @@ def sampled(series: Sequence[patches.Patch], found: Sequence[Job],
   out = []
   for job in (job for job in found if job.reds):
     number = bases.releases().index(job.base)
-    having = [b for b in _samples(chosen, job.base.line) if job.file in
-              jobs.files_of(patches.for_base(series, b), (), "tests")]
-    if not having or having[_place(job.file) % len(having)] == job.base:
+    having = [b for b in _alike(job.base, chosen) if b.proof == "sample"
+              and job.file in jobs.files_of(patches.for_base(series, b), (),
+                                            "tests")]
+    if not having or _dealt(_place(job.file), having) == job.base:
       out.append(_with_share(job, f"{number}/{_ONE}", "0/0"))
   return out
 
 
-def _samples(chosen: Sequence[Base], line: str) -> list[Base]:
-  return [b for b in chosen if b.line == line and b.proof == "sample"]
+def _alike(base: Base, among: Sequence[Base]) -> list[Base]:
+  """Those of the same line, and of lines that the same edits serve."""
+  lines = next((ls for ls in _ALIKE if base.line in ls), base.line)
+  return [b for b in among if b.line in lines]
+
+
+def _dealt(number: int, to: Sequence[Base]) -> Base:
+  return to[number % len(to)]
 
 
 def _place(file: str) -> int:
@@ -204,16 +207,16 @@ def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
     others = f"{number}/{len(having)}"
   thinned = _with_share(job, f"{number}/{1 if is_whole else _ONE}", others,
                         newest in having)
-  return _one_case_in_two(thinned) if is_whole else thinned
+  return _one_case_in_three(thinned) if is_whole else thinned
 
 
 def _whole(job: Job) -> Job:
   """The job with each of its tests, but not with each case of one."""
-  return _one_case_in_two(_with_share(job, "0/1", "0/1", True))
+  return _one_case_in_three(_with_share(job, "0/1", "0/1", True))
 
 
-def _one_case_in_two(job: Job) -> Job:
-  return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", "2")))
+def _one_case_in_three(job: Job) -> Job:
+  return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", "3")))
 
 
 def _share_of_others(job: Job, number: int = 0) -> str:
