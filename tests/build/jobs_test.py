@@ -184,31 +184,6 @@ def test_a_base_without_a_minimal_suite_has_its_neighbours(lists, tmp_path):
   assert kept("0.5.3") == kept("0.7.1") == {LOOPS: ["T.test_a", "T.test_c"]}
 
 
-def test_samples_that_are_alike_share_the_files_out_and_one_alone_has_all():
-  series, every = patches.load(), bases.all_bases()
-  def found(base, chosen):
-    mine = patches.for_base(series, base)
-    reds = (Red(("T.test_a",), "^E"),)
-    made = [jobs.Job(base, side, pathlib.Path("p"), file, reds)
-            for file in jobs.files_of(mine, (), "tests")
-            for side in ("mended", "pristine")]
-    return {job.file for job in made}, [
-        (job.file, job.side) for job in shares.sampled(series, made, chosen)]
-  for lines in "C", "D", "EF":
-    samples = [b for b in every if b.line in lines and b.proof == "sample"]
-    assert len(samples) > 2
-    have, dealt = {}, {}
-    for base in samples:
-      have[base], of_all = found(base, every)
-      assert len(found(base, [base])[1]) == 2 * len(have[base])
-      dealt[base] = {file for file, _ in of_all}
-      assert len(of_all) == 2 * len(dealt[base])  # both sides
-      for family in "array_api", "varying":
-        assert any(f.startswith(f"tests/{family}/") for f in dealt[base])
-    assert set().union(*have.values()) == set().union(*dealt.values())
-    assert sum(map(len, dealt.values())) == len(set().union(*have.values()))
-
-
 def test_what_one_base_alone_has_runs_whole():
   every, series = bases.whole(), patches.load()
   job = jobs.Job(every[0], "mended", pathlib.Path("p"),
