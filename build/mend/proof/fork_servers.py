@@ -29,7 +29,7 @@ from mend.releases.bases import Base
 
 _SERVER = bases.ROOT / "build" / "probes" / "fork_server.py"
 _LOST = 255  # the exit status of a child whose server is gone
-_MOST = 16  # servers at a time: each has the size of an imported jax
+_MOST = 48  # servers at a time: each has 75 MB of its own, an imported jax
 stopping = threading.Event()  # the run ends: so do the processes of its tests
 
 
