@@ -45,7 +45,7 @@ def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
   if extent is Extent.EVERY:
     return found
   if extent is Extent.NEWEST:
-    return [_whole(job) for job in found]
+    return [_whole(job, 6) for job in found]
   if extent is Extent.SAMPLE or base.proof == "sample" or base.twin_of:
     return sampled(series, found, chosen)
   return shared_out(series, found, chosen)
@@ -207,16 +207,16 @@ def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
     others = f"{number}/{len(having)}"
   thinned = _with_share(job, f"{number}/{1 if is_whole else _ONE}", others,
                         newest in having)
-  return _one_case_in_three(thinned) if is_whole else thinned
+  return _one_case_in(3, thinned) if is_whole else thinned
 
 
-def _whole(job: Job) -> Job:
-  """The job with each of its tests, but not with each case of one."""
-  return _one_case_in_three(_with_share(job, "0/1", "0/1", True))
+def _whole(job: Job, cases: int = 3) -> Job:
+  """The job with each of its tests, of one with many cases one in so many."""
+  return _one_case_in(cases, _with_share(job, "0/1", "0/1", True))
 
 
-def _one_case_in_three(job: Job) -> Job:
-  return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", "3")))
+def _one_case_in(number: int, job: Job) -> Job:
+  return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", str(number))))
 
 
 def _share_of_others(job: Job, number: int = 0) -> str:
