@@ -1,0 +1,45 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Arrays that a constraint finds where it wants them, up to 0.7.1.
+
+Outside of ``jit``, ``with_sharding_constraint`` returns an array that lies as
+the constraint says. If the array is uncommitted, the next operation may move it
+nevertheless. Here it is committed first, without a copy: as an array that the
+constraint moves, and as from 0.7.2 on.
+
+Cost: one comparison of an array that is committed already.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import basearray
+from jax._src.sharding import Sharding
+
+
+def if_equivalent(x: Any, sharding: Sharding) -> Any:
+  """Commits an uncommitted array to where it is, if that is what is wanted.
+
+  Args:
+    x: an array, or another value.
+    sharding: what it is constrained to.
+
+  Returns:
+    The committed array; `x` itself if it is none, committed, or elsewhere.
+  """
+  if (not isinstance(x, basearray.Array) or x.committed or
+      not x.sharding.is_equivalent_to(sharding, x.ndim)):
+    return x
+  from jax._src import api  # not on top: api imports what imports this module
+  return api.device_put(x, x.sharding)
