@@ -21,7 +21,7 @@ RUDE = Outcome("failed", "AssertionError: a rude greeting")
 def test_libraries_are_pinned_and_have_tests_somewhere(tmp_path):
   base = bases.all_bases()[-1]
   found = clients.of_base(base)
-  assert len(found) == 16 and all(c.version for c in found)
+  assert len(found) == 18 and all(c.version for c in found)
   one, = clients.of_base(base, ["equinox"])
   write(tmp_path / "equinox" / "tests" / "test_some.py", "")
   assert clients.tests_of(one, tmp_path) == tmp_path / "equinox" / "tests"
@@ -42,6 +42,29 @@ def test_tests_inside_of_an_installed_library(tmp_path):
       {"PYTHONPATH": os.pathsep.join(map(str, path)),
        "PYTEST_PLUGINS": "ours.math"}) == {  # one that imports the library
           "ours/math_test.py test_it": Outcome("passed")}
+
+
+def test_tests_that_are_installed(tmp_path):
+  scipy, = clients.of_base(bases.all_bases()[-1], ["scipy"])
+  assert scipy.installed and scipy.environment and scipy.options
+  client = clients.Client("ours", "1", "ours/tests", inside=False,
+                          installed=True, environment={"OURS": "1"},
+                          options=["-k", "chosen"])
+  write(tmp_path / "env" / "bin" / "ours" / "__init__.py", "")
+  write(tmp_path / "env" / "bin" / "ours" / "tests" / "test_it.py",
+        "import os\ndef test_chosen(): assert os.environ['OURS'] == '1'\n"
+        "def test_other(): assert False\n")
+  python = tmp_path / "env" / "bin" / "python"
+  write(python, f"#!/bin/sh\ncd {python.parent}\n"
+        f'exec {sys.executable} "$@"\n')
+  python.chmod(0o755)
+  folder = clients._installed(client, python)
+  assert folder == python.parent / "ours" / "tests"
+  probes = bases.ROOT / "build" / "probes"
+  assert clients.run_tests(
+      client, folder, 9., pathlib.Path(sys.executable),
+      {"PYTHONPATH": os.pathsep.join(map(str, (python.parent, probes)))}) == {
+          "tests/test_it.py test_chosen": Outcome("passed")}
 
 
 def test_libraries_without_tests_are_refused(tmp_path):

@@ -56,6 +56,9 @@ class Client:
   version: str
   tests: str  # the folder of its source that holds them
   inside: bool  # they are modules of the installed package, too
+  installed: bool = False  # the installed package holds them itself
+  environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  options: Sequence[str] = ()  # of pytest
 
 
 def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
@@ -110,7 +113,9 @@ def of_base(base: Base, names: Sequence[str] = ()) -> list[Client]:
     raise MendError(f"--clients doesn't know {', '.join(unknown)}.",
                     f"choose from {', '.join(table)}")
   pins = venvs.pins(f"clients-{base.version}")
-  return [Client(name, pins[name], entry["tests"], entry.get("inside", False))
+  return [Client(name, pins[name], entry["tests"], entry.get("inside", False),
+                 entry.get("installed", False), entry.get("environment", {}),
+                 entry.get("options", ()))
           for name, entry in table.items()
           if name in pins and (not names or name in names)]
 
@@ -131,6 +136,17 @@ def tests_of(client: Client, sources: pathlib.Path | None) -> pathlib.Path:
         f"check {client.name} {client.version} out to DIR/{client.name} and "
         "pass --sources=DIR")
   return folder
+
+
+def _installed(client: Client, python: pathlib.Path) -> pathlib.Path:
+  """The folder of a library's tests in the environment of `python`."""
+  package, *folders = client.tests.split("/")
+  found = process.run(
+      [str(python), "-c", "import importlib.util as u; "
+       f"print(u.find_spec({package!r}).submodule_search_locations[0])"],
+      what=f"Looking for {package} in {python.parents[1]}",
+      next_step="remove the folder, and run this again")
+  return pathlib.Path(found.strip(), *folders)
 
 
 def _unpacked(client: Client) -> pathlib.Path:
@@ -154,15 +170,17 @@ def _unpacked(client: Client) -> pathlib.Path:
 def _run_base(request: Request,
               base: Base) -> list[tuple[str, str, dict[str, int]]]:
   # A library without tests is told of now, and not after hours.
-  todo = [(client, tests_of(client, request.sources))
+  todo = [(client, None if client.installed
+           else tests_of(client, request.sources))
           for client in of_base(base, request.names)]
   series = patches.load()
   made = environments.build(base, series=series, kind=f"clients-{base.version}")
   share = f"{request.first}/{request.share}"
 
-  def one(client: Client,
-          folder: pathlib.Path) -> tuple[str, str, dict[str, int]]:
+  def one(client: Client, source_folder: pathlib.Path | None
+          ) -> tuple[str, str, dict[str, int]]:
     began = time.monotonic()
+    folder = source_folder or _installed(client, made.mended)
     run = functools.partial(run_tests, client, folder, request.limit)
     after = run(made.mended, {"MEND_SHARE": share})
     failing = sorted(t for t, o in after.items()
@@ -194,8 +212,9 @@ def run_tests(client: Client, folder: pathlib.Path, limit: float,
   """
   return pytest_run.run_file(
       python, folder, limit=limit, only=only, root=folder.parent,
-      env={**_ENVIRONMENT, "MEND_JAX": str(python.parents[1]), **env},
-      options=("--import-mode=importlib",) if client.inside else ())
+      env={**_ENVIRONMENT, **client.environment,
+           "MEND_JAX": str(python.parents[1]), **env},
+      options=[*["--import-mode=importlib"] * client.inside, *client.options])
 
 
 def _write(base: Base, cells: Sequence[tuple[str, ...]]) -> None:
