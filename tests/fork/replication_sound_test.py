@@ -209,6 +209,32 @@ class ReplicationSoundTest(jtu.JaxTestCase):
 
 
 @jtu.with_config(jax_numpy_rank_promotion='allow')
+class NestedTest(jtu.JaxTestCase):
+
+  @parameterized.product(sizes=[(1, 2), (2, 1), (2, 2)], right=[True, False])
+  def test_axes_of_one_device(self, sizes, right):
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('shard_maps of a partly manual mesh nest from 0.6.1 on')
+    def f(a):
+      s = lax.psum(a.sum(), 'y')
+      s = s if right else tell_apart(s, 'y')
+      jax.debug.callback(lambda s: None, s)
+      return s[None]
+    inner = jax.shard_map(f, axis_names={'y'}, in_specs=P('y'), out_specs=P())
+    outer = jax.shard_map(
+        lambda a: inner(a), axis_names={'x'}, in_specs=P('x'), out_specs=P('x'),
+        mesh=Mesh(np.array(jax.devices()[:sizes[0] * sizes[1]]).reshape(sizes),
+                  XY))
+    check = jax.debug.check_replication(jax.jit(outer))
+    a = jnp.arange(8.)
+    if right or sizes[1] == 1:
+      self.assertAllClose(check(a), a.reshape(sizes[0], -1).sum(1))
+    else:
+      with self.assertRaisesRegex(jax.debug.ReplicationError, '`tell_apart`'):
+        check(a)
+
+
+@jtu.with_config(jax_numpy_rank_promotion='allow')
 class ExplicitMeshTest(jtu.JaxTestCase):
 
   def setUp(self):

@@ -32,7 +32,6 @@ Cost: in eager evaluation, what upstream's conversions cost; else nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 from typing import Any
 
 from jax._src import api
@@ -41,6 +40,7 @@ from jax._src.mend import release_types
 from jax._src import shard_map as sm
 from jax._src.mesh import use_abstract_mesh
 from jax._src.partition_spec import PartitionSpec as P
+from jax._src import sharding_impls
 from jax._src.util import HashablePartial
 from jax._src.varying import origin as varying_origin
 from jax._src.varying import types as vt
@@ -147,5 +147,26 @@ def with_outer(context: Any, outer: Any) -> Any:
     outer: the context that it stands in.
   """
   manual = getattr(outer, 'manual_axes', frozenset())
-  return dataclasses.replace(
-      context, manual_axes=context.manual_axes | manual) if manual else context
+  return _NestedContext(
+      context.mesh, context.manual_axes | manual) if manual else context
+
+
+class _NestedContext(sharding_impls.SPMDAxisContext):
+  """The context of a region in which some manual axes are an outer region's."""
+
+
+def sharding_of_callback(ctx: Any, sharding: Any) -> Any:
+  """Returns the sharding that a callback on a CPU or GPU is marked with.
+
+  Before 0.10 the partitioner drops a region of axes of size 1, and then ends
+  the process: in the region inside, not all axes that the mark needs are
+  manual. Without a mark the callback runs on each device as well.
+
+  Args:
+    ctx: of the lowering.
+    sharding: the mark that JAX has chosen, or None.
+  """
+  context = ctx.module_context.axis_context
+  is_dropped = isinstance(context, _NestedContext) and 1 in (
+      context.mesh.shape.values())
+  return None if is_dropped else sharding
