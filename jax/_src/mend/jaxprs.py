@@ -66,6 +66,18 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
   return len(consts), len(carry)
 
 
+def written(x) -> set[int]:
+  """The positions of the refs that an equation, or a jaxpr, writes to."""
+  if not x.effects:
+    return set()
+  from jax._src.state import types as state  # imports core
+  named = releases.effects_name_variables()
+  refs = [e.input if named else e.input_index for e in x.effects
+          if isinstance(e, (state.WriteEffect, state.AccumEffect))]
+  return {n if isinstance(n, int) else x.invars.index(n) for n in refs
+          if isinstance(n, int) or n in x.invars} if refs else set()
+
+
 def bind_again(eqn: core.JaxprEqn, values: Sequence[Any],
                params: dict[str, Any]) -> list[Any]:
   """Binds an equation's primitive to other values, with these parameters.

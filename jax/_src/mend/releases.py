@@ -197,6 +197,16 @@ def new_ref_name() -> str:
   return '.'.join(next((n for n in names if find(*n) is not None), names[0]))
 
 
+@fact
+def make_ref() -> Callable[..., Any]:
+  """The function of core that makes a ref of a value and its memory space.
+
+  ``new_ref`` since 0.7.2, ``array_ref`` in 0.7.1, ``mutable_array`` before.
+  """
+  return first(('jax._src.core', 'new_ref'), ('jax._src.core', 'array_ref'),
+               ('jax._src.core', 'mutable_array'))
+
+
 def varying_cast(what: str, axes: Any) -> str:
   """Formats the public call that makes a value vary: ``pcast`` by 0.8.2."""
   if find('jax._src.lax.parallel', 'pcast') is None:

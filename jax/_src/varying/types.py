@@ -39,7 +39,7 @@ from jax._src.varying import reduced
 Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
 typeof = traces.typeof
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
-scan_counts = jaxprs.scan_counts
+scan_counts, written = jaxprs.scan_counts, jaxprs.written
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 
 
@@ -157,18 +157,6 @@ def copy_ref_steps(aval) -> list[tuple[core.Primitive, dict[str, Any]]]:
     make['pin'] = False
   return [(primitives.get_p, dict(tree=tree_util.tree_structure(()))),
           (core.pvary_p, {}), (core.ref_p, make)]
-
-
-def written(x) -> set[int]:
-  """The positions of the refs that an equation, or a jaxpr, writes to."""
-  if not x.effects:
-    return set()
-  from jax._src.state import types as state  # imports core, which imports this
-  named = releases.effects_name_variables()
-  refs = [e.input if named else e.input_index for e in x.effects
-          if isinstance(e, (state.WriteEffect, state.AccumEffect))]
-  return {n if isinstance(n, int) else x.invars.index(n) for n in refs
-          if isinstance(n, int) or n in x.invars} if refs else set()
 
 
 def declared(structure) -> Axes | None:
