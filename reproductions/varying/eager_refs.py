@@ -1,0 +1,44 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""jax#36000: refs in a shard_map that isn't under jax.jit."""
+import unittest
+
+import jax
+from jax._src import core
+import jax.numpy as jnp
+from jax.sharding import Mesh
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+REPORT = "jax#36000"
+
+
+def ref_without_jit():
+  """a ref may be made in a shard_map that isn't under jit"""
+  if not hasattr(jax, "shard_map") or jax.__version_info__ < (0, 7):
+    raise unittest.SkipTest("no refs in a shard_map of this release")
+  new_ref = (getattr(core, "new_ref", None) or getattr(core, "array_ref", None)
+             or core.mutable_array)
+  def f(x):
+    ref = new_ref(x)
+    ref[...] += x
+    return ref[...]
+  mesh = Mesh(np.array(jax.devices()[:2]), ("x",))
+  run = jax.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+  try:
+    got = run(jnp.arange(4.))
+  except (AssertionError, NotImplementedError, ValueError) as e:
+    raise AssertionError(f"refused: {str(e)[:60]}") from e
+  assert np.allclose(got, [0., 2., 4., 6.]), f"got {got}"
+  return "as under jit"
