@@ -35,13 +35,3 @@ def gradients():
   found = jax.jit(jax.grad(loss, argnums=(0, 1)))(state, step)
   np.testing.assert_allclose(found[1], -np.arange(4.))
   return str(np.asarray(found[1]))
-
-
-def indexed():
-  """An array on the host, indexed with an array"""
-  state, _, _ = _in_two_memories()
-  try:
-    state[np.array([2, 1])]
-  except ValueError as e:
-    assert "jax.device_put" in str(e), f"no way out in: {e}"
-  return "the error says what to write"

@@ -88,6 +88,20 @@ def by_hand(s, g):
   return 2 * new * (1 - 0.1 * g ** 2), -0.4 * new * s * g
 
 
+# Losses on the host of the state, each with its gradient by hand.
+LOSSES = (
+    ('sum', lambda s: (s * 2).sum(), lambda s: np.full(8, 2)),
+    ('mean', lambda s: (s ** 2).mean(), lambda s: s / 4),
+    ('element', lambda s: s[3] * 2, lambda s: 2 * (np.arange(8) == 3)),
+    ('slice', lambda s: (s[1:4] ** 2).sum(),
+     lambda s: 2 * s * (np.abs(np.arange(8) - 2) < 2)),
+    ('indices', lambda s: (s[np.array([3, 1, 3])] ** 2).sum(),
+     lambda s: 2 * s * np.array([0, 1, 0, 2, 0, 0, 0, 0])),
+    ('norm', lambda s: jnp.sqrt((s ** 2).sum()),
+     lambda s: s / np.sqrt((s ** 2).sum())),
+)
+
+
 class ComputeOnMemoriesTest(jtu.JaxTestCase):
 
   def setUp(self):
@@ -165,19 +179,59 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
         STATE, GRADIENT).as_text()
     self.assertNotIn('pinned_host', text)
 
+  @parameterized.named_parameters((f'_{n}', f, g) for n, f, g in LOSSES)
+  def test_loss_on_the_host(self, f, by_hand):
+    for g in (jax.grad(f), jax.jit(jax.grad(f)), jax.grad(jax.jit(f))):
+      found = g(self.state)
+      self.assertAllClose(np.asarray(found), np.float32(by_hand(STATE)),
+                          rtol=1e-5, atol=1e-6)
+      self.assertEqual(found.sharding.memory_kind, 'pinned_host')
+
+  def test_loss_on_the_host_of_many(self):
+    def f(row):
+      return (row[np.array([1, 1])] ** 2).sum()
+    rows = STATE.reshape(2, 4)
+    found = jax.jit(jax.vmap(jax.grad(f)))(jax.device_put(rows, HOST))
+    expected = np.zeros((2, 4), np.float32)
+    expected[:, 1] = 4 * rows[:, 1]
+    self.assertAllClose(np.asarray(found), expected)
+
   @parameterized.named_parameters(
-      ('_list', lambda x, i: x[np.array([3, 1])]),
-      ('_array', lambda x, i: x[i]), ('_jit', jax.jit(lambda x, i: x[i])),
-      ('_take', lambda x, i: jnp.take(x, i)),
-      ('_operands', lambda x, i: x[:2] + i.astype(x.dtype)))
-  def test_the_transfer_is_named(self, f):
-    indices = jnp.array([3, 1])
-    with self.assertRaisesRegex(
-        ValueError, r'must be the same.*Got.*<host>.*Move one of them: '
-        r'jax.device_put\(x, jax.memory.Space.Device\)'):
-      f(self.state, indices)
-    there = jax.device_put(self.state, DEVICE)
-    self.assertEqual(np.asarray(f(there, indices)).shape, (2,))
+      ('_one_axis', (8,), ('x',)), ('_two_axes', (4, 2), ('x', 'y')),
+      ('_axis_of_size_1', (1, 4), ('x', 'y')))
+  def test_loss_on_the_host_over_a_mesh(self, sizes, names):
+    mesh = Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes), names)
+    state = jax.device_put(
+        STATE, NamedSharding(mesh, P('x'), memory_kind='pinned_host'))
+    found = jax.jit(jax.grad(lambda s: (s ** 2).mean()))(state)
+    self.assertAllClose(np.asarray(found), STATE / 4)
+    self.assertEqual(found.sharding.memory_kind, 'pinned_host')
+
+  def test_jacobian_on_the_host(self):
+    def f(s):
+      return s[:2] ** 2
+    expected = np.diag(2 * STATE)[:2]
+    for jacobian in (jax.jacrev(f), jax.jit(jax.jacrev(f))):
+      self.assertAllClose(np.asarray(jacobian(self.state)), expected)
+    found = jax.hessian(lambda s: (s ** 3).sum())(self.state)
+    self.assertAllClose(np.asarray(found), np.diag(6 * STATE))
+
+  def test_forward_derivatives_stay(self):
+    with config.enable_checks(False):  # its types don't tell where tangents are
+      found = jax.jit(jax.jacfwd(lambda s: s * 2))(self.state)
+    self.assertAllClose(np.asarray(found), 2 * np.eye(8, dtype=np.float32))
+
+  @parameterized.named_parameters(
+      ('_index', lambda m: m[np.array([1, 1])], [0, 2, 0, 0, 0, 0, 0, 0]),
+      ('_constant', lambda m: m * np.arange(8.), np.arange(8)),
+      ('_made_there', lambda m: m * jnp.arange(8.) + jnp.ones(8), np.arange(8)))
+  def test_computed_on_the_host(self, f, expected):
+    def loss(m):
+      return jax.device_put(on_host(f)(m), DEVICE).sum()
+    for g in (jax.grad(loss), jax.jit(jax.grad(loss))):
+      found = g(self.state)
+      self.assertAllClose(np.asarray(found), np.float32(expected))
+      self.assertEqual(found.sharding.memory_kind, 'pinned_host')
 
   def test_indices_on_the_host(self):
     indices = jax.device_put(np.array([3, 1]), HOST)

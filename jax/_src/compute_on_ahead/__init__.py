@@ -16,7 +16,9 @@
 ``check`` refuses and explains; ``marks`` puts the compute type on every
 operation; ``jit`` gives a jitted function an entry of its own in the caches for
 each compute type; ``call`` and ``stages`` stand on these: a call, and ``lower``
-and its like, under the compute type. Begin with ``stages``.
+and its like, under the compute type. Begin with ``stages``. Of arrays in
+two memories ``mixed_memories`` words the error, ``implied_memories`` moves what
+nobody placed, ``memories`` differentiates; ``transfers`` moves one array.
 
 Words: to *mark* puts the compute type on an operation in the lowered module;
 to *enter* a compute type makes it the context's, as the context manager does;

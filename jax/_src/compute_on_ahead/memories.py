@@ -21,7 +21,10 @@ derivatives must make the same moves backwards:
 * the cotangent of what was moved goes back to where that came from;
 * what a function under `compute_on` keeps for its derivative stays in the
   memory that its type says, and a cotangent comes to where its result was,
-  before `out_memory_spaces` moved that.
+  before `out_memory_spaces` moved that;
+* what JAX makes for them, the one of a loss, the rows of an identity matrix
+  and the zeros around what was indexed, is made where these are, and each
+  cotangent is accumulated in the memory of its type.
 
 Cost: where all is in one memory, none: the same program.
 """
@@ -32,8 +35,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax._src import core
-from jax._src import dispatch
+from jax._src.compute_on_ahead import transfers
 from jax._src.interpreters import ad
+
+HOST = core.MemorySpace.Host
 
 
 def _space(aval: Any) -> Any:
@@ -41,7 +46,7 @@ def _space(aval: Any) -> Any:
 
 
 def _differ(a: Any, b: Any) -> bool:
-  return {a, b} == {core.MemorySpace.Host, core.MemorySpace.Device}
+  return {a, b} == {HOST, core.MemorySpace.Device}
 
 
 def back(places: Sequence[Any], operands: Sequence[Any],
@@ -75,7 +80,7 @@ def with_residuals(spaces: Sequence[Any], jaxpr: Any,
   Returns:
     All of them.
   """
-  kept = [core.MemorySpace.Host if _space(a) == core.MemorySpace.Host else
+  kept = [HOST if _space(a) == HOST else
           core.MemorySpace.Device for a in jaxpr.out_avals[len(spaces):]]
   assert count is None or count == len(kept), (count, len(kept))
   return (*spaces, *kept)
@@ -97,23 +102,37 @@ def as_computed(cotangents: Sequence[Any], jaxpr: Any) -> list[Any]:
   Returns:
     The cotangents, with the memories of the jaxpr's results.
   """
-  return [
-      ct if isinstance(ct, ad.Zero) or not _differ(
-          _space(core.typeof(ct)), _space(aval)) else _moved(ct, _space(aval))
-      for ct, aval in zip(cotangents, jaxpr.out_avals)]
+  return [cotangent(aval, ct) for ct, aval in zip(cotangents, jaxpr.out_avals)]
 
 
-def _moved(x: Any, space: Any) -> Any:
-  y, = dispatch.device_put_p.bind(
-      x, devices=(space,), srcs=(None,),
-      copy_semantics=(dispatch.ArrayCopySemantics.ALWAYS_COPY,))
-  return y
+def like(x: Any, other: Any) -> Any:
+  """Moves what was just made to the host, if it goes with what is there.
+
+  Args:
+    x: an array or a scalar, on the device.
+    other: a value, or the operand of a transpose.
+
+  Returns:
+    `x`, in the memory of `other`.
+  """
+  aval = getattr(other, 'aval', None)  # an undefined primal's
+  there = _space(core.typeof(other) if aval is None else aval)
+  if there != HOST or _space(core.typeof(x)) == HOST:
+    return x
+  return transfers.put(x, there)
 
 
-def mixed_operands(message: str) -> ValueError:
-  """Returns the error for operands in several memories, with what to write."""
-  return ValueError(
-      f'{message}. Move one of them: jax.device_put(x, jax.memory.Space.Device)'
-      ' brings what is on the <host> to the device; jax.device_put(y, '
-      'jax.memory.Space.Host) takes the other there, an array of indices too, '
-      'for a computation under compute_on.')
+def cotangent(aval: Any, ct: Any) -> Any:
+  """Returns a cotangent in the memory of its type.
+
+  Scalars go with arrays in any memory, and what is computed of them alone is on
+  the device: cotangents of such a result come back from there.
+
+  Args:
+    aval: the type of what is accumulated.
+    ct: a cotangent to add to it.
+  """
+  if isinstance(ct, ad.Zero) or not _differ(
+      _space(aval), _space(core.typeof(ct))):
+    return ct
+  return transfers.put(ct, _space(aval))

@@ -267,6 +267,16 @@ def kept_meshes() -> dict[Any, Any] | None:
 
 
 @fact
+def inlined_while_tracing() -> tuple[Any, ...]:
+  """The values of `jit`'s ``inline`` that copy a jaxpr into the outer one.
+
+  True; in 0.12 a member of an enumeration too.
+  """
+  early = find('jax._src.api', 'Inline.JAX_EARLY')
+  return (True,) if early is None else (True, early)
+
+
+@fact
 def make_jitted() -> Callable[[Any, Any], Any]:
   """The function that makes a jitted one, with its ``_jit_info``."""
   return first(('jax._src.pjit', '_make_jit_wrapper'),
