@@ -21,7 +21,7 @@ from jax._src import config
 from jax._src import test_util as jtu
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
-from testing.sharding import eight_devices
+from testing.sharding import eight_devices, partly_manual, shard_map
 
 config.parse_flags_with_absl()
 eight_devices()
@@ -101,6 +101,57 @@ class ResultShardingsTest(jtu.JaxTestCase):
       self.skipTest('this release has no jax.set_mesh')
     with jax.set_mesh(layout().mesh):
       self.assertSaid(constrained(P(None, 'y')), layout(None, 'y'))
+
+  @parameterized.named_parameters(
+      ('_one_axis', (8,), P('x'), P('x')),
+      ('_replicated', (4, 2), P(), P()),
+      ('_first_of_two', (4, 2), P('x'), P('x')),
+      ('_second_of_two', (4, 2), P(None, 'y'), P(None, 'y')),
+      ('_two_axes', (4, 2), P('y', 'x'), P('y', 'x')),
+      ('_one_dimension', (4, 2), P(('x', 'y')), P(('x', 'y'))),
+      ('_other_order', (4, 2), P(('y', 'x')), P(('y', 'x'))),
+      ('_trailing_none', (4, 2), P('x', None), P('x')),
+      ('_in_a_tuple', (4, 2), P(('x',)), P('x')),
+      ('_axis_of_size_1', (8, 1), P('x', 'y'), P('x')),
+      ('_axis_of_size_1_alone', (8, 1), P(None, 'y'), P()),
+      ('_axis_of_size_1_in_a_tuple', (1, 8), P(('x', 'y')), P('y')),
+      ('_one_device', (1, 1), P('x'), P()))
+  def test_shard_map(self, shape, spec, expected):
+    mesh = Mesh(np.array(jax.devices()[:np.prod(shape)]).reshape(shape),
+                ('x', 'y')[:len(shape)])
+    expected = NamedSharding(mesh, expected)
+    f = shard_map(lambda x: x * 2, mesh=mesh, in_specs=(spec,), out_specs=spec)
+    calls = (f, jax.jit(f), lambda x: (f(x), f(x).sum())[0],
+             jax.checkpoint(f), jax.grad(lambda x: f(x).sum()))
+    for g in calls:
+      self.assertSaid(g, expected)
+      self.assertEqual(jax.jit(g)(X).sharding, expected)
+      self.assertEqual(jax.jit(g).lower(X).compile()(X).sharding, expected)
+
+  def test_shard_map_mapped(self):
+    f = shard_map(lambda x: x * 2, mesh=layout().mesh, in_specs=(P('x', 'y'),),
+                  out_specs=P('x', 'y'))
+    said = jax.eval_shape(jax.vmap(f), X[None]).sharding
+    self.assertEqual(said, layout(None, 'x', 'y'))
+    self.assertEqual(jax.jit(jax.vmap(f))(X[None]).sharding, said)
+
+  def test_shard_map_of_several_results(self):
+    f = shard_map(lambda x: (x, x.sum()[None]), mesh=layout().mesh,
+                  in_specs=(P('x'),), out_specs=(P('x'), P('x')))
+    said = jax.eval_shape(f, X)
+    self.assertEqual([s.sharding for s in said], [layout('x'), layout('x')])
+    self.assertEqual([s.shape for s in said], [(8, 4), (4,)])
+    found = jax.jit(f)(X)
+    self.assertEqual([y.sharding for y in found], [layout('x'), layout('x')])
+
+  def test_shard_map_not_said(self):
+    f = shard_map(lambda x: x * 2, mesh=layout().mesh, in_specs=(P('x'),),
+                  out_specs=P('x'))
+    after = jax.eval_shape(lambda x: f(x) + 1, X)
+    self.assertIsNone(after.sharding)
+    partly = shard_map(lambda x: x * 2, mesh=layout().mesh, in_specs=(P('x'),),
+                       out_specs=P('x'), **partly_manual('y', of='xy'))
+    self.assertIsNone(jax.eval_shape(partly, X).sharding)
 
   def test_restored_by_its_layout(self):
     # flax#5110: arrays are made anew with the shardings of an abstract state.

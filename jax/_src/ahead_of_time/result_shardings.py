@@ -15,12 +15,17 @@
 
 `jax.eval_shape` and the stages of ahead of time compilation say what results
 will be. They know the `out_shardings` of the function itself; here is read off
-its jaxpr what the function does to its results last: `with_sharding_constraint`
-or a call of another `jit` with `out_shardings`, also within calls, `checkpoint`
-and custom derivatives.
+its jaxpr what the function does to its results last:
+`with_sharding_constraint`, a call of another `jit` with `out_shardings`, or a
+`shard_map` over all axes of its mesh, also within calls, `checkpoint` and
+custom derivatives.
+
+The compiler spells a shard_map's result without axes of size 1 and without
+trailing Nones, on every release; so does this.
 
 Nothing is propagated: of an operation's result the compiler decides the layout,
-of a `device_put`'s too, and an argument that is returned as it came has none in
+of a `device_put`'s too (it returns another), of what a shard_map leaves to
+automatic axes, and an argument that is returned as it came has none in
 a jaxpr. Nor is anything said where a dimension is left open, or where axes are
 Explicit or Manual: along those the type has the sharding.
 
@@ -36,6 +41,7 @@ from typing import Any
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import sharding as sharding_lib
+from jax._src.mend import manual_maps
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 from jax._src.sharding_impls import UnspecifiedValue
@@ -48,7 +54,7 @@ _CALLS = {
     'eval_jaxpr': 'call_jaxpr',
     'remat2': 'jaxpr', 'custom_jvp_call': 'call_jaxpr',
 }
-_LAST = {'sharding_constraint', *_CALLS}
+_LAST = {'sharding_constraint', 'shard_map', *_CALLS}
 
 
 def fill(shardings: Sequence[Any], closed: Any) -> list[Any]:
@@ -100,6 +106,8 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
     return None
   if name == 'sharding_constraint':
     return _complete_sharding(eqn.params['sharding'])
+  if name == 'shard_map':
+    return _mapped_sharding(eqn, i)
   given = eqn.params.get('out_shardings')
   if given is not None and not isinstance(given[i], UnspecifiedValue):
     return _complete_sharding(given[i])
@@ -114,6 +122,26 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
     known = eqn.invars[called.invars.index(known)]
     return known if isinstance(known, core.Var) else None
   return known
+
+
+def _mapped_sharding(
+    eqn: core.JaxprEqn, i: int) -> sharding_lib.Sharding | None:
+  """Returns the sharding of a shard_map's i-th result, or None."""
+  mapped = manual_maps.of(eqn)
+  spec, sizes = mapped.out_specs[i], mapped.mesh.shape
+  if (mapped.manual != frozenset(mapped.mesh.axis_names) or
+      manual_maps.partly_reduced(spec)):
+    return None
+  dims: list[Any] = []
+  for names in getattr(spec, 'partitions', spec):
+    names = names if isinstance(names, tuple) else (names,)
+    kept = tuple(n for n in names if n is not None and sizes[n] > 1)
+    dims.append(kept[0] if len(kept) == 1 else kept or None)
+  while dims and dims[-1] is None:
+    dims.pop()
+  found = _complete_sharding(NamedSharding(mapped.mesh, PartitionSpec(*dims)))
+  on_devices = found is not None and isinstance(found.mesh, mesh_lib.Mesh)
+  return found if on_devices else None
 
 
 def _is_automatic(aval: Any) -> bool:
