@@ -16,13 +16,14 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
+from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import eight_devices
+from testing.sharding import eight_devices, shard_map
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -197,6 +198,14 @@ class SymbolicTablesTest(jtu.JaxTestCase):
       self.assertArraysEqual(
           f(numbers(m)), np.searchsorted(table_of(5), numbers(m)),
           check_dtypes=False)
+
+  def test_guard_refused_in_shard_map(self):
+    # From 0.7 on XLA can't call it, and 0.12 crashes on a loop there.
+    mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+    f = shard_map(jnp.searchsorted, mesh=mesh, in_specs=(P(), P('x')),
+                  out_specs=P('x'))
+    with self.assertRaises((core.InconclusiveDimensionOperation, TypeError)):
+      exported(f, 'a', '2*b')
 
   def test_unknown(self):
     for options in ({'side': 'up'}, {'method': 'guess'}):

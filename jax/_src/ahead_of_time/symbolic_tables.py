@@ -28,7 +28,9 @@ Order is that of `jax.numpy.sort`: nan is last and equals itself, and complex
 numbers are ordered by their real parts first. The result has the default
 integer dtype. Its derivative is zero.
 
-Limits: nothing is unrolled. A size that is a number is left to JAX.
+Limits: nothing is unrolled. A size that is a number is left to JAX, and so is a
+symbolic one in shard_map, where JAX refuses it: from 0.7 on XLA can't call what
+would be exported there, and 0.12 crashes on a loop.
 
 Cost: for a table of n elements log2(n) + 1 steps of a ``while_loop``, of the
 size of the queries; a sort of both; or a comparison of each with each.
@@ -41,6 +43,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src.lax import control_flow
 from jax._src.lax import lax
+from jax._src import mesh as mesh_lib
 
 _METHODS = ('scan', 'scan_unrolled', 'sort', 'compare_all')
 
@@ -60,7 +63,7 @@ def are_symbolic(table: Any, queries: Any, method: str) -> bool:
       the queries.
   """
   return is_scanned(table, 'scan') or (
-      method == 'sort' and not core.is_constant_shape(queries.shape))
+      method == 'sort' and _is_symbolic(queries))
 
 
 def is_scanned(table: Any, method: str) -> bool:
@@ -70,7 +73,13 @@ def is_scanned(table: Any, method: str) -> bool:
     table: an array of one dimension.
     method: that of `jax.numpy.searchsorted`.
   """
-  return method.startswith('scan') and not core.is_constant_shape(table.shape)
+  return method.startswith('scan') and _is_symbolic(table)
+
+
+def _is_symbolic(x: Any) -> bool:
+  mesh = mesh_lib.get_abstract_mesh()
+  return not core.is_constant_shape(x.shape) and (
+      mesh is None or not mesh._any_axis_manual)
 
 
 def search(table: Any, queries: Any, side: str, method: str) -> Any:
