@@ -178,6 +178,27 @@ class ResultShardingsTest(jtu.JaxTestCase):
     placed = jax.device_put(X, some)
     self.assertIsNone(jax.eval_shape(lambda x: x, placed).sharding)
 
+  @parameterized.product(
+      layouts=[(layout('x'), layout()), (layout('x', 'y'), layout('x')),
+               (layout('x'), layout(None, 'y'))],
+      how=['twice', 'added', 'jit', 'argument', 'shard_map'])
+  def test_guard_merged_layouts(self, layouts, how):
+    # GSPMD merges a layout with its operand's, along axes that it leaves out.
+    before, last = layouts
+    constrain = lax.with_sharding_constraint
+    f, x = {
+        'twice': lambda x: constrain(constrain(x * 2, before), last),
+        'added': lambda x: constrain(constrain(x * 2, before) + 0, last),
+        'jit': jax.jit(lambda x: constrain(x * 2, before), out_shardings=last),
+        'argument': lambda x: constrain(x, last),
+        'shard_map': lambda x: constrain(shard_map(
+            lambda x: x * 2, mesh=before.mesh, in_specs=before.spec,
+            out_specs=before.spec)(x), last),
+    }[how], jax.device_put(X, before) if how == 'argument' else X
+    said = jax.eval_shape(f, x).sharding
+    if said is not None:
+      self.assertEqual(said, jax.jit(f)(x).sharding)
+
   def test_out_shardings_of_the_function(self):
     outer = jax.jit(constrained(layout('x')), out_shardings=layout('y'))
     self.assertEqual(outer.lower(X).out_info.sharding, layout('y'))

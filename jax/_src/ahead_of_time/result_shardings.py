@@ -23,6 +23,10 @@ custom derivatives.
 The compiler spells a shard_map's result without axes of size 1 and without
 trailing Nones, on every release; so does this.
 
+GSPMD, the partitioner before 0.7, merges a layout with that of its operand along
+axes that it leaves out: `P()` of what was split over 'x' is `P('x')`. There it
+is said if no axis is left out, or an operation computes the operand.
+
 Nothing is propagated: of an operation's result the compiler decides the layout,
 of a `device_put`'s too (it returns another), of what a shard_map leaves to
 automatic axes, and an argument that is returned as it came has none in
@@ -42,6 +46,7 @@ from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import sharding as sharding_lib
 from jax._src.mend import manual_maps
+from jax._src.mend import releases
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
 from jax._src.sharding_impls import UnspecifiedValue
@@ -55,6 +60,9 @@ _CALLS = {
     'remat2': 'jaxpr', 'custom_jvp_call': 'call_jaxpr',
 }
 _LAST = {'sharding_constraint', 'shard_map', *_CALLS}
+# What XLA may take away before it lays out anything.
+_NO_OPERATIONS = {'copy', 'copy_p', 'convert_element_type', 'reduce_precision',
+                  'reshape', 'squeeze', 'transpose', 'broadcast_in_dim'}
 
 
 def fill(shardings: Sequence[Any], closed: Any) -> list[Any]:
@@ -83,8 +91,7 @@ def of_results(closed: Any) -> list[Any]:
 
 def _followed(jaxpr: core.Jaxpr) -> list[Any]:
   """Returns for each result its sharding, None, or the argument that it is."""
-  made_by = {v: (eqn, i) for eqn in jaxpr.eqns if eqn.primitive.name in _LAST
-             for i, v in enumerate(eqn.outvars)}
+  made_by = _makers(jaxpr)
   arguments, inner = set(jaxpr.invars), {}
   found = []
   for v in jaxpr.outvars:
@@ -92,27 +99,34 @@ def _followed(jaxpr: core.Jaxpr) -> list[Any]:
     while isinstance(known, core.Var) and known in made_by:
       # A call may hand on what was made before it.
       eqn, i = made_by[known]
-      known = _made(eqn, i, inner)
+      known = _made(eqn, i, inner, jaxpr)
     if isinstance(known, core.Var) and known not in arguments:
       known = None
     found.append(known)
   return found
 
 
-def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
+def _makers(jaxpr: core.Jaxpr) -> dict[Any, tuple[core.JaxprEqn, int]]:
+  """The equations that give a result its layout, and which of its results."""
+  return {v: (eqn, i) for eqn in jaxpr.eqns if eqn.primitive.name in _LAST
+          for i, v in enumerate(eqn.outvars)}
+
+
+def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]],
+          jaxpr: core.Jaxpr) -> Any:
   """Returns the i-th result's sharding, None, or the operand that it is."""
   name = eqn.primitive.name
   if not _is_automatic(eqn.outvars[i].aval):
     return None
   if name == 'sharding_constraint':
-    return _complete_sharding(eqn.params['sharding'])
+    return _unmerged(eqn.params['sharding'], jaxpr, eqn.invars[0])
   if name == 'shard_map':
     return _mapped_sharding(eqn, i)
-  given = eqn.params.get('out_shardings')
-  if given is not None and not isinstance(given[i], UnspecifiedValue):
-    return _complete_sharding(given[i])
   called = eqn.params[_CALLS[name]]
   called = getattr(called, 'jaxpr', called)
+  given = eqn.params.get('out_shardings')
+  if given is not None and not isinstance(given[i], UnspecifiedValue):
+    return _unmerged(given[i], called, called.outvars[i])
   if len(called.invars) != len(eqn.invars):
     return None
   if id(eqn) not in inner:
@@ -122,6 +136,27 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]]) -> Any:
     known = eqn.invars[called.invars.index(known)]
     return known if isinstance(known, core.Var) else None
   return known
+
+
+def _unmerged(
+    sharding: Any, jaxpr: core.Jaxpr, operand: Any
+) -> sharding_lib.Sharding | None:
+  """Returns the sharding that an operand of a jaxpr gets, or None."""
+  found = _complete_sharding(sharding)
+  option = releases.shardy_option()
+  is_shardy = option is not None and option.value
+  if is_shardy or not isinstance(found, NamedSharding):
+    return found
+  named = {n for names in found.spec for n in (
+      names if isinstance(names, tuple) else (names,))}
+  if all(size == 1 or n in named for n, size in found.mesh.shape.items()):
+    return found
+  maker = next((e for e in jaxpr.eqns if operand in e.outvars), None)
+  computes = maker is not None and not (
+      maker.primitive.name in _LAST | _NO_OPERATIONS or any(
+          isinstance(v, core.Literal) and v.val in (0, 1)
+          for v in maker.invars))
+  return found if computes else None
 
 
 def _mapped_sharding(
