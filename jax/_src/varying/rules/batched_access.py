@@ -53,7 +53,7 @@ class _Batched(NamedTuple):
   order: tuple[int, ...] | None
 
   def read(self, x):
-    """What the indexing gives, with the batch at its axis."""
+    """Indexes, and gives the result with the batch at its axis."""
     return x if self.order is None else _transpose(x, self.order)
 
   def written(self, x):

@@ -102,7 +102,7 @@ def through_jit(mapped: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _jitted(mapped, moves, args, kwargs):
-  """What the mapped function gives under jit; refs are moved there and back."""
+  """Calls the mapped function under jit; refs are moved there and back."""
   from jax._src import api  # it imports what imports this
   put = {id(ref): releases.make_ref()(api.device_put(ref[...], to))
          for ref, to in moves}
