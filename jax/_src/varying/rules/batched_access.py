@@ -53,11 +53,11 @@ class _Batched(NamedTuple):
   order: tuple[int, ...] | None
 
   def read(self, x):
-    """Indexes, and gives the result with the batch at its axis."""
+    """The result of the indexing, with the batch at its axis."""
     return x if self.order is None else _transpose(x, self.order)
 
   def written(self, x):
-    """What is to be written, as the indexing has it."""
+    """The value to be written, as the indexing has it."""
     if self.order is None:
       return x
     return _transpose(x, tuple(map(int, np.argsort(self.order))))
