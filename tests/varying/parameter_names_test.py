@@ -42,7 +42,8 @@ UPSTREAM = {'self'}
 # that they stand for: a loop's or call's own parameters have fixed names.
 FIXED = {'checkify.check_shard_map', 'origin_walk._scope', 'custom._bind_below',
          'nested.process_shard_map', 'declarations.wrapper',
-         'mapped_axes.bind', 'stages.compute_on'}
+         'mapped_axes.bind', 'stages.compute_on', 'batched_refs.batch_scan',
+         'batched_refs.of_while'}
 
 
 def module(name):
