@@ -108,6 +108,8 @@ class NestedTest(jtu.JaxTestCase):
   def test_callback(self, sizes, kind):
     if jax.__version_info__ < (0, 7):
       self.skipTest('callbacks are refused in a partly manual shard_map')
+    if jax.__version_info__ == (0, 9, 1):
+      self.skipTest("0.9.1 refuses a callback's results on the outer mesh")
     call = jax.pure_callback if kind == 'pure' else io_callback
     def f(a, b):
       at = lax.axis_index('x') * 2 + lax.axis_index('y')
