@@ -27,7 +27,9 @@ def say_stopped() -> int:
   """Prints a stopped run's last line, once; returns its exit code."""
   if not _said.is_set():
     _said.set()
-    print(bootstrap.STOPPED, file=sys.stderr, flush=True)
+    # At once: another thread may end the process before the end of the line.
+    sys.stderr.write(f"{bootstrap.STOPPED}\n")
+    sys.stderr.flush()
   return 130
 
 
