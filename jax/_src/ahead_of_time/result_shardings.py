@@ -23,9 +23,9 @@ custom derivatives.
 The compiler spells a shard_map's result without axes of size 1 and without
 trailing Nones, on every release; so does this.
 
-GSPMD, the partitioner before 0.7, merges a layout with that of its operand along
-axes that it leaves out: `P()` of what was split over 'x' is `P('x')`. There it
-is said if no axis is left out, or an operation computes the operand.
+GSPMD, the partitioner before 0.7, merges a layout with that of its operand
+along axes that it leaves out: `P()` of what was split over 'x' is `P('x')`.
+There it is said if no axis is left out, or an operation computes the operand.
 
 Nothing is propagated: of an operation's result the compiler decides the layout,
 of a `device_put`'s too (it returns another), of what a shard_map leaves to
