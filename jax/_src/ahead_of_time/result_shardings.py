@@ -91,7 +91,8 @@ def of_results(closed: Any) -> list[Any]:
 
 def _followed(jaxpr: core.Jaxpr) -> list[Any]:
   """Returns for each result its sharding, None, or the argument that it is."""
-  made_by = _makers(jaxpr)
+  made_by = {v: (eqn, i) for eqn in jaxpr.eqns if eqn.primitive.name in _LAST
+             for i, v in enumerate(eqn.outvars)}
   arguments, inner = set(jaxpr.invars), {}
   found = []
   for v in jaxpr.outvars:
@@ -104,12 +105,6 @@ def _followed(jaxpr: core.Jaxpr) -> list[Any]:
       known = None
     found.append(known)
   return found
-
-
-def _makers(jaxpr: core.Jaxpr) -> dict[Any, tuple[core.JaxprEqn, int]]:
-  """The equations that give a result its layout, and which of its results."""
-  return {v: (eqn, i) for eqn in jaxpr.eqns if eqn.primitive.name in _LAST
-          for i, v in enumerate(eqn.outvars)}
 
 
 def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]],

@@ -17,7 +17,7 @@ A ref is indexed as NumPy indexes an array: what arrays index stands where the
 first of them does if they are neighbours, and else in front. Under ``vmap`` an
 array that counts the examples joins them, at the ref's batch axis, and moves
 that block. From 0.8.0 to 0.10.0 JAX loses it (``ref[0] = x`` is refused, or
-writes to other elements where the sizes fit), and up to 0.11 a whole value is
+writes to other elements where the sizes fit), and up to 0.11.0 a whole value is
 written along its own batch axis, not the ref's.
 
 With s the number of slices before the block, in the new indexing and in the
