@@ -20,6 +20,7 @@ from jax import lax
 from jax._src import config
 from jax._src import test_util as jtu
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import SingleDeviceSharding
 import numpy as np
 from testing.sharding import eight_devices, partly_manual, shard_map
 
@@ -30,7 +31,7 @@ X = np.arange(32, dtype=np.float32).reshape(8, 4)
 
 
 def layout(*names, shape=(4, 2)):
-  devices = np.array(jax.devices()).reshape(shape)
+  devices = np.array(jax.devices()[:np.prod(shape)]).reshape(shape)
   return NamedSharding(Mesh(devices, ('x', 'y')[:len(shape)]), P(*names))
 
 
@@ -165,7 +166,8 @@ class ResultShardingsTest(jtu.JaxTestCase):
 
   def test_not_said(self):
     some = layout('x')
-    for f in (lambda x: x, lambda x: constrained(some)(x) + 1,
+    for f in (lambda x: x, lambda x: jax.jit(lambda y: (y, y))(x)[0],
+              lambda x: constrained(some)(x) + 1,
               lambda x: jax.device_put(x, some),
               jax.jit(lambda x: x @ x.T @ x),
               lambda x: lax.fori_loop(0, 2, lambda _, y: constrained(some)(y),
@@ -174,9 +176,69 @@ class ResultShardingsTest(jtu.JaxTestCase):
       self.assertIsNone(jax.jit(f).lower(X).out_info.sharding)
     batched = jax.eval_shape(jax.vmap(constrained(layout())), X[None])
     self.assertIsNone(batched.sharding)
-    # An argument's own is no statement of the function's.
     placed = jax.device_put(X, some)
-    self.assertIsNone(jax.eval_shape(lambda x: x, placed).sharding)
+    self.assertIsNone(jax.eval_shape(lambda x: x * 2, placed).sharding)
+    # What nobody placed goes with the others, or stays.
+    self.assertIsNone(jax.eval_shape(lambda x: x, jax.numpy.array(X)).sharding)
+    jax.jit(lambda x: self.assertIsNone(
+        jax.eval_shape(lambda y: y, x).sharding))(placed)
+
+  @parameterized.product(
+      place=[lambda: layout('x'), lambda: layout('x', None), layout,
+             lambda: layout(None, 'y'), lambda: layout('x', 'y'),
+             lambda: layout(('x', 'y')), lambda: layout('x', shape=(8,)),
+             lambda: layout('x', 'y', shape=(8, 1)),
+             lambda: layout('x', shape=(1,))],
+      how=['alone', 'with_another', 'jit', 'checkpoint', 'loop'])
+  def test_argument(self, place, how):
+    self.assertHandedThrough(how, place())
+
+  def test_argument_on_one_device(self):
+    for device in jax.devices()[:2]:
+      self.assertHandedThrough('alone', SingleDeviceSharding(device))
+
+  def assertHandedThrough(self, how, placed):
+    f = {
+        'alone': lambda x: x,
+        'with_another': lambda x: (x, x @ x.T)[0],
+        'jit': lambda x: jax.jit(lambda y: (y + 1, y))(x)[1],
+        'checkpoint': lambda x: jax.checkpoint(lambda y: y)(x),
+        'loop': lambda x: (lax.fori_loop(0, 3, lambda _, y: y + 1, x), x)[1],
+    }[how]
+    array = jax.device_put(X, placed)
+    abstract = jax.ShapeDtypeStruct(X.shape, X.dtype, sharding=placed)
+    jitted = jax.jit(f)
+    for x in array, abstract:
+      for said in (jax.eval_shape(f, x), jitted.eval_shape(x),
+                   jitted.trace(x).out_info, jitted.lower(x).out_info):
+        self.assertEqual(said.sharding, placed)
+    self.assertEqual(jitted(array).sharding, placed)
+    self.assertEqual(jitted.lower(array).compile()(array).sharding, placed)
+
+  @parameterized.parameters(
+      (('x', None), ('x',), (4, 2)), (('x', 'y'), ('x', 'y'), (4, 2)),
+      (('x', 'y'), ('x',), (8, 1)), (('x',), (), (1,)))
+  def test_argument_of_in_shardings(self, spec, expected, shape):
+    placed, expected = layout(*spec, shape=shape), layout(*expected, shape=shape)
+    jitted = jax.jit(lambda x, n: (x, n + 1), in_shardings=(placed, None))
+    for said in (jitted.eval_shape(X, 1), jitted.trace(X, 1).out_info,
+                 jitted.lower(X, 1).out_info):
+      self.assertEqual([s.sharding for s in said], [expected, None])
+    self.assertEqual(jitted(X, 1)[0].sharding, expected)
+    self.assertEqual(jitted.lower(X, 1).compile()(X, 1)[0].sharding, expected)
+
+  def test_argument_with_a_captured_one(self):
+    x, other = jax.device_put(X, layout('x')), jax.device_put(X, layout('y'))
+    said = jax.eval_shape(lambda y: (other * 2, y, other + y), x)
+    self.assertEqual([s.sharding for s in said], [None, layout('x'), None])
+
+  def test_state_that_is_handed_on(self):
+    abstract = jax.eval_shape(
+        lambda x: {'w': constrained(layout('x'))(x), 'n': x.sum()}, X)
+    step = lambda state: {'w': state['w'], 'n': state['n'] + 1}
+    said = jax.eval_shape(step, abstract)
+    self.assertEqual(said['w'].sharding, layout('x'))
+    self.assertIsNone(said['n'].sharding)
 
   @parameterized.product(
       layouts=[(layout('x'), layout()), (layout('x', 'y'), layout('x')),
@@ -203,6 +265,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
     outer = jax.jit(constrained(layout('x')), out_shardings=layout('y'))
     self.assertEqual(outer.lower(X).out_info.sharding, layout('y'))
     self.assertEqual(outer.eval_shape(X).sharding, layout('y'))
+    self.assertEqual(outer.trace(X).out_info.sharding, layout('y'))
 
   def test_other_results_stay(self):
     def f(x):

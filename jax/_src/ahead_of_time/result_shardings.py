@@ -18,10 +18,13 @@ will be. They know the `out_shardings` of the function itself; here is read off
 its jaxpr what the function does to its results last:
 `with_sharding_constraint`, a call of another `jit` with `out_shardings`, or a
 `shard_map` over all axes of its mesh, also within calls, `checkpoint` and
-custom derivatives.
+custom derivatives. A result that is an argument has the argument's: that of
+`in_shardings`, or else that of the array, or `ShapeDtypeStruct`, if it was
+placed by somebody (`jax.Array.committed`).
 
-The compiler spells a shard_map's result without axes of size 1 and without
-trailing Nones, on every release; so does this.
+The compiler spells a shard_map's result, and an argument that `in_shardings`
+place, without axes of size 1 and without trailing Nones, on every release; so
+does this. An array that is handed through keeps its spelling.
 
 GSPMD, the partitioner before 0.7, merges a layout with that of its operand
 along axes that it leaves out: `P()` of what was split over 'x' is `P('x')`.
@@ -29,8 +32,8 @@ There it is said if no axis is left out, or an operation computes the operand.
 
 Nothing is propagated: of an operation's result the compiler decides the layout,
 of a `device_put`'s too (it returns another), of what a shard_map leaves to
-automatic axes, and an argument that is returned as it came has none in
-a jaxpr. Nor is anything said where a dimension is left open, or where axes are
+automatic axes. An argument that nobody placed goes where the others are, or
+stays: of it nothing is said. Nor is anything said where a dimension is left open, or where axes are
 Explicit or Manual: along those the type has the sharding.
 
 Cost: one look at each equation of the jaxprs that lead to the results.
@@ -45,10 +48,12 @@ from typing import Any
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import sharding as sharding_lib
+from jax._src.mend import jitted
 from jax._src.mend import manual_maps
 from jax._src.mend import releases
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
+from jax._src.sharding_impls import SingleDeviceSharding
 from jax._src.sharding_impls import UnspecifiedValue
 
 # Where the jaxpr of a call is, and that its results are the call's.
@@ -65,28 +70,50 @@ _NO_OPERATIONS = {'copy', 'copy_p', 'convert_element_type', 'reduce_precision',
                   'reshape', 'squeeze', 'transpose', 'broadcast_in_dim'}
 
 
-def fill(shardings: Sequence[Any], closed: Any) -> list[Any]:
-  """Returns the shardings of results, as far as a jaxpr says them.
+def fill(shardings: Sequence[Any], traced: Any) -> list[Any]:
+  """Returns the shardings of results, as far as a traced function says them.
 
   Args:
     shardings: for each result its sharding, or None or unspecified.
-    closed: the jaxpr, closed or not.
+    traced: the ``Traced``.
 
   Returns:
-    The list, with shardings where there were none and the jaxpr says one.
+    The list, with shardings where there were none and one is known.
   """
   is_open = [s is None or isinstance(s, UnspecifiedValue) for s in shardings]
   if not any(is_open):
     return list(shardings)
-  found = of_results(closed)
+  found = of_results(traced)
   return [f if o and f is not None else s
           for s, o, f in zip(shardings, is_open, found)]
 
 
-def of_results(closed: Any) -> list[Any]:
-  """Returns for each result of a jaxpr its sharding, or None."""
-  return [None if isinstance(s, core.Var) else s
-          for s in _followed(getattr(closed, 'jaxpr', closed))]
+def of_results(traced: Any) -> list[Any]:
+  """Returns for each result of a ``Traced`` its sharding, or None."""
+  jaxpr = getattr(traced.jaxpr, 'jaxpr', traced.jaxpr)
+  known = _followed(jaxpr)
+  if any(isinstance(s, core.Var) for s in known):
+    arguments = dict(zip(jaxpr.invars, _of_arguments(traced)))
+    known = [arguments.get(s) if isinstance(s, core.Var) else s for s in known]
+  return known
+
+
+def _of_arguments(traced: Any) -> list[Any]:
+  """Returns for each argument the sharding that it comes out with, or None."""
+  return [_own_sharding(arg) if isinstance(s, UnspecifiedValue)
+          else _as_compiled(s)
+          for arg, s in zip(jitted.arguments(traced),
+                            jitted.parameters(traced).get('in_shardings', ()))]
+
+
+def _own_sharding(arg: Any) -> sharding_lib.Sharding | None:
+  """Returns the sharding by which somebody placed an argument, or None."""
+  if isinstance(arg, core.Tracer):
+    return None
+  placed = getattr(arg, 'committed', getattr(arg, '_committed', True))
+  found = _complete_sharding(getattr(arg, 'sharding', None)) if placed else None
+  known = isinstance(found, (NamedSharding, SingleDeviceSharding))
+  return found if known else None
 
 
 def _followed(jaxpr: core.Jaxpr) -> list[Any]:
@@ -158,20 +185,30 @@ def _mapped_sharding(
     eqn: core.JaxprEqn, i: int) -> sharding_lib.Sharding | None:
   """Returns the sharding of a shard_map's i-th result, or None."""
   mapped = manual_maps.of(eqn)
-  spec, sizes = mapped.out_specs[i], mapped.mesh.shape
+  spec = mapped.out_specs[i]
   if (mapped.manual != frozenset(mapped.mesh.axis_names) or
       manual_maps.partly_reduced(spec)):
     return None
+  return _as_compiled(NamedSharding(mapped.mesh, spec))
+
+
+def _as_compiled(sharding: Any) -> sharding_lib.Sharding | None:
+  """Returns a sharding as the compiler spells it, or None."""
+  found = _complete_sharding(sharding)
+  if not isinstance(found, NamedSharding):
+    return found
+  if not isinstance(found.mesh, mesh_lib.Mesh):
+    return None  # Its devices aren't known.
   dims: list[Any] = []
-  for names in getattr(spec, 'partitions', spec):
+  for names in getattr(found.spec, 'partitions', found.spec):
     names = names if isinstance(names, tuple) else (names,)
-    kept = tuple(n for n in names if n is not None and sizes[n] > 1)
+    kept = tuple(n for n in names
+                 if n is not None and found.mesh.shape[n] > 1)
     dims.append(kept[0] if len(kept) == 1 else kept or None)
   while dims and dims[-1] is None:
     dims.pop()
-  found = _complete_sharding(NamedSharding(mapped.mesh, PartitionSpec(*dims)))
-  on_devices = found is not None and isinstance(found.mesh, mesh_lib.Mesh)
-  return found if on_devices else None
+  return NamedSharding(found.mesh, PartitionSpec(*dims),
+                       memory_kind=found.memory_kind)
 
 
 def _is_automatic(aval: Any) -> bool:
@@ -204,7 +241,7 @@ def _complete_sharding(sharding: Any) -> sharding_lib.Sharding | None:
 
 
 def attach(lowered: Any, traced: Any) -> Any:
-  """Gives `lowered` the shardings of results that the traced jaxpr says.
+  """Gives `lowered` the shardings of results that its ``Traced`` says.
 
   Args:
     lowered: a new ``Lowered``.
@@ -214,7 +251,7 @@ def attach(lowered: Any, traced: Any) -> Any:
     `lowered`.
   """
   traced = getattr(traced, 'lojax', traced)
-  lowered._result_shardings = of_results(traced.jaxpr)
+  lowered._result_shardings = of_results(traced)
   return lowered
 
 
@@ -230,6 +267,9 @@ def of_lowered(shardings: Sequence[Any], lowered: Any) -> list[Any]:
 def traced_info(infos: Any, traced: Any) -> Any:
   """Fills in the shardings in `out_info` of a ``Traced``, before JAX 0.7."""
   leaves, tree = traced._out_tree.flatten_up_to(infos), traced._out_tree
+  given = jitted.parameters(traced).get('out_shardings')
+  known = fill([None] * len(leaves) if given is None else given, traced)
   return tree.unflatten([
-      dataclasses.replace(info, sharding=s)
-      for info, s in zip(leaves, of_results(traced.jaxpr))])
+      dataclasses.replace(
+          info, sharding=None if isinstance(s, UnspecifiedValue) else s)
+      for info, s in zip(leaves, known)])

@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Jitted functions, and the static arguments of their calls.
+"""Jitted functions, and the arguments of their calls and traces.
 
 ``jax.jit`` has resolved ``static_argnums`` and ``static_argnames`` against the
 function's signature when it made the function, and kept both: what is static in
@@ -60,3 +60,21 @@ def call(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
   return Call(positions, {k: v for k, v in kwargs.items() if k in names},
               tuple(a for i, a in enumerate(args) if i not in positions),
               {k: v for k, v in kwargs.items() if k not in names})
+
+
+def parameters(traced: Any) -> dict[str, Any]:
+  """What ``jax.jit`` was told for a ``Traced``, by the names of its primitive.
+
+  It is empty for what another transformation traced, ``jax.pmap`` for one.
+  """
+  if hasattr(traced, '_params'):
+    return traced._params
+  return getattr(traced._lower_callable, 'keywords', {})  # before 0.7.2
+
+
+def arguments(traced: Any) -> list[Any]:
+  """The leaves that a ``Traced`` was made of: arrays, or what tells of them."""
+  # Those of 0.8.1 and later are no arrays, but have their attributes.
+  name = ('_meta_tys_flat' if hasattr(traced, '_meta_tys_flat')
+          else '_args_flat')
+  return list(getattr(traced, name) or ())
