@@ -1,6 +1,7 @@
 """The choice and order of tests on each base and side."""
 
 import concurrent.futures
+import dataclasses
 import pathlib
 import sys
 import threading
@@ -279,4 +280,9 @@ def test_a_plain_run_has_the_newest_base_whole(monkeypatch):
       [(n, len(others))] for n in range(len(others))]
   (found,) = run(shares.Extent.NEWEST, newest)
   assert dict(found.env)["MEND_OTHERS_SHARE"] == "0/1"
-  assert run(shares.Extent.EVERY, others[0]) == [job]
+  monkeypatch.setattr(jobs, "for_base", lambda *a: [
+      dataclasses.replace(job, side="pristine")])
+  (red,) = run(shares.Extent.NEWEST, newest)
+  assert dict(red.env)["MEND_REDS_SHARE"] == "0/9999"
+  assert run(shares.Extent.EVERY, others[0]) == [dataclasses.replace(
+      job, side="pristine")]

@@ -4,7 +4,9 @@ In a run of several bases the newest release has every test, of one with many
 parameters every third case. An older one, and one alone, has its minimal
 suite, and of the regression tests with one stated reason, one. A release whose
 line is proven on others has one of each kind, of each file on one of several
-that are alike, and a smoke test one of a file.
+that are alike, and a smoke test one of a file. The plain command has on the
+default release every test, of one with many parameters every twelfth case, and
+shows one of each kind of its regression tests red on pristine.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
   if extent is Extent.EVERY:
     return found
   if extent is Extent.NEWEST:
-    return [_whole(job, 6) for job in found]
+    return [_whole(job, 12) if job.side == "mended" else
+            _with_share(job, f"0/{_ONE}", "0/0", True) for job in found]
   if extent is Extent.SAMPLE or base.proof == "sample" or base.twin_of:
     return sampled(series, found, chosen)
   return shared_out(series, found, chosen)
