@@ -219,7 +219,8 @@ class ResultShardingsTest(jtu.JaxTestCase):
       (('x', None), ('x',), (4, 2)), (('x', 'y'), ('x', 'y'), (4, 2)),
       (('x', 'y'), ('x',), (8, 1)), (('x',), (), (1,)))
   def test_argument_of_in_shardings(self, spec, expected, shape):
-    placed, expected = layout(*spec, shape=shape), layout(*expected, shape=shape)
+    placed = layout(*spec, shape=shape)
+    expected = layout(*expected, shape=shape)
     jitted = jax.jit(lambda x, n: (x, n + 1), in_shardings=(placed, None))
     for said in (jitted.eval_shape(X, 1), jitted.trace(X, 1).out_info,
                  jitted.lower(X, 1).out_info):

@@ -63,7 +63,7 @@ def call(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
 
 
 def parameters(traced: Any) -> dict[str, Any]:
-  """What ``jax.jit`` was told for a ``Traced``, by the names of its primitive.
+  """Options of ``jax.jit`` for a ``Traced``, by the names of its primitive.
 
   It is empty for what another transformation traced, ``jax.pmap`` for one.
   """
