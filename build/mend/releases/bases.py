@@ -61,17 +61,21 @@ class Base:
       specifier: version specifiers, lines ("C", "C-D"), or both, with commas:
         all of them must hold.
     """
-    lines = [m for part in specifier.split(",")
-             if (m := LINES.fullmatch(part.strip()))]
-    versions = ",".join(part for part in specifier.split(",")
-                        if not LINES.fullmatch(part.strip()))
-    return SpecifierSet(versions).contains(self.version) and all(
-        m[1] <= self.line <= (m[2] or m[1]) for m in lines)
+    return _is_within(self.version, self.line, specifier)
 
   @property
   def mended(self) -> str:
     """The version of the wheel that is built on this base."""
     return f"{self.version}+mend.{release()}"
+
+
+@functools.cache  # a run asks it some hundred thousand times
+def _is_within(version: str, line: str, specifier: str) -> bool:
+  parts = [part.strip() for part in specifier.split(",")]
+  lines = [m for part in parts if (m := LINES.fullmatch(part))]
+  versions = ",".join(part for part in parts if not LINES.fullmatch(part))
+  return SpecifierSet(versions).contains(version) and all(
+      m[1] <= line <= (m[2] or m[1]) for m in lines)
 
 
 class _Row(msgspec.Struct, forbid_unknown_fields=True):
