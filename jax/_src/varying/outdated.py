@@ -33,6 +33,11 @@ looked through here (``retype.rebuild`` asks, so no caller passes it by):
 
 A sum over an axis of one device is none.
 
+What a conditional's branches read is cast before it where devices take
+different ones. That alone makes nothing wrong in them: they compute what they
+did, and a sum or cast of a cotangent over the axes that devices part along is
+refused there anyway.
+
 Cost: one more look at each equation that is typed again; an answer is kept as
 long as the solution it is about.
 """
@@ -90,8 +95,11 @@ def _look_through(region: flow.Region) -> Found:
       for v, a, i in zip(eqn.invars, site.operands, site.ins):
         if a != i and type(v) is not core.Literal and _differentiable(v.aval):
           cast |= a - i
+    parted = only_parted(site)
     for kid in site.kids:
       f = found(kid)
+      if parted:
+        f = f._replace(idle=NO_AXES, idle_back=NO_AXES)
       mine, opaque = mine | f.idle, opaque or f.opaque
       idle_back, derived = idle_back | f.idle_back, derived | f.derived
       if not back:
@@ -103,6 +111,17 @@ def _look_through(region: flow.Region) -> Found:
     else:
       idle |= mine
   return Found(idle, idle_back, cast, derived, opaque)
+
+
+def only_parted(site: flow.Site) -> bool:
+  """True of a conditional of which but the index varies over more axes.
+
+  Its operands do as they did when the branches were traced, refs aside: what is
+  written to a ref can differ on devices from then on.
+  """
+  return (site.eqn.primitive.name == 'cond' and bool(site.predicate) and all(
+      not vt.is_ref(v.aval) and vt.varying(v.aval) == axes
+      for v, axes in zip(site.eqn.invars[1:], site.ins[1:])))
 
 
 def _differentiable(aval) -> bool:

@@ -32,6 +32,7 @@ from jax._src.mend import releases
 from jax._src.varying import bind as binding
 from jax._src.varying import carry_types
 from jax._src.varying import flow
+from jax._src.varying import outdated
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.contents import contents, parting_is_harmless
@@ -249,6 +250,9 @@ class _Cond(binding.Binding):
   @staticmethod
   def typed_params(site: flow.Site) -> dict:
     branches = site.eqn.params['branches']
+    if outdated.only_parted(site):
+      for region in site.kids:
+        outdated.excuse(region)
     return permute.marked(site, dict(branches=tuple(
         vt.reclose(b, retype.rebuild(region, site.outs))
         for b, region in zip(branches, site.kids))))
