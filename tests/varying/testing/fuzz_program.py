@@ -220,6 +220,33 @@ class Loop:
     env.update(zip(self.outs, carries + outs[-1:] if stacks else carries))
 
 
+def cast_by_hand(block):
+  """Casts what branches return, and what loops take and return, all through.
+
+  Upstream asks for these casts, and accepts most programs that have them.
+  """
+  body = []
+  for statement in block.body:
+    inner = blocks_of(statement)
+    for each in inner:
+      cast_by_hand(each)
+    if isinstance(statement, (Branch, Loop)):
+      for each in inner:
+        made, each.results = _cast(each.results, f'{statement.outs[0]}_out')
+        each.body += made
+    if isinstance(statement, Loop):
+      made, statement.inits = _cast(statement.inits, f'{statement.outs[0]}_in')
+      body += made
+    body.append(statement)
+  block.body = body
+
+
+def _cast(names, prefix):
+  new = [f'{prefix}{i}' for i in range(len(names))]
+  return [Op(n, 'vary({0})', [name], ALL)
+          for n, name in zip(new, names)], new
+
+
 @dataclasses.dataclass
 class RefLoop(Loop):
   """A loop whose first carry is the content of a ref from before the loop.

@@ -36,6 +36,7 @@ from varying.testing.fuzz_program import INPUTS
 from varying.testing.fuzz_program import MEETING
 from varying.testing.fuzz_program import ONES
 from varying.testing.fuzz_program import blocks_of
+from varying.testing.fuzz_program import cast_by_hand
 from varying.testing.fuzz_program import statements_of
 
 
@@ -128,6 +129,12 @@ def unreduced(x, axis):
                    to='unreduced')
 
 
+def vary(tree):
+  """The arrays and numbers of a tree, cast to vary along all axes."""
+  return jax.tree.map(lambda x: cast(x, sorted(ALL - axes_of(x))),
+                      jax.tree.map(jnp.asarray, tree))
+
+
 def sharded(program, sizes, out_axes, record, layout='flat'):
   """The program in shard_map, its results joined along ``out_axes``.
 
@@ -140,7 +147,7 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
       in_specs=tuple(spec(a, manual) for a in INPUTS.values()),
       out_specs=tuple(spec(a, manual) for a in out_axes))
   body = function_of(
-      program, vary=lambda x: cast(x, sorted(ALL - axes_of(x))),
+      program, vary=vary,
       meet=lambda x: x, total=lambda g, *_: g, new_ref=NEW_REF,
       custom=custom, opaque=lambda kind, f: kind(f), by_hand=by_hand,
       linear=lambda f, transpose, *args: jax.custom_derivatives.linear_call(
@@ -270,6 +277,12 @@ class Case:
         REDUCES and self.layout == 'flat' and self.mode != 'eager'
         and rng.random() < .15,
         REDUCES and self.layout == 'flat' and self.mode != 'eager').program()
+    # What is reduced, or cast by hand, has no such cast beside its own.
+    text = source_of(self.program)
+    self.is_cast = (wide and seed % 8 in (1, 4) and
+                    'reduced(' not in text and 'by_hand(' not in text)
+    if self.is_cast:
+      cast_by_hand(self.program)
     self.args = inputs(seed, self.sizes)
     self.outer = 'plain'
     if wide and self.mode != 'eager' and rng.random() < OUTER_SHARE:
@@ -318,6 +331,8 @@ class Case:
     text = source_of(self.program)
     if fuzz_checked.wanted(self.seed):
       found.add(fuzz_checked.FEATURE)
+    if self.is_cast:
+      found.add('cast by hand')
     return sorted(found | {f'lax.{name}' for name in (*MEETING, 'axis_index')
                            if f'lax.{name}(' in text})
 
