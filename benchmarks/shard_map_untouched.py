@@ -147,6 +147,13 @@ def control_flow(case):
     return lax.while_loop(lambda c: c < total, lambda c: c * 2. + 1.,
                           total * 0.)
 
+  @case(P('x'), P())
+  def cond_casts_inside(x, w):
+    for _ in range(10):
+      x = lax.cond(x[0, 0] > 0, lambda x, w: x * cast(w[:2]),
+                   lambda x, w: x + cast(w[2:]), x, w)
+    return x
+
   @case()
   def cond_replicated_index(x):
     return lax.cond(lax.psum(x.sum(), 'x') > 0, jnp.sin, jnp.cos, x)

@@ -85,7 +85,7 @@ class Binding:
 
   @staticmethod
   def is_solved(params: dict[str, Any], avals: Sequence[Any],
-                refs: bool = False) -> bool:
+                refs: bool = False, trace: core.Trace | None = None) -> bool:
     """True if the jaxprs were traced at the least types that hold for them.
 
     Most were, and that should cost next to nothing to see.
@@ -95,6 +95,8 @@ class Binding:
       avals: its operands' types.
       refs: whether refs among these are as the current trace holds them. If
         not, a jaxpr that uses refs isn't known to be solved.
+      trace: what binds, if that is known. What is only staged will be bound
+        again, if it is differentiated.
     """
     raise NotImplementedError
 
@@ -143,7 +145,8 @@ class Binding:
     prim, is_solved, solve_bound = self.prim, self.is_solved, self.solve
     if not releases.binds_with_types():
       def bound_by_value(trace, args, params):
-        if vt.checking() and not is_solved(params, list(map(vt.typeof, args))):
+        if vt.checking() and not is_solved(
+            params, list(map(vt.typeof, args)), False, trace):
           with core.set_current_trace(trace):
             args, params = solve_bound(
                 args, params, list(map(vt.typeof, args)))
@@ -154,7 +157,7 @@ class Binding:
     check = releases.check_option()  # as vt.checking(), in the fewest steps
 
     def bound(trace, args, avals, params):
-      if check.value and not is_solved(params, avals):
+      if check.value and not is_solved(params, avals, False, trace):
         with core.set_current_trace(trace):
           new, params = solve_bound(args, params, avals)
         avals = [a if x is y else vt.typeof(y)

@@ -55,6 +55,14 @@ class Contents(NamedTuple):
   derives: bool
   reads: tuple[bool, ...]
 
+  def waits(self, axes: Axes) -> bool:
+    """True if a collective waits for devices along ``axes``.
+
+    XLA's permutation has no groups of its own: on CPU it waits for every
+    device, unless it is marked (``mend.permute``).
+    """
+    return self.permutes or not axes.isdisjoint(self.collectives)
+
 
 def named_axes(eqn: core.JaxprEqn) -> Axes:
   """The axes that the equation communicates over."""
@@ -98,7 +106,8 @@ def jaxprs_within(value: Any) -> Iterator[core.Jaxpr]:
     yield vt.open_jaxpr(value)
   elif isinstance(value, (tuple, list)):
     for x in value:
-      yield from jaxprs_within(x)
+      if type(x) not in _PLAIN:
+        yield from jaxprs_within(x)
   elif isinstance(value, dict):
     for x in value.values():
       yield from jaxprs_within(x)
@@ -125,10 +134,14 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
   permutes = derives = False
-  used = {v for v in jaxpr.outvars if type(v) is core.Var}
+  used = set(map(id, jaxpr.outvars))
   for eqn in jaxpr.eqns:
-    used.update([v for v in eqn.invars if type(v) is core.Var])
-    params, derives = eqn.params, derives or from_derivative(eqn)
+    used.update(map(id, eqn.invars))
+    params = eqn.params
+    if not derives and eqn.source_info.name_stack.stack:
+      derives = from_derivative(eqn)
+    if not params:
+      continue
     if 'axes' in params or 'axis_name' in params:
       axes = named_axes(eqn)
       collectives |= axes
@@ -138,8 +151,8 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         sums |= axes
         if from_derivative(eqn):
           derived_sums |= axes
-    for value in params.values():
-      if type(value) in _PLAIN:
+    for name, value in params.items():
+      if type(value) in _PLAIN or name == 'axes':
         continue
       for sub in jaxprs_within(value):
         inside = contents(sub)
@@ -151,17 +164,12 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
           derived_sums |= (inside.sums if from_derivative(eqn)
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
-                  tuple([v in used for v in jaxpr.invars]))
+                  tuple([id(v) in used for v in jaxpr.invars]))
 
 
 def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
-  """True if no collective in the jaxpr waits for devices along ``axes``.
-
-  XLA's permutation has no groups of its own: on CPU it waits for every device,
-  unless it is marked (``mend.permute``).
-  """
-  found = contents(jaxpr)
-  return not found.permutes and axes.isdisjoint(found.collectives)
+  """True if no collective in the jaxpr waits for devices along ``axes``."""
+  return not contents(jaxpr).waits(axes)
 
 
 def without_unused_sums(jaxpr: core.Jaxpr, axes: Axes) -> core.Jaxpr:

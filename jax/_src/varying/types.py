@@ -231,12 +231,14 @@ def parting(axes: Axes) -> Axes:
   if not axes:
     return axes
   mesh = mesh_lib.get_abstract_mesh()
-  sizes = core.get_axis_env().axis_sizes
-  if not mesh.empty:
-    manual = mesh.manual_axes
-    sizes = {**sizes, **{name: size for name, size in mesh.shape.items()
-                         if name in manual}}
-  return axes.difference([a for a in axes if sizes.get(a) == 1])
+  for axis in axes:
+    if axis in mesh.manual_axes:
+      size = mesh.shape[axis]
+    else:
+      size = core.get_axis_env().axis_sizes.get(axis)
+    if size == 1:
+      axes = axes - {axis}
+  return axes
 
 
 def ordered(axes: Axes) -> tuple:

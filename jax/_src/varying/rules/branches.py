@@ -24,10 +24,19 @@ Where the index varies, whatever a branch reads is cast before the branch. The
 cast's transpose is a sum over devices, so inside the branch, devices that take
 another one would never join it (jax#40823). What is left to cast inside has no
 cotangent.
+
+Nothing but a transpose needs that. So a conditional that is staged, and that
+upstream has typed right but for it, stays as it was traced. It is typed when it
+is bound again to be differentiated, or else when it is transposed
+(``autodiff.staged_branches``).
+
+Cost: what is right as it was traced takes a comparison of types, and a look at
+each of its equations where the index varies.
 """
 from __future__ import annotations
 
 from jax._src import core
+from jax._src.interpreters import partial_eval as pe
 from jax._src.mend import releases
 from jax._src.varying import bind as binding
 from jax._src.varying import carry_types
@@ -35,7 +44,7 @@ from jax._src.varying import flow
 from jax._src.varying import outdated
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.contents import contents, parting_is_harmless
+from jax._src.varying.contents import contents
 from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
 
@@ -172,6 +181,8 @@ def by_value(index, forwarded, inputs):
     ``forwarded``, if the index varies with the first of the inputs that are the
     same value.
   """
+  if len(set(map(id, inputs))) == len(inputs):  # mostly
+    return forwarded
   if not vt.checking() or not vt.varying(vt.typeof(index)):
     return forwarded
   first: dict[int, int] = {}
@@ -228,7 +239,7 @@ class _Cond(binding.Binding):
   """The binding of conditionals: at the union of what their branches do."""
 
   @staticmethod
-  def is_solved(params, avals, refs: bool = False) -> bool:
+  def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if branches have equal types, which fit an index that varies."""
     branches = [vt.open_jaxpr(b) for b in params['branches']]
     first, index = branches[0], vt.parting(vt.varying(avals[0]))
@@ -236,12 +247,21 @@ class _Cond(binding.Binding):
       return False
     outs = [v.aval for v in first.outvars]
     for b in branches:
-      if not refs and vt.has_refs(b) or (
+      if not refs and b.effects and vt.has_refs(b) or (
           refs and not binding.same_axes(b.invars, avals[1:])) or (
           b is not first and not binding.same_axes(b.outvars, outs)):
         return False
-    return not index or not refs and _fits_index(
-        branches, avals[1:], outs, index)
+    if not index:
+      return True
+    if refs or not _outs_fit_index(branches, outs, index):
+      return False
+    may_wait = isinstance(trace, pe.DynamicJaxprTrace)
+    for b in branches:
+      inside = contents(b)
+      if inside.waits(index):
+        return False
+      may_wait = may_wait and not inside.derives
+    return may_wait or not narrow_reads(branches, avals[1:], index)
 
   @staticmethod
   def binders(params) -> list[core.Var | None]:
@@ -258,21 +278,28 @@ class _Cond(binding.Binding):
         for b, region in zip(branches, site.kids))))
 
 
-def _fits_index(branches, avals, outs, index: Axes) -> bool:
-  """True if what is read and returned varies as the index does."""
-  for b in branches:
-    if not parting_is_harmless(b, index):
-      return False
-    for read, aval in zip(contents(b).reads, avals):
-      if (read and isinstance(aval, core.ShapedArray)
-          and not index <= vt.axes_of_array(aval)):
-        return False
+def _outs_fit_index(branches, outs, index: Axes) -> bool:
+  """True if what is returned varies as the index does."""
   for n, aval in enumerate(outs):
     if (isinstance(aval, core.ShapedArray)
         and not index <= vt.axes_of_array(aval)
         and not _is_one_number([b.outvars[n] for b in branches])):
       return False
   return True
+
+
+def narrow_reads(branches, avals, index: Axes) -> list[int]:
+  """The operands that a branch reads and that don't vary as the index does.
+
+  Args:
+    branches: open jaxprs.
+    avals: the types of their operands.
+    index: the axes along which the choice parts devices.
+  """
+  return [n for n, aval in enumerate(avals)
+          if isinstance(aval, core.ShapedArray)
+          and not index <= vt.axes_of_array(aval)
+          and any(contents(b).reads[n] for b in branches)]
 
 
 def bind_at_least_types(cond_p: core.Primitive) -> None:

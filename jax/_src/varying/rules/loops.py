@@ -100,7 +100,7 @@ class _While(binding.Binding):
   carries = True
 
   @staticmethod
-  def is_solved(params, avals, refs: bool = False) -> bool:
+  def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if no carry grows, and none differs where devices part ways."""
     cond = vt.open_jaxpr(params['cond_jaxpr'])
     body = vt.open_jaxpr(params['body_jaxpr'])
@@ -145,7 +145,7 @@ class _Scan(binding.Binding):
   carries = True
 
   @staticmethod
-  def is_solved(params, avals, refs: bool = False) -> bool:
+  def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if no carry grows."""
     body = vt.open_jaxpr(params['jaxpr'])
     if not refs and vt.has_refs(body):

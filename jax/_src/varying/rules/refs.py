@@ -164,7 +164,7 @@ class _Call(binding.Binding):
   """The binding of a jitted or checkpointed function that uses refs."""
 
   @staticmethod
-  def is_solved(params, avals, refs: bool = False) -> bool:
+  def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if it goes without refs, which costs next to nothing to see."""
     return not params['jaxpr'].effects or not vt.any_ref(avals)
 
