@@ -335,6 +335,13 @@ class _Full(NamedTuple):
   dtype: Any
 
   def __call__(self, value: float) -> Any:
+    shape = self.aval.shape
+    if not _is_partitioned(self.ctx) and all(type(n) is int for n in shape):
+      element = mlir.dtype_to_ir_type(np.dtype(self.dtype))
+      kind = (ir.FloatAttr if dtypes.issubdtype(self.dtype, np.floating)
+              else ir.IntegerAttr)
+      return hlo.constant(ir.DenseElementsAttr.get_splat(
+          ir.RankedTensorType.get(shape, element), kind.get(element, value)))
     # Not full_like_aval: it asks whether there are 64 bits now, when lowered.
     return mlir.broadcast_in_dim(
         self.ctx, mlir.ir_constant(np.array(value, self.dtype)),
