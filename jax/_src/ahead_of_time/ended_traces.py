@@ -21,29 +21,26 @@ argument that nobody had written.
 
 JAX marks the end of a trace that linearizes, but not of one that writes a
 jaxpr, on purpose: there are leaks that do no harm. So those that have ended are
-noted here, and looked up where a function is lowered. `trace`, `eval_shape` and
-`make_jaxpr` still accept such a function: what they tell is right.
+marked, and the mark is looked up where a function is lowered. `trace`,
+`eval_shape` and `make_jaxpr` still accept such a function: what they tell is
+right.
 
-Limits: the end of a trace by an exception isn't noted, and a value of
+Limits: the end of a trace by an exception isn't marked, and a value of
 `jax.jvp` or `jax.vmap` alone is never known to be dead.
 
-Cost: an entry in a set of weak references for each trace that ends, and a look
-at the values that a function closes over when it is lowered.
+Cost: a dictionary of another type in each trace that ends, and a look at the
+values that a function closes over when it is lowered.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-import weakref
 
 from jax._src import core
 
-_ended: weakref.WeakSet[core.Trace] = weakref.WeakSet()
 
-
-def note(trace: core.Trace) -> None:
-  """Notes the end of a trace that has written its jaxpr."""
-  _ended.add(trace)
+class OfEnded(dict):
+  """The constants of a trace that has written its jaxpr: none any more."""
 
 
 def check(captured: Sequence[Any]) -> None:
@@ -57,5 +54,10 @@ def check(captured: Sequence[Any]) -> None:
   """
   for x in captured:
     if isinstance(x, core.Tracer) and (
-        x._trace in _ended or not x._trace.is_valid()):
+        _has_ended(x._trace) or not x._trace.is_valid()):
       raise core.escaped_tracer_error(x)
+
+
+def _has_ended(trace: core.Trace) -> bool:
+  frame = getattr(trace, 'frame', None)
+  return type(getattr(frame, 'constid_to_tracer', None)) is OfEnded
