@@ -31,6 +31,16 @@ from jax._src.mend import release_types
 typeof = release_types.typeof()
 
 
+def is_ref_type(aval: Any) -> bool:
+  """True of a mutable reference's type, which holds that of its content."""
+  return hasattr(aval, 'inner_aval')
+
+
+def is_ref(x: Any) -> bool:
+  """True of a mutable reference, and of a tracer that stands for one."""
+  return is_ref_type(typeof(x))
+
+
 def enclosing(trace: Any) -> Iterator[Any]:
   """A trace and those around it, from the inside, as far as they are known."""
   while trace is not None:

@@ -42,7 +42,7 @@ _WORDS = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint32}
 def comparable(aval: Any) -> bool:
   """True if a value of this type can be compared: an array or keys."""
   dtype = getattr(aval, 'dtype', None)
-  if dtype is None or hasattr(aval, 'inner_aval') or not aval.size:
+  if dtype is None or traces.is_ref_type(aval) or not aval.size:
     return False
   if dtypes.issubdtype(dtype, dtypes.extended):
     return dtypes.issubdtype(dtype, dtypes.prng_key)

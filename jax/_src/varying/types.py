@@ -37,7 +37,7 @@ from jax._src import tree_util
 from jax._src.varying import reduced
 
 Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
-typeof = traces.typeof
+typeof, is_ref = traces.typeof, traces.is_ref_type
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
 scan_counts, written = jaxprs.scan_counts, jaxprs.written
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
@@ -119,10 +119,6 @@ def promotes_where_checked() -> bool:
 
 
 _ARRAYS = frozenset({core.ShapedArray})
-
-
-def is_ref(aval) -> bool:
-  return hasattr(aval, 'inner_aval')
 
 
 def any_ref(avals: Sequence[Any]) -> bool:

@@ -88,7 +88,7 @@ def of_while(axis_data, args: Sequence[Any], dims: Sequence[int | None],
   written = {n + body.start for n in jaxprs.written(
       jaxprs.open_jaxpr(params['body_jaxpr']))}
   shared = [n for n in body if batched_predicate and dims[n] is None
-            and _is_ref(args[n])]
+            and traces.is_ref(args[n])]
   if written.intersection(shared):
     aval = traces.typeof(args[min(written.intersection(shared))])
     raise ValueError(
@@ -104,13 +104,9 @@ def of_while(axis_data, args: Sequence[Any], dims: Sequence[int | None],
                       wanted, dict(params, cond_jaxpr=cond_jaxpr), shared)
 
 
-def _is_ref(x: Any) -> bool:
-  return hasattr(traces.typeof(x), 'inner_aval')
-
-
 def _misplaced(args, dims, wanted) -> bool:
   """True if a ref's batch axis isn't the one that is wanted."""
-  return any(dim is not None and dim != to and _is_ref(x)
+  return any(dim is not None and dim != to and traces.is_ref(x)
              for x, dim, to in zip(args, dims, wanted))
 
 
@@ -136,7 +132,7 @@ def _with_copies(rule, axis_data, args, dims, wanted, params, shared=()):
     if n in shared:
       content = batching.broadcast(ref[...], axis_data.size, to,
                                    axis_data.explicit_mesh_axis)
-    elif dim is not None and dim != to and _is_ref(ref):
+    elif dim is not None and dim != to and traces.is_ref(ref):
       content = batching.moveaxis(ref[...], dim, to)
       if id(ref) not in copies:
         copied.append((n, ref, dim, to))

@@ -166,8 +166,7 @@ def of_content(spec_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _is_ref(x: Any) -> bool:
   # No tracer of an execution operation by operation holds a ref.
-  return (not isinstance(x, core.Tracer)
-          and hasattr(traces.typeof(x), 'inner_aval'))
+  return not isinstance(x, core.Tracer) and traces.is_ref(x)
 
 
 def _is_on(ref, mesh) -> bool:
