@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import functools
 import operator
 from typing import Any
 
@@ -22,6 +23,11 @@ from jax._src import core
 from jax._src.mend import releases
 
 CLASSES = releases.jaxpr_classes()
+
+# A new variable of a type.
+new_var: Callable[[Any], core.Var] = (
+    functools.partial(core.Var, '') if releases.variables_have_suffixes()
+    else core.Var)
 
 
 def open_jaxpr(jaxpr) -> core.Jaxpr:

@@ -91,6 +91,22 @@ def mesh_cast_p() -> Any:
 
 
 @releases.fact
+def cast_to_mesh() -> tuple[Any, dict[str, Any]]:
+  """The primitive that casts to a type of another mesh.
+
+  ``mesh_cast`` until 0.7.1, then ``reshard``.
+
+  Returns:
+    It, and its parameters besides ``dst_sharding``.
+  """
+  if (early := mesh_cast_p()) is not None:
+    return early, {}
+  takes = releases.takes('jax._src.pjit', '_reshard_batcher', 'concrete_mesh')
+  return (releases.find('jax._src.pjit', 'reshard_p'),
+          {'concrete_mesh': None} if takes else {})
+
+
+@releases.fact
 def structures_declare() -> bool:
   """True if a ``ShapeDtypeStruct`` can declare axes: since 0.6.2."""
   return types_can_be_reduced() or hasattr(structure_class(), 'vma')

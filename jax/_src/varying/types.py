@@ -270,8 +270,7 @@ def cast_params(axes: Axes) -> dict[str, Any]:
 
 
 # A variable of the type that it is given.
-new_var = (functools.partial(core.Var, '')
-           if releases.variables_have_suffixes() else core.Var)
+new_var = jaxprs.new_var
 
 
 def name_of(primitive: core.Primitive) -> str:
