@@ -22,8 +22,9 @@ that are refused, ``constraints`` about shardings of outside that are used
 inside, ``partitioning`` about functions that say how they are partitioned,
 ``batched`` about what a batch over a mesh axis maps, ``scattered`` about sums
 that are scattered over the other axes, ``inferred_mesh`` about what only its
-type places, ``changed_axes`` about axes that are Auto or Explicit for a while.
-Each of these ten stands by itself.
+type places, ``changed_axes`` about axes that are Auto or Explicit for a while,
+``mixed_products`` about products with what is on no mesh. Each of these eleven
+stands by itself.
 
 Words: a value is *placed* if its type or sharding says on which devices it is,
 and a *layout* is how it is split over them. To *reshard* moves a value to
