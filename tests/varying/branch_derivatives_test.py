@@ -110,8 +110,7 @@ def by_switch(pred, taken, other, *operands):
 class BranchDerivativesTest(jtu.JaxTestCase):
 
   def check(self, kind, choose, vary_other, where, gradients=False):
-    axes = [name for name in common.make_mesh(
-        *common.MESHES[where[0]]).axis_names]
+    axes = common.make_mesh(*common.MESHES[where[0]]).axis_names
     vary = lambda x: common.cast(x, axes)
     mapped = branching(kind, choose, vary, vary if vary_other else lambda x: x)
     alone = branching(kind, choose, lambda x: x, lambda x: x)

@@ -33,8 +33,9 @@ There it is said if no axis is left out, or an operation computes the operand.
 Nothing is propagated: of an operation's result the compiler decides the layout,
 of a `device_put`'s too (it returns another), of what a shard_map leaves to
 automatic axes. An argument that nobody placed goes where the others are, or
-stays: of it nothing is said. Nor is anything said where a dimension is left open, or where axes are
-Explicit or Manual: along those the type has the sharding.
+stays: of it nothing is said. Nor is anything said where a dimension is left
+open, or where axes are Explicit or Manual: along those the type has the
+sharding.
 
 Cost: one look at each equation of the jaxprs that lead to the results.
 """
