@@ -115,11 +115,17 @@ def _has_statements(scope: SgNode, edit: Edit) -> bool:
   else:
     blocks = [syntax.field(scope, "body")]
   for block in blocks:
-    found = [tokens(s) for s in syntax.named(block)]
-    if any(found[i:i + len(wanted)] == wanted
+    found = syntax.named(block)
+    if any(all(map(_is, found[i:], wanted))
            for i in range(len(found) - len(wanted) + 1)):
       return bool(wanted)
   return False
+
+
+def _is(node: SgNode, wanted: Tokens) -> bool:
+  """True if the node has these leaves; most differ in the first already."""
+  return (node.text().startswith(wanted[:1] or "")
+          and tokens(node) == wanted)
 
 
 def _lines_within(code: str, text: str) -> bool:
