@@ -163,12 +163,12 @@ def captured(x: Any, aval: Any, mesh: Any) -> Any:
 def on_mesh_of(make: Callable) -> Callable:
   """The function of a type, last, run within the mesh of that type."""
   @functools.wraps(make)
-  def made(*args):
-    mesh = args[-1].sharding.mesh
+  def made(*args, **options):
+    mesh = options.get('aval', args[-1] if args else None).sharding.mesh
     if not _differ(mesh, mesh_lib.get_abstract_mesh()):
-      return make(*args)
+      return make(*args, **options)
     with axis_types.use_abstract_mesh(mesh):
-      return make(*args)
+      return make(*args, **options)
   return made
 
 
