@@ -231,6 +231,12 @@ def reduced_vary_cast_p() -> Any:
 
 
 @fact
+def accumulating_transposes() -> dict[Any, Callable[..., Any]]:
+  """Transposes that add to given cotangents, by primitive: from 0.7.1 on."""
+  return find('jax._src.interpreters.ad', 'fancy_transposes') or {}
+
+
+@fact
 def vjp_node() -> Callable[[Any], Any] | None:
   """The function from a primitive to its derivative's second half: in 0.12."""
   return find('jax._src.interpreters.ad', 'vjp_node')

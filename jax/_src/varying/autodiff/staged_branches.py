@@ -36,6 +36,7 @@ from jax._src import core
 from jax._src import linear_util as lu
 from jax._src.interpreters import ad
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import releases
 from jax._src.varying import types as vt
 from jax._src.varying.rules import branches as rules
 
@@ -46,12 +47,12 @@ def sum_outside(cond_p: core.Primitive) -> None:
   Args:
     cond_p: the primitive, whose transpose rules are defined.
   """
-  fancy = getattr(ad, 'fancy_transposes', {})
+  adding = releases.accumulating_transposes()
   if cond_p in ad.primitive_transposes:  # until 0.8.2
     ad.primitive_transposes[cond_p] = _transpose(
         cond_p, ad.primitive_transposes[cond_p])
-  if cond_p in fancy:
-    fancy[cond_p] = _accumulate(cond_p, fancy[cond_p])
+  if cond_p in adding:
+    adding[cond_p] = _accumulate(cond_p, adding[cond_p])
 
 
 def _transpose(cond_p, rule):
