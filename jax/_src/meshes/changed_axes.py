@@ -174,7 +174,7 @@ def on_mesh_of(make: Callable) -> Callable:
 
 def on_mesh_of_first(f: Callable) -> Callable:
   """The function of arrays, run within the mesh of the first one's type."""
-  def run(x, *args, **options):
+  def run(x, /, *args, **options):
     mesh = traces.typeof(x).sharding.mesh
     if not _differ(mesh, mesh_lib.get_abstract_mesh()):
       return f(x, *args, **options)
@@ -231,7 +231,7 @@ def called(process: Callable) -> Callable:
     process: ``process_custom_jvp_call`` or ``process_custom_vjp_call``.
   """
   @functools.wraps(process)
-  def rule(trace, primitive, fun, *rules, **options):
+  def rule(trace, primitive, fun, /, *rules, **options):
     if not _differ(mesh_lib.get_abstract_mesh(), _mesh_of(trace)):
       return process(trace, primitive, fun, *rules, **options)
     with core.set_current_trace(trace):
@@ -267,7 +267,7 @@ class _Within:
   def __getattr__(self, name: str) -> Any:
     return getattr(self.primitive, name)
 
-  def bind(self, *args, **params):
+  def bind(self, /, *args, **params):
     outer = mesh_lib.get_abstract_mesh()
     args = [_cast(x, a) if isinstance(a, mesh_lib.AbstractMesh) else
             _cast(x, a.sharding.mesh, a.sharding)
