@@ -19,8 +19,10 @@ import jax
 from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import eight_devices
+from testing.sharding import shard_map
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -114,6 +116,29 @@ class ArrayApiKeysUnchangedTest(jtu.JaxTestCase):
       text = str(jax.make_jaxpr(lambda k: CALLS[name][0](
           k, jax.devices()[3]))(keys()))
       self.assertNotIn('device_put', text)
+
+  @parameterized.parameters((jnp.asarray,), (jnp.array,))
+  def test_the_own_sharding_of_a_traced_array_asks_for_nothing(self, copy):
+    # From 0.6.1 to 0.11 it is handed on as if somebody had given it, and a
+    # constraint to it, mapped by vmap in a loop, was refused when lowered.
+    mesh = js.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+
+    def drawn(x):
+      def step(_, key):
+        return copy(jax.random.fold_in(key, jnp.argmax(x)))
+      key = jax.lax.fori_loop(0, 2, step, jax.random.fold_in(
+          jax.random.key(0), jnp.argmax(x)))
+      return jax.random.uniform(key, x.shape)
+
+    mapped = shard_map(drawn, mesh=mesh, in_specs=P(('x', 'y')),
+                       out_specs=P(('x', 'y')))
+    xs = np.random.RandomState(0).rand(3, 8).astype(np.float32)
+    want = [np.concatenate([drawn(part) for part in np.split(x, 4)])
+            for x in xs]
+    self.assertNotIn('sharding_constraint', str(
+        jax.make_jaxpr(jax.vmap(mapped))(xs)))
+    for run in (jax.vmap(mapped), jax.jit(jax.vmap(mapped))):
+      self.assertAllClose(np.stack(want), np.asarray(run(xs)))
 
 
 if __name__ == '__main__':

@@ -60,6 +60,16 @@ def is_key(x: Any) -> bool:
   return dtypes.issubdtype(getattr(x, 'dtype', None) or bool, dtypes.prng_key)
 
 
+def is_moved(x: Any, sharding: Any) -> bool:
+  """True if `x` is an array of keys that `sharding` is asked for.
+
+  ``jnp.asarray`` hands on what the type of a traced array says already.
+  """
+  if sharding is None or not is_key(x):
+    return False
+  return sharding != getattr(getattr(x, 'aval', None), 'sharding', None)
+
+
 def constrain(key: Any, device: xc.Device | Sharding) -> Any:
   """Has the program that is traced put keys on `device`.
 
