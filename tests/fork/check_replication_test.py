@@ -356,6 +356,18 @@ class CheckReplicationTest(jtu.JaxTestCase):
       f = mapped(f, mesh, P(*XY))
       self.assertAllClose(check(f)(rows()), jax.jit(f)(rows()))
 
+  def test_neither_arguments_nor_results(self):
+    # The gradient of one whose result depends on none of its arguments.
+    check = jax.debug.check_replication
+    for body in (lambda a, w: w, lambda a, w: w * 2):
+      f = jax.checkpoint(mapped(body, self.mesh, (P(*XY), P()), P()))
+      loss = lambda a, w, f=f: f(a, w).sum()
+      for argnums in (0, 1, (0, 1)):
+        g = jax.grad(loss, argnums)
+        want = jax.jit(g)(rows(), jnp.ones(2))
+        for run in (g, jax.jit(g)):
+          self.assertAllClose(want, check(run)(rows(), jnp.ones(2)))
+
   def test_compiles_once_and_changes_no_other_program(self):
     check, traces = jax.debug.check_replication, []
     def f(w):

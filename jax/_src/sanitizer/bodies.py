@@ -48,6 +48,7 @@ from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
 from jax._src.mend import releases
+from jax._src.partition_spec import PartitionSpec
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import digests
 from jax._src.sanitizer import sites as sites_lib
@@ -411,7 +412,7 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
                            frozenset(), frozenset(), loops, counters,
                            jnp.bool_(False))
   spec = manual_maps.named  # the axes in a spec
-  none = type(parts.out_specs[0] if parts.out_specs else parts.in_specs[0])()
+  none = PartitionSpec()
   own = tuple(a for a in parts.mesh.axis_names if a in parts.manual)
   several = frozenset(a for a in own if parts.mesh.shape[a] > 1)
 
