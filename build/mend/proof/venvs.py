@@ -16,6 +16,7 @@ import shutil
 import sys
 
 from mend.ground import cache, process, report
+from mend.proof import shared_files
 from mend.releases import bases
 from mend.releases.bases import Base
 
@@ -122,6 +123,7 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
           "".join(f"{folder}\n" for folder in below), encoding="utf-8")
     if wanted:
       _install(env, wanted, what)
+      shared_files.share(_site_packages(env), cache.folder("envs"), _DONE)
     (env / _DONE).write_text("", encoding="utf-8")
   return env
 
