@@ -233,6 +233,26 @@ class ArrayApiNanExtremaUnchangedTest(jtu.JaxTestCase):
       self.assertNotIn('bitcast', text)
     self.assertLen(jax.make_jaxpr(lambda x: lax.reduce_max(x, (0,)))(x).eqns, 1)
 
+  def test_layers_have_one_function_for_reductions_that_are_alike(self):
+    def layers(x):
+      for i in range(6):
+        x = x - jnp.max(x, 1, keepdims=True)
+        x = x + jnp.min(x, 1, keepdims=True) * i
+      return x, jnp.max(x, 0), jnp.max(x.reshape(80, 64), 1)
+    x = np.random.RandomState(0).randn(64, 80).astype(np.float32)
+    text = jax.jit(layers).lower(x).as_text()
+    # By the rows' maxima, their minima, of columns, and of another shape.
+    self.assertEqual(text.count('func private @reduce_max_keeping_nan')
+                     + text.count('func private @reduce_min_keeping_nan'),
+                     4 if 'bitcast' in text else 0)
+    want = np.array(x)
+    for i in range(6):
+      want = want - want.max(1, keepdims=True)
+      want = want + want.min(1, keepdims=True) * i
+    got, of_columns, _ = jax.jit(layers)(x)
+    self.assertAllClose(got, want, rtol=1e-5)
+    self.assertAllClose(of_columns, want.max(0), rtol=1e-5)
+
   def test_what_is_small_complex_or_whole(self):
     for x in (np.ones(4095, np.float32), np.ones(5000, np.int32),
               np.ones(5000, np.uint8), np.ones(5000, bool)):

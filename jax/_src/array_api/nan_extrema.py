@@ -59,6 +59,7 @@ from jax._src import dtypes
 from jax._src.array_api import cpu_rules
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
+from jax._src.lib.mlir.dialects import func as func_dialect
 from jax._src.lib.mlir.dialects import hlo
 from jax._src.mend import releases
 
@@ -124,7 +125,9 @@ def _reduction(rule: _Lowering, greatest: bool) -> _Lowering:
     if _is_partitioned(ctx):
       corrected = _by_integers(rule, ctx, x, greatest, **params)
     elif _may_be_in_library(aval):
-      corrected = _here(rule, ctx, x, aval, greatest, **params)
+      here = functools.partial(_here, rule, ctx, aval=aval, greatest=greatest,
+                               **params)
+      corrected = _called(ctx, x, (greatest, tuple(axes)), here)
     else:
       return rule(ctx, x, **params)
     plain = rule(ctx, x, **params)[0] if _is_for_others(ctx) else None
@@ -258,6 +261,37 @@ def _by_integers(rule: _Lowering, ctx: mlir.LoweringRuleContext, x: Any,
                         avals_out=[out.update(dtype=order.unsigned)]),
             order.integers(x), **params)
   return order.floats(y, out)
+
+
+def _called(ctx: mlir.LoweringRuleContext, x: Any, key: tuple[Any, ...],
+            emit: Callable[[Any], Any]) -> Any:
+  """A call of a function that the module has once for each key and type.
+
+  Each layer of a network has such a reduction, of the same type. Lowering keeps
+  time with the number of operations; the compiler puts them in the call's place
+  before anything else.
+  """
+  out, = ctx.avals_out
+  if not all(isinstance(n, int) for n in ctx.avals_in[0].shape):
+    return emit(x)  # which reads the sizes where it stands
+  module = ctx.module_context
+  key = ('nan_extrema', *key, x.type)
+  kind = _type_of(x, 0).element_type
+  if key not in module.cached_primitive_lowerings:
+    result = ir.RankedTensorType.get(out.shape, kind)
+    function = func_dialect.FuncOp(
+        f'{ctx.primitive.name}_keeping_nan',
+        ir.FunctionType.get([x.type], [result]), ip=module.ip)
+    function.attributes['sym_visibility'] = ir.StringAttr.get('private')
+    module.symbol_table.insert(function)
+    block = function.add_entry_block()
+    with ir.InsertionPoint(block):
+      func_dialect.return_([emit(block.arguments[0])])
+    module.cached_primitive_lowerings[key] = function
+  function = module.cached_primitive_lowerings[key]
+  return func_dialect.CallOp(
+      function.type.results, ir.FlatSymbolRefAttr.get(function.name.value),
+      [x]).result
 
 
 def _here(rule: _Lowering, ctx: mlir.LoweringRuleContext, x: Any, aval: Any,

@@ -36,17 +36,17 @@ from typing import Any
 import warnings
 
 from jax._src import config
+from jax._src.mend import trace_key
 from jax._src.meshes import reshard_rules as rules
 
-explicit_reshard = config.enum_state(
+explicit_reshard = trace_key.option(
+    config.enum_state,
     name='jax_explicit_reshard',
     enum_values=['refuse', 'warn', 'allow'],
     default='refuse',
     help=('What to do with an operation on arrays over Explicit mesh axes that '
           'refuses their shardings, if only one placement is possible: '
-          "'refuse' it, reshard them and 'warn', or 'allow' it."),
-    include_in_jit_key=True,
-    include_in_trace_context=True)
+          "'refuse' it, reshard them and 'warn', or 'allow' it."))
 
 def asked_for() -> bool:
   return explicit_reshard.value != 'refuse'

@@ -26,6 +26,7 @@ import contextlib
 import threading
 from typing import Any, NamedTuple
 
+from jax._src.mend import trace_key
 from jax._src.varying import casts
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
@@ -44,7 +45,7 @@ class At(NamedTuple):
   inputs: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
 
 
-_at = vt.part_of_trace_key('backward_rule', At())
+_at = trace_key.state('backward_rule', At())
 
 
 class _Rule(threading.local):

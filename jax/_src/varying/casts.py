@@ -31,10 +31,11 @@ import contextlib
 from typing import Any
 
 from jax._src import tree_util
+from jax._src.mend import trace_key
 from jax._src.varying import types as vt
 
 # What is traced again calls functions with tracing caches of their own.
-_again = vt.part_of_trace_key('traced_again', False)
+_again = trace_key.state('traced_again', False)
 
 
 @contextlib.contextmanager

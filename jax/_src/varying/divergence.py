@@ -26,14 +26,16 @@ custom_vjp's backward rule until it is differentiated.
 """
 from __future__ import annotations
 
+from jax._src import config
+from jax._src.mend import trace_key
 from jax._src import source_info_util
 from jax._src.varying import flow
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying.contents import named_axes, parting_is_harmless
 
-allow = vt.trace_option(
-    'jax_allow_divergent_collectives', False,
+allow = trace_key.option(
+    config.bool_state, 'jax_allow_divergent_collectives', False,
     'Inside shard_map with the check on, admit collectives in loops and '
     'branches whose predicate is typed as varying over the same mesh axis. '
     'They deadlock or mix values unless the predicate is in fact the same on '

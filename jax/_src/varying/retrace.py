@@ -35,6 +35,7 @@ import numpy as np
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import trace_key
 from jax._src import tree_util
 from jax._src.varying import casts
 from jax._src.varying import types as vt
@@ -65,7 +66,7 @@ class TracedTooEarly(TypeError):
 
 # Part of every tracing cache's key: what refs outside were widened by, whenever
 # something was traced again for that.
-_widened = vt.part_of_trace_key('refs_widened', ())
+_widened = trace_key.state('refs_widened', ())
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import release_types
 from jax._src.mend import releases
+from jax._src.mend import trace_key
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
@@ -43,50 +44,8 @@ scan_counts, written = jaxprs.scan_counts, jaxprs.written
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 
 
-def trace_option(name: str, default: bool, text: str):
-  """Defines a configuration option that is part of every tracing cache's key.
-
-  Args:
-    name: the option's name.
-    default: its value unless set.
-    text: what it does.
-
-  Returns:
-    The option, whose ``value`` is the current setting.
-  """
-  if releases.options_join_trace_keys():
-    return config.bool_state(name, default, text, include_in_jit_key=True,
-                             include_in_trace_context=True)
-  return _keyed(config.bool_state(name, default, text,
-                                  include_in_jit_key=True))
-
-
-def part_of_trace_key(name: str, default: Any):
-  """A value for the current thread that is part of tracing caches' keys.
-
-  Args:
-    name: what to call it.
-    default: what it is until set; hashable, as every other.
-
-  Returns:
-    What has it as ``value``, with ``swap_local`` and ``set_local``.
-  """
-  make = config.config_ext.Config
-  if releases.options_join_trace_keys():
-    return make(name, default, include_in_jit_key=True,
-                include_in_trace_context=True)
-  return _keyed(make(default, include_in_jit_key=True))
-
-
-def _keyed(state):
-  """Adds a state to the keys on 0.6.0, by an edit to config.py."""
-  config.extra_trace_states.append(state)
-  config.extra_trace_value = operator.attrgetter('value')
-  return state
-
-
-promote_carries = trace_option(
-    'jax_shard_map_promote_carries', True,
+promote_carries = trace_key.option(
+    config.bool_state, 'jax_shard_map_promote_carries', True,
     'Inside shard_map with the check on, let loop carries and branch outputs '
     'that start replicated become varying where the program makes them so. '
     'False restores the refusal of such programs, so that every promotion '
@@ -132,11 +91,16 @@ def any_ref(avals: Sequence[Any]) -> bool:
 
 def has_refs(jaxpr: core.Jaxpr) -> bool:
   """True if the jaxpr makes or uses refs."""
-  if not jaxpr.effects:
-    return False
+  for effect in jaxpr.effects:
+    if isinstance(effect, _effects_of_refs()):
+      return True
+  return False
+
+
+@functools.cache
+def _effects_of_refs() -> tuple[type, ...]:
   from jax._src.state import types as state  # imports core, which imports this
-  made_or_used = (core.InternalMutableArrayEffect, state.RefEffect)
-  return any(isinstance(e, made_or_used) for e in jaxpr.effects)
+  return core.InternalMutableArrayEffect, state.RefEffect
 
 
 def uses_refs(eqn: core.JaxprEqn) -> bool:

@@ -185,18 +185,19 @@ def keep_apart(prim: core.Primitive) -> None:
 
 
 def keep_casts(cast_p: core.Primitive) -> None:
-  """Makes ``bind`` of a cast stage it out for a constant, too.
+  """Has a cast staged out for a constant, too.
 
   Under ``jax.ensure_compile_time_eval`` an operation on constants is evaluated
   at once. A constant that was cast so is what it was, and the operation that it
   was cast for refuses it.
   """
-  bind = cast_p.bind
+  folding = config.eager_constant_folding
+  bind = core.Primitive.bind_with_trace
 
-  def staged_bind(*args, **params):
-    if config.eager_constant_folding.value and vt.checking():
-      with config.eager_constant_folding(False):
-        return bind(*args, **params)
-    return bind(*args, **params)
+  def bound(trace, *operands):
+    if folding.value and vt.checking():
+      with folding(False):
+        return bind(cast_p, trace, *operands)
+    return bind(cast_p, trace, *operands)
 
-  cast_p.bind = staged_bind
+  cast_p.def_bind_with_trace(bound)

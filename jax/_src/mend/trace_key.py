@@ -1,0 +1,117 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What Mend's options and states add to the keys of tracing caches.
+
+What was traced under one setting of an option must not be found under another,
+so each option and state stands in the keys of JAX's tracing caches and of
+``jit``. All entries of a key are hashed and compared at each call of a cached
+function, of which a trace makes thousands: six entries of ours took 0.4 % of
+it. So there is one entry, which is None while every part has its default.
+
+Limit: an option that another thread sets for all threads, while this one is in
+a ``with`` of another of Mend's options, enters this one's keys after the
+``with``.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import operator
+from typing import Any
+
+from jax._src import config
+from jax._src.mend import releases
+
+_Config, _unset = config.config_ext.Config, config.config_ext.unset
+_parts: list[tuple[Any, Any]] = []  # with what each is until set
+
+
+def _new(kind: Any, name: str, value: Any, **keys: bool) -> Any:
+  """A state of JAX's, which has a name where an option can join the keys."""
+  return (kind(name, value, **keys) if releases.options_join_trace_keys()
+          else kind(value, **keys))
+
+
+def _new_entry() -> Any:
+  """The entry, in the keys of tracing caches and of ``jit``."""
+  if releases.options_join_trace_keys():
+    return _new(_Config, 'mend_trace_key', None, include_in_jit_key=True,
+                include_in_trace_context=True)
+  entry = _new(_Config, 'mend_trace_key', None, include_in_jit_key=True)
+  # An edit to config.py adds what is in this list.
+  config.extra_trace_states.append(entry)
+  config.extra_trace_value = operator.attrgetter('value')
+  return entry
+
+
+_entry = _new_entry()
+
+
+def _values(get: Callable[[Any], Any]) -> tuple[Any, ...] | None:
+  """What the parts hold; None if that is what they are until set."""
+  values = tuple(get(part) for part, _ in _parts)
+  return (None if all(value == default for value, (_, default)
+                      in zip(values, _parts)) else values)
+
+
+def _set_global(_: Any = None) -> None:
+  _entry.set_global(_values(lambda part: part.get_global()))
+
+
+def _set_local(_: Any = None) -> None:
+  held = any(part.get_local() is not _unset for part, _ in _parts)
+  _entry.set_local(_values(lambda part: part.value) if held else _unset)
+
+
+def option(make: Callable[..., Any], *args: Any, **params: Any) -> Any:
+  """Defines a configuration option that is part of every tracing cache's key.
+
+  Args:
+    make: ``config.bool_state`` or another such function.
+    *args: its arguments, and ``params``.
+
+  Returns:
+    The option, whose ``value`` is the current setting.
+  """
+  made = make(*args, update_global_hook=_set_global,
+              update_thread_local_hook=_set_local, **params)
+  _parts.append((made, made.get_global()))
+  return made
+
+
+class _State(_Config):
+  """A value for the current thread that is part of the key."""
+
+  def swap_local(self, value: Any) -> Any:
+    before = super().swap_local(value)
+    _set_local()
+    return before
+
+  def set_local(self, value: Any) -> None:
+    super().set_local(value)
+    _set_local()
+
+
+def state(name: str, default: Any) -> Any:
+  """A value for the current thread that is part of tracing caches' keys.
+
+  Args:
+    name: what to call it.
+    default: what it is until set; hashable, as every other.
+
+  Returns:
+    What has it as ``value``, with ``swap_local`` and ``set_local``.
+  """
+  made = _new(_State, name, default)
+  _parts.append((made, default))
+  return made
