@@ -14,6 +14,7 @@
 """Time to trace and to lower a training step of a decoder.
 
   python benchmarks/shard_map_decoder.py PRISTINE MENDED [LAYERS] [ROUNDS]
+      [PAIRS]
 
 PRISTINE and MENDED are each a Python that has that jax, or PYTHON:FOLDER for a
 Python with FOLDER put first on its path (what `build.py apply` writes). Each is
@@ -23,9 +24,11 @@ turns, so that they see the same machine. Printed: the mean processor time on
 pristine, the ratio of the means, and that of the steps that the interpreter
 takes, which doesn't depend on the machine.
 
-CPython keeps frames in chunks of memory, and maps a chunk anew whenever calls
-cross its end: the time to trace differs by up to two thirds with the number of
-frames around it, on either side. So each round is at another depth.
+Two things make the time differ that neither side's code does. CPython keeps
+frames in chunks of 16 KiB, and maps a chunk anew whenever calls cross its end:
+by up to two thirds, with the number of frames around it. So each round is at
+another depth, and all rounds together at those of one whole chunk. And a
+process has its memory where it happens to, by some 2 %: so there are PAIRS.
 """
 import functools
 import gc
@@ -36,6 +39,8 @@ import sys
 import time
 
 LIMIT = 1.02
+CHUNK = 16 * 1024
+OF_FRAME = 10 * 8  # bytes that every frame has, besides its values
 STAGES = ('trace', 'lower')
 
 
@@ -81,6 +86,12 @@ def at_depth(frames, f):
   return at_depth(frames - 1, f) if frames else f()
 
 
+def chunk_in_frames():
+  """The number of frames of ``at_depth`` that fill a chunk."""
+  code = at_depth.__code__
+  return CHUNK // (8 * (code.co_nlocals + code.co_stacksize) + OF_FRAME)
+
+
 def worker(layers):
   """Answers lines on standard input: how to measure, a name, and a depth."""
   from shard_map_untouched import counted
@@ -117,24 +128,37 @@ class Side:
     return json.loads(self.process.stdout.readline())
 
 
-def main(pristine, mended, layers=24, rounds=40):
-  sides = [Side(python, int(layers)) for python in (pristine, mended)]
+def measured(pythons, layers, rounds, name):
+  """The nanoseconds of each side to trace and to lower, and the steps."""
+  sides = [Side(python, layers) for python in pythons]
+  for side in sides:
+    side.ask('time', name)  # fills the caches of jax itself
+  counts = [side.ask('count', name) for side in sides]
+  sums = [[0, 0], [0, 0]]
+  for n in range(rounds):
+    depth = n * chunk_in_frames() // rounds
+    for k in (0, 1) if n % 2 else (1, 0):
+      for stage, spent in enumerate(sides[k].ask('time', name, depth)):
+        sums[k][stage] += spent
+  for side in sides:
+    side.process.kill()
+  return sums, counts
+
+
+def main(pristine, mended, layers=24, rounds=40, pairs=5):
   worst = 0.
   for name in ('scanned', 'unrolled'):
-    for side in sides:
-      side.ask('time', name)  # fills the caches of jax itself
-    counts = [side.ask('count', name) for side in sides]
-    sums = [[0, 0], [0, 0]]
-    for n in range(int(rounds)):
-      for k in (0, 1) if n % 2 else (1, 0):
-        for stage, spent in enumerate(sides[k].ask('time', name, 2 * n)):
-          sums[k][stage] += spent
+    found = []
+    for n in range(int(pairs)):
+      found.append(measured((pristine, mended), layers, int(rounds), name))
+      print(f'{name}: {n + 1} of {pairs} pairs', file=sys.stderr, flush=True)
     for stage, what in enumerate(STAGES):
-      before, after = sums[0][stage], sums[1][stage]
+      before, after = (sum(sums[k][stage] for sums, _ in found) for k in (0, 1))
+      first, then = (found[0][1][k][stage] for k in (0, 1))
       worst = max(worst, after / before)
-      print(f'{name:8} {what}  {before / int(rounds) / 1e6:8.1f} ms'
+      print(f'{name:8} {what}  {before / len(found) / int(rounds) / 1e6:8.1f} ms'
             f'  ratio {after / before:.3f} (limit {LIMIT})'
-            f'  steps {counts[1][stage] / counts[0][stage]:.4f}', flush=True)
+            f'  steps {then / first:.4f}', flush=True)
   return worst > LIMIT
 
 
