@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What Mend's options and states add to the keys of tracing caches.
+"""The entry of Mend's options and states in the keys of tracing caches.
 
 What was traced under one setting of an option must not be found under another,
 so each option and state stands in the keys of JAX's tracing caches and of
@@ -58,7 +58,7 @@ _entry = _new_entry()
 
 
 def _values(get: Callable[[Any], Any]) -> tuple[Any, ...] | None:
-  """What the parts hold; None if that is what they are until set."""
+  """The settings of all parts; None if nothing was set."""
   values = tuple(get(part) for part, _ in _parts)
   return (None if all(value == default for value, (_, default)
                       in zip(values, _parts)) else values)
