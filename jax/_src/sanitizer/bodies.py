@@ -78,6 +78,8 @@ _PLAIN = {
     'all_gather_invariant': 'all_gather_p',
     'all_gather_reduced': 'all_gather_p',
     'unreduced_reduce_scatter': 'reduce_scatter_p'}
+# What gives results of the types that a jaxpr of its own says.
+_TYPED_BY_JAXPR = {'composite'}
 
 
 def evaluate(region: Region, jaxpr: Any, consts: Sequence[Any],
@@ -138,6 +140,8 @@ def bind(eqn: core.JaxprEqn, values: Sequence[Any]) -> list[Any]:
         eqn.primitive):
       return _plain(_PLAIN.get(name, name + '_p'), eqn.params, values)
     params = {k: _without_axes(v) for k, v in eqn.params.items()}
+    if name in _TYPED_BY_JAXPR:
+      params = {k: jaxprs.map_jaxprs(_untyped, v) for k, v in params.items()}
     return jaxprs.bind_again(eqn, values, params)
 
 
@@ -159,6 +163,26 @@ def _without_axes(param: Any) -> Any:
       isinstance(p, core.ShapedArray) for p in param):
     return tuple(map(_without_axes, param))
   return param
+
+
+def _untyped(jaxpr: core.Jaxpr) -> core.Jaxpr:
+  """A jaxpr whose variables vary along no axes."""
+  new: dict = {}
+
+  def without(v):
+    if isinstance(v, (core.Literal, core.DropVar)) or not manual_axes.varying(
+        v.aval):
+      return v
+    if v not in new:
+      new[v] = jaxprs.new_var(_without_axes(v.aval))
+    return new[v]
+
+  each = lambda vs: list(map(without, vs))
+  eqns = [e.replace(invars=each(e.invars), outvars=each(e.outvars))
+          for e in jaxpr.eqns]
+  return jaxpr.replace(
+      constvars=each(jaxpr.constvars), invars=each(jaxpr.invars),
+      outvars=each(jaxpr.outvars), eqns=eqns)
 
 
 def _known_axes(region: Region, eqn: core.JaxprEqn,
