@@ -128,9 +128,10 @@ class Side:
     return json.loads(self.process.stdout.readline())
 
 
-def measured(pythons, layers, rounds, name):
+def measured(pythons, first, layers, rounds, name):
   """The nanoseconds of each side to trace and to lower, and the steps."""
-  sides = [Side(python, layers) for python in pythons]
+  sides = {k: Side(pythons[k], layers) for k in (first, 1 - first)}
+  sides = [sides[k] for k in (0, 1)]
   for side in sides:
     side.ask('time', name)  # fills the caches of jax itself
   counts = [side.ask('count', name) for side in sides]
@@ -150,7 +151,8 @@ def main(pristine, mended, layers=24, rounds=40, pairs=5):
   for name in ('scanned', 'unrolled'):
     found = []
     for n in range(int(pairs)):
-      found.append(measured((pristine, mended), layers, int(rounds), name))
+      found.append(measured(
+          (pristine, mended), n % 2, layers, int(rounds), name))
       print(f'{name}: {n + 1} of {pairs} pairs', file=sys.stderr, flush=True)
     for stage, what in enumerate(STAGES):
       before, after = (sum(sums[k][stage] for sums, _ in found) for k in (0, 1))

@@ -132,6 +132,8 @@ def sharding_inside(sharding, mesh):
     mesh: that of the inside.
   """
   outside = sharding.mesh.abstract_mesh
+  if outside is mesh:  # the usual case
+    return sharding
   if (not _is_inside_of(mesh, outside) and not _is_inside_of_auto(mesh, outside)
       or
       sharding.spec != core.modify_spec_for_auto_manual(sharding.spec, mesh)):

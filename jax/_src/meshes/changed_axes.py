@@ -287,7 +287,9 @@ def _of_kind(mesh: Any, kind: str) -> frozenset:
 
 def _differ(a: Any, b: Any) -> bool:
   """True if two meshes are one, except that axes are Explicit in one only."""
-  return (a is not b and not a.empty and not b.empty and
+  return (a is not b and
+          (a._any_axis_explicit or b._any_axis_explicit) and  # seldom
+          not a.empty and not b.empty and
           a.axis_names == b.axis_names and a.axis_sizes == b.axis_sizes and
           bool(manual := _of_kind(a, 'Manual')) and
           manual == _of_kind(b, 'Manual') and
