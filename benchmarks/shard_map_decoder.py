@@ -155,7 +155,8 @@ def main(pristine, mended, layers=24, rounds=40, pairs=5):
           (pristine, mended), n % 2, layers, int(rounds), name))
       print(f'{name}: {n + 1} of {pairs} pairs', file=sys.stderr, flush=True)
     for stage, what in enumerate(STAGES):
-      before, after = (sum(sums[k][stage] for sums, _ in found) for k in (0, 1))
+      before, after = (sum(sums[k][stage] for sums, _ in found)
+                       for k in (0, 1))
       first, then = (found[0][1][k][stage] for k in (0, 1))
       worst = max(worst, after / before)
       print(f'{name:8} {what}  {before / len(found) / int(rounds) / 1e6:8.1f} ms'

@@ -19,7 +19,6 @@ import jax
 from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import eight_devices
 from testing.sharding import shard_map

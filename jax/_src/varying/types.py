@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import functools
-import operator
 from typing import Any
 
 from jax._src import config
