@@ -159,7 +159,8 @@ def main(pristine, mended, layers=24, rounds=40, pairs=5):
                        for k in (0, 1))
       first, then = (found[0][1][k][stage] for k in (0, 1))
       worst = max(worst, after / before)
-      print(f'{name:8} {what}  {before / len(found) / int(rounds) / 1e6:8.1f} ms'
+      mean = before / len(found) / int(rounds) / 1e6
+      print(f'{name:8} {what}  {mean:8.1f} ms'
             f'  ratio {after / before:.3f} (limit {LIMIT})'
             f'  steps {then / first:.4f}', flush=True)
   return worst > LIMIT
