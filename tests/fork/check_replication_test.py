@@ -370,6 +370,7 @@ class CheckReplicationTest(jtu.JaxTestCase):
 
   def test_a_composite_in_one_branch_of_several(self):
     # Its own jaxpr says what its results vary along; other branches don't.
+    check = jax.debug.check_replication
     def f(a, w):
       def swapped(u):
         return lax.composite(lambda p, q: (q * 2, p), 'f.op')(a, u)
@@ -378,8 +379,7 @@ class CheckReplicationTest(jtu.JaxTestCase):
     f = mapped(f, self.mesh, (P(*XY), P()), (P(*XY), P(*XY)))
     for n in range(3):
       w = jnp.full((2, 2), n / 4.)
-      for want, got in zip(jax.jit(f)(rows(), w),
-                           jax.debug.check_replication(f)(rows(), w)):
+      for want, got in zip(jax.jit(f)(rows(), w), check(f)(rows(), w)):
         self.assertAllClose(want, got)
 
   def test_compiles_once_and_changes_no_other_program(self):
