@@ -127,7 +127,7 @@ def _reduction(rule: _Lowering, greatest: bool) -> _Lowering:
     elif _may_be_in_library(aval):
       here = functools.partial(_here, rule, ctx, aval=aval, greatest=greatest,
                                **params)
-      corrected = _called(ctx, x, (greatest, tuple(axes)), here)
+      corrected = _called(ctx, x, greatest, axes, here)
     else:
       return rule(ctx, x, **params)
     plain = rule(ctx, x, **params)[0] if _is_for_others(ctx) else None
@@ -263,9 +263,9 @@ def _by_integers(rule: _Lowering, ctx: mlir.LoweringRuleContext, x: Any,
   return order.floats(y, out)
 
 
-def _called(ctx: mlir.LoweringRuleContext, x: Any, key: tuple[Any, ...],
-            emit: Callable[[Any], Any]) -> Any:
-  """A call of a function that the module has once for each key and type.
+def _called(ctx: mlir.LoweringRuleContext, x: Any, greatest: bool,
+            axes: Sequence[int], emit: Callable[[Any], Any]) -> Any:
+  """A call of a function that the module has once for each reduction and type.
 
   Each layer of a network has such a reduction, of the same type. Lowering keeps
   time with the number of operations; the compiler puts them in the call's place
@@ -275,13 +275,14 @@ def _called(ctx: mlir.LoweringRuleContext, x: Any, key: tuple[Any, ...],
   if not all(isinstance(n, int) for n in ctx.avals_in[0].shape):
     return emit(x)  # which reads the sizes where it stands
   module = ctx.module_context
-  key = ('nan_extrema', *key, x.type)
+  name = 'reduce_max' if greatest else 'reduce_min'
+  key = ('nan_extrema', name, tuple(axes), x.type)
   kind = _type_of(x, 0).element_type
   if key not in module.cached_primitive_lowerings:
     result = ir.RankedTensorType.get(out.shape, kind)
     function = func_dialect.FuncOp(
-        f'{ctx.primitive.name}_keeping_nan',
-        ir.FunctionType.get([x.type], [result]), ip=module.ip)
+        f'{name}_keeping_nan', ir.FunctionType.get([x.type], [result]),
+        ip=module.ip)
     function.attributes['sym_visibility'] = ir.StringAttr.get('private')
     module.symbol_table.insert(function)
     block = function.add_entry_block()
