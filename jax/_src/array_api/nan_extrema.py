@@ -52,7 +52,7 @@ import contextlib
 import functools
 import math
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
@@ -328,12 +328,11 @@ def _over_minor_axes(ctx: mlir.LoweringRuleContext, x: Any, aval: Any, out: Any,
     a, b, c, d = block.arguments
     hlo.return_([hlo.maximum(a, c), hlo.minimum(b, d)])
   most, least = op.results
-  ints = _Full(ctx, out, order.signed)
   has_nan = hlo.or_(
-      mlir.compare_hlo(most, ints(order.infinity), 'GT', 'SIGNED'),
-      mlir.compare_hlo(least, ints(~order.infinity), 'LT', 'SIGNED'))
+      mlir.compare_hlo(most, order.full(order.infinity, out), 'GT', 'SIGNED'),
+      mlir.compare_hlo(least, order.full(~order.infinity, out), 'LT', 'SIGNED'))
   found = order.of_signed(most if greatest else least, out)
-  return hlo.select(has_nan, _Full(ctx, out, aval.dtype)(np.nan), found)
+  return hlo.select(has_nan, order.full(np.nan, out, aval.dtype), found)
 
 
 def _selecting(ctx: mlir.LoweringRuleContext, x: Any, aval: Any,
@@ -363,32 +362,17 @@ def _type_of(x: Any, rank: int, dtype: Any = None) -> Any:
   return ir.RankedTensorType.get(list(kind.shape)[:rank], element)
 
 
-class _Full(NamedTuple):
-  """Arrays of one number in the lowered module."""
-  ctx: mlir.LoweringRuleContext
-  aval: Any
-  dtype: Any
-
-  def __call__(self, value: float) -> Any:
-    shape = self.aval.shape
-    if not _is_partitioned(self.ctx) and all(type(n) is int for n in shape):
-      element = mlir.dtype_to_ir_type(np.dtype(self.dtype))
-      kind = (ir.FloatAttr if dtypes.issubdtype(self.dtype, np.floating)
-              else ir.IntegerAttr)
-      return hlo.constant(ir.DenseElementsAttr.get_splat(
-          ir.RankedTensorType.get(shape, element), kind.get(element, value)))
-    # Not full_like_aval: it asks whether there are 64 bits now, when lowered.
-    return mlir.broadcast_in_dim(
-        self.ctx, mlir.ir_constant(np.array(value, self.dtype)),
-        self.aval.update(dtype=np.dtype(self.dtype)), broadcast_dimensions=())
-
-
 class _Order:
-  """Integers in the order of floats, nans among them, and back."""
+  """Integers in the order of floats, nans among them, and back.
+
+  What it emits is in one block, so each of its constants is there once.
+  """
 
   def __init__(self, ctx: mlir.LoweringRuleContext, aval: Any, greatest: bool):
     self.ctx = ctx
     self.aval = aval
+    self.is_partitioned = _is_partitioned(ctx)
+    self.constants: dict[Any, Any] = {}
     bits = 8 * aval.dtype.itemsize
     self.signed = np.dtype(f'int{bits}')
     self.unsigned = np.dtype(f'uint{bits}')
@@ -409,19 +393,36 @@ class _Order:
 
   def integers(self, x: Any) -> Any:
     """Unsigned: nans are above inf for a maximum, below -inf for a minimum."""
-    y = hlo.subtract(self.signed_integers(x),
-                     _Full(self.ctx, self.aval, self.signed)(self.first))
+    y = hlo.subtract(self.signed_integers(x), self.full(self.first, self.aval))
     return hlo.bitcast_convert(_type_of(y, self.aval.ndim, self.unsigned), y)
 
   def floats(self, y: Any, aval: Any) -> Any:
     """The floats of unsigned integers, in an array like `aval`."""
     y = hlo.bitcast_convert(_type_of(y, aval.ndim, self.signed), y)
-    return self.of_signed(
-        hlo.add(y, _Full(self.ctx, aval, self.signed)(self.first)), aval)
+    return self.of_signed(hlo.add(y, self.full(self.first, aval)), aval)
+
+  def full(self, value: float, aval: Any, dtype: Any = None) -> Any:
+    """An array like `aval` of one number, of this order or of a float type."""
+    key = value, aval.shape
+    if key not in self.constants:
+      self.constants[key] = self._constant(value, aval, dtype or self.signed)
+    return self.constants[key]
+
+  def _constant(self, value: float, aval: Any, dtype: Any) -> Any:
+    if not self.is_partitioned and all(type(n) is int for n in aval.shape):
+      element = mlir.dtype_to_ir_type(np.dtype(dtype))
+      kind = ir.IntegerAttr if dtype is self.signed else ir.FloatAttr
+      return hlo.constant(ir.DenseElementsAttr.get_splat(
+          ir.RankedTensorType.get(aval.shape, element),
+          kind.get(element, value)))
+    # Not full_like_aval: it asks whether there are 64 bits now, when lowered.
+    return mlir.broadcast_in_dim(
+        self.ctx, mlir.ir_constant(np.array(value, dtype)),
+        aval.update(dtype=np.dtype(dtype)), broadcast_dimensions=())
 
   def _turned(self, bits: Any, aval: Any) -> Any:
     """All bits but the sign turned, of what is negative."""
-    full = _Full(self.ctx, aval, self.signed)
     sign = hlo.shift_right_arithmetic(
-        bits, full(8 * self.signed.itemsize - 1))
-    return hlo.xor(bits, hlo.and_(sign, full(np.iinfo(self.signed).max)))
+        bits, self.full(8 * self.signed.itemsize - 1, aval))
+    turned = self.full(np.iinfo(self.signed).max, aval)
+    return hlo.xor(bits, hlo.and_(sign, turned))

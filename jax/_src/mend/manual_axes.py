@@ -21,7 +21,7 @@ manual axis type, which tells the reduced and unreduced ones as well, from
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import operator
 from typing import Any
 
@@ -48,6 +48,25 @@ def varying(aval) -> Axes:
   if isinstance(aval, core.ShapedArray):
     return axes_of_array(aval)
   return varying(aval.inner_aval) if hasattr(aval, 'inner_aval') else NO_AXES
+
+
+def vary_alike(types: Sequence[Any], others: Sequence[Any]) -> bool:
+  """True if types vary over the same axes, each as its counterpart.
+
+  Args:
+    types: of arrays, refs or tokens.
+    others: likewise, at least as many.
+
+  Returns:
+    True if so; asked of all operands of each loop, so in the fewest steps.
+  """
+  if all(map(operator.is_, types, others)):
+    return True
+  try:
+    return all(map(operator.eq, map(axes_of_array, types),
+                   map(axes_of_array, others)))
+  except AttributeError:  # not arrays
+    return all(map(operator.eq, map(varying, types), map(varying, others)))
 
 
 def reduced(aval) -> Axes:

@@ -196,10 +196,7 @@ def _check_promotion(site: Site, args) -> None:
 
 def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:
   """True if variables vary over the same axes as the types beside them."""
-  for v, aval in zip(variables, avals):
-    if v.aval is not aval and vt.varying(v.aval) != vt.varying(aval):
-      return False
-  return True
+  return vt.vary_alike([v.aval for v in variables], avals)
 
 
 class Operands(NamedTuple):

@@ -55,7 +55,7 @@ def retype_for_values(jaxpr: core.Jaxpr, consts, args):
     return jaxpr, consts, args
   binders, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
   try:  # the usual answer, in the fewest steps
-    if all(map(operator.is_, map(_type_of, binders), map(_type_of, values))):
+    if vt.vary_alike(list(map(_type_of, binders)), list(map(_type_of, values))):
       return jaxpr, consts, args
   except AttributeError:  # a number
     pass

@@ -153,10 +153,8 @@ class _Scan(binding.Binding):
     if not binding.same_axes(invars := body.invars, avals):
       return False
     nc, nk = vt.scan_counts(params)
-    for v, out in zip(invars[nc:nc + nk], body.outvars):
-      if v.aval is not out.aval and vt.varying(v.aval) != vt.varying(out.aval):
-        return False
-    return True
+    return binding.same_axes(
+        invars[nc:nc + nk], [v.aval for v in body.outvars])
 
   @staticmethod
   def binders(params) -> list[core.Var]:
