@@ -71,7 +71,7 @@ def test_bases_without_a_python_are_left_out_aloud(base, monkeypatch, capsys):
   monkeypatch.setattr(jobs, "for_base", lambda series, b, *a: ran.append(b)
                       or [])
   monkeypatch.setattr(patches, "load", lambda: ())
-  monkeypatch.setattr(testing, "_tool_tests", lambda names: [])
+  monkeypatch.setattr(testing, "_tool_tests", lambda names, is_plain: [])
   monkeypatch.setattr(checking, "project_checks", lambda b: judging.Tally(3))
   assert cli.main(["test"]) == 0
   out = capsys.readouterr().out

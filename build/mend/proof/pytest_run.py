@@ -145,7 +145,7 @@ def _arguments(path: pathlib.Path, root: str,
                options: Sequence[str]) -> list[str]:
   """Arguments of pytest for a file, or a folder with names from `root` on."""
   # Else pytest looks through each folder from the root of the disk on.
-  near = [f"--confcutdir={path.parent}"] if _TESTS in path.parents else []
+  near = [f"--confcutdir={_TESTS}"] if _TESTS in path.parents else []
   return ["-q", "-p", "pytest_outcomes", "-p", "no:cacheprovider",
           "-c", os.devnull, "--rootdir", root, "-o", "addopts=",
           "--continue-on-collection-errors",
