@@ -43,7 +43,7 @@ PRELOAD = ("jax", "absl.testing.absltest", "absl.testing.parameterized",
            "numpy", "pytest", "_pytest.config:get_config",
            "jax._src.test_util")
 _TOOL_TESTS = "tests/build"
-_MAINTENANCE = "maintenance"  # those of commands that only a maintainer runs
+_MAINTENANCE = "maintenance"  # those of how tests run, and of upkeep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _others(request: Request) -> list[Callable[[], Tally]]:
   """The checks and the tool's tests, which run beside those of the patches.
 
   Of a run in shares the first has the checks, and each some of the files. The
-  plain command leaves out the tests of what only a maintainer runs.
+  plain command leaves out the tests of how tests run, and of upkeep.
   """
   if request.only or request.live:
     return []
