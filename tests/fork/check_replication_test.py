@@ -40,10 +40,6 @@ from testing.sharding import eight_devices, partly_manual, UNCHECKED
 jax.config.parse_flags_with_absl()
 eight_devices()
 
-# 0.6.1 and 0.6.2: no callback works in a nested shard_map.
-NESTED_AS_IT_IS = hasattr(jax, 'shard_map') and not getattr(
-    jax.config, 'jax_use_shardy_partitioner', True)
-
 
 @jtu.with_config(jax_numpy_rank_promotion='allow')
 class CheckReplicationTest(jtu.JaxTestCase):
@@ -253,10 +249,6 @@ class CheckReplicationTest(jtu.JaxTestCase):
                           out_specs=P(), axis_names={'y'}, check_vma=False)
         return lax.psum(g(a), 'x')
       f = mapped(f, self.mesh, P('x'), axis_names={'x'})
-    if NESTED_AS_IT_IS:
-      with self.assertWarnsRegex(UserWarning, 'not compared.*shard_map'):
-        jax.debug.check_replication(f)(rows())
-      return
     self.assertIn('result 0 of the shard_map', self.said(f, rows()))
 
   def test_backward_pass(self):
@@ -335,11 +327,7 @@ class CheckReplicationTest(jtu.JaxTestCase):
     check = jax.debug.check_replication
     f, args = RIGHT[name](self.mesh)
     want = jax.jit(f)(*args)
-    if name == 'nested' and NESTED_AS_IT_IS:
-      with self.assertWarnsRegex(UserWarning, 'not compared.*shard_map'):
-        got = check(f)(*args)
-    else:
-      got = check(f)(*args)
+    got = check(f)(*args)
     self.assertEqual(jax.tree.structure(want), jax.tree.structure(got))
     for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(got)):
       self.assertEqual((a.dtype, a.shape), (b.dtype, b.shape))

@@ -331,6 +331,12 @@ def library_forgets_nan() -> bool:
 
 
 @fact
+def marked_callbacks_abort() -> bool:
+  """True if Shardy ends the process at callbacks where an axis has size 1."""
+  return find('jax._src.lib', 'version') == (0, 6, 1)
+
+
+@fact
 def shardy_option() -> Any:
   """The option that Shardy partitions programs, off by default until 0.7.0.
 

@@ -32,7 +32,6 @@ from jax import lax
 from jax._src import core
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
-from jax._src.mend import releases
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import bodies
 from jax._src.sanitizer import regions
@@ -99,21 +98,13 @@ def _again(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:
 
 def _shard_map(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:
   parts = manual_maps.of(eqn)
-  if any(map(manual_maps.partly_reduced, (*parts.in_specs, *parts.out_specs))
-         ) or _refuses_callbacks(eqn):
+  if any(map(manual_maps.partly_reduced, (*parts.in_specs, *parts.out_specs))):
     around.plan.note(eqn)
     return _as_it_is(eqn, values)
   outs, _ = bodies.mapped(around.plan, eqn, values,
                           [frozenset()] * len(values), None, around.loops,
                           around.counters)
   return outs
-
-
-def _refuses_callbacks(eqn: core.JaxprEqn) -> bool:
-  """True for nested shard_maps before 0.7.0, which no callback works in."""
-  option = releases.shardy_option()
-  return option is not None and not option.get_global() and any(
-      map(_holds, eqn.params['jaxpr'].eqns))
 
 
 def _call(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:

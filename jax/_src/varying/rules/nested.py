@@ -37,6 +37,7 @@ from typing import Any
 from jax._src import api
 from jax._src import core
 from jax._src.mend import release_types
+from jax._src.mend import releases
 from jax._src import shard_map as sm
 from jax._src.mesh import use_abstract_mesh
 from jax._src.partition_spec import PartitionSpec as P
@@ -160,13 +161,17 @@ def sharding_of_callback(ctx: Any, sharding: Any) -> Any:
 
   Before 0.10 the partitioner drops a region of axes of size 1, and then ends
   the process: in the region inside, not all axes that the mark needs are
-  manual. Without a mark the callback runs on each device as well.
+  manual; in jaxlib 0.6.1, not in any region. Without a mark the callback runs
+  on each device as well.
 
   Args:
     ctx: of the lowering.
     sharding: the mark that JAX has chosen, or None.
   """
   context = ctx.module_context.axis_context
-  is_dropped = isinstance(context, _NestedContext) and 1 in (
-      context.mesh.shape.values())
+  if not isinstance(context, sharding_impls.SPMDAxisContext) or (
+      1 not in context.mesh.shape.values()):
+    return sharding
+  is_dropped = isinstance(context, _NestedContext) or (
+      releases.marked_callbacks_abort() and releases.shardy_option().value)
   return None if is_dropped else sharding
