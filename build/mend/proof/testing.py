@@ -30,12 +30,12 @@ TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # pytest makes of `assert`, which these tests don't use.
 JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-# jax._src.test_util, which is preloaded, keeps the standard output that it
-# finds: pytest must not put another one in its place for a test.
 # On these releases it takes a quarter more to compile with the newer emitters.
 # Tests of the Array API look at what the compiler makes of their values.
 _EMITTERS, _OF_VALUES = ">=0.8,<0.11", "tests/array_api/"
 _OLDER_EMITTERS = " --xla_cpu_use_fusion_emitters=false"
+# jax._src.test_util, which is preloaded, keeps the standard output that it
+# finds: pytest must not put another one in its place for a test.
 OPTIONS = ("--assert=plain", "--capture=no", "-p", "compiled_once",
            "-p", "checked_once")
 # What the test files import before they start a backend, and pytest's plugins.

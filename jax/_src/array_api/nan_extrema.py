@@ -403,9 +403,10 @@ class _Order:
 
   def full(self, value: float, aval: Any, dtype: Any = None) -> Any:
     """An array like `aval` of one number, of this order or of a float type."""
-    key = value, aval.shape
+    dtype = self.signed if dtype is None else dtype
+    key = value, aval.shape, dtype
     if key not in self.constants:
-      self.constants[key] = self._constant(value, aval, dtype or self.signed)
+      self.constants[key] = self._constant(value, aval, dtype)
     return self.constants[key]
 
   def _constant(self, value: float, aval: Any, dtype: Any) -> Any:

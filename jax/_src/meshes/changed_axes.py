@@ -287,7 +287,8 @@ def _of_kind(mesh: Any, kind: str) -> frozenset:
 
 def _differ(a: Any, b: Any) -> bool:
   """True if two meshes are one, except that axes are Explicit in one only."""
-  return ((a._any_axis_explicit or b._any_axis_explicit) and  # seldom
+  return (a is not b and
+          (a._any_axis_explicit or b._any_axis_explicit) and  # seldom
           not a.empty and not b.empty and
           a.axis_names == b.axis_names and a.axis_sizes == b.axis_sizes and
           bool(manual := _of_kind(a, 'Manual')) and
@@ -296,8 +297,8 @@ def _differ(a: Any, b: Any) -> bool:
 
 
 def _is_changed(aval: Any, mesh: Any) -> bool:
-  return (isinstance(aval, core.ShapedArray) and
-          (own := aval.sharding.mesh) is not mesh and _differ(own, mesh))
+  return isinstance(aval, core.ShapedArray) and _differ(
+      aval.sharding.mesh, mesh)
 
 
 def _sharding_on(aval: core.ShapedArray, mesh: Any) -> NamedSharding:
