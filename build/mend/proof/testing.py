@@ -38,6 +38,7 @@ _OLDER_EMITTERS = " --xla_cpu_use_fusion_emitters=false"
 # finds: pytest must not put another one in its place for a test.
 OPTIONS = ("--assert=plain", "--capture=no", "-p", "compiled_once",
            "-p", "checked_once")
+_PLAIN_OPTIONS = (*OPTIONS, "-p", "one_context")
 # What the test files import before they start a backend, and pytest's plugins.
 PRELOAD = ("jax", "absl.testing.absltest", "absl.testing.parameterized",
            "numpy", "pytest", "_pytest.config:get_config",
@@ -71,6 +72,11 @@ class Request:
   extent: Extent = Extent.SHARED
   share: tuple[int, int] = (1, 1)
 
+  @property
+  def is_plain(self) -> bool:
+    """The README's command, which runs what a newcomer waits for."""
+    return self.extent is Extent.NEWEST and not self.names
+
 
 def run_tests(request: Request) -> Verdict:
   """Runs everything, or the files and patches that are named."""
@@ -85,7 +91,8 @@ def run_tests(request: Request) -> Verdict:
     made, done = pools.submit_in_turn(pool, prepare, others)
     todo = jobs.longest_first(shares.share_of(
         [job for f in made for job in f.result()], *request.share))
-    rows = run_jobs(pool, todo, total)
+    rows = run_jobs(pool, todo, total,
+                    _PLAIN_OPTIONS if request.is_plain else OPTIONS)
     for future in done:
       total.add(future.result())
   return finish(rows, total, request.left_out)
@@ -101,8 +108,7 @@ def _others(request: Request) -> list[Callable[[], Tally]]:
     return []
   number, of = request.share
   checks = () if request.names or number > 1 else request.checks
-  is_plain = request.extent is Extent.NEWEST
-  files = _tool_tests(request.names, is_plain)[number - 1::of]
+  files = _tool_tests(request.names, request.is_plain)[number - 1::of]
   return [*checks, *(functools.partial(_tool_test, request.chosen[-1], f)
                      for f in files)]
 
@@ -128,7 +134,7 @@ def _preparations(series: Sequence[patches.Patch],
   if request.names or request.only:
     return [functools.partial(jobs.for_base, series, base, request.names,
                               version) for base in chosen]
-  is_plain = request.extent is Extent.NEWEST
+  is_plain = request.is_plain
   newest = shares.tested_whole(chosen) if is_plain else bases.all_bases()[-1]
   prepare: list[Callable[[], list[Job]]] = [
       functools.partial(shares.chosen_for, request.extent, series, base,
@@ -218,14 +224,16 @@ def _tool_test(base: Base, file: pathlib.Path) -> Tally:
 
 
 def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
-             total: Tally) -> list[list[str]]:
+             total: Tally, options: Sequence[str] = OPTIONS,
+             ) -> list[list[str]]:
   """Runs jobs, adds to `total`; returns a row for each base and side."""
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.releases()]
   with (fork_servers.Sharing(PRELOAD, JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
-    futures = [pool.submit(_run_job, servers, job, progress) for job in todo]
+    futures = [pool.submit(_run_job, servers, job, progress, options)
+               for job in todo]
     for future in concurrent.futures.as_completed(futures):
       job, tally, took = future.result()
       progress.end(job.label, f"{job.label}: {tally} ({took:.0f} s)",
@@ -250,14 +258,15 @@ def _flags(job: Job) -> dict[str, str]:
 
 
 def _run_job(servers: fork_servers.Sharing, job: Job,
-             progress: report.Progress) -> tuple[Job, Tally, float]:
+             progress: report.Progress, options: Sequence[str],
+             ) -> tuple[Job, Tally, float]:
   began = time.monotonic()
   progress.begin(job.label)
   # What jax reads as it is imported, and not what is this job's alone.
   before = {k: v for k, v in job.env if not k.startswith("MEND_")}
   outcomes = pytest_run.run_file(
       job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
-      env={**JOB_ENVIRONMENT, **_flags(job), **dict(job.env)}, options=OPTIONS,
+      env={**JOB_ENVIRONMENT, **_flags(job), **dict(job.env)}, options=options,
       server=servers.of(job.python, job.base, before))
   if job.side == "pristine":
     tally = judging.judge_pristine(job.label, outcomes, job.reds)

@@ -53,7 +53,7 @@ def test_what_jax_reads_as_it_is_imported_is_its_servers(monkeypatch, base):
   servers = types.SimpleNamespace(of=lambda *a: a)
   progress = types.SimpleNamespace(begin=lambda label: None)
   testing._run_job(servers, jobs.Job(base, "live", "p", "x.py", (), env=(
-      ("JAX_MEND_CACHE", "c"), ("MEND_REDS", "*"))), progress)
+      ("JAX_MEND_CACHE", "c"), ("MEND_REDS", "*"))), progress, ())
   assert seen == [("p", base, {"JAX_MEND_CACHE": "c"})]
 
 
