@@ -176,6 +176,9 @@ class ExplicitReshardTest(jtu.JaxTestCase):
     with jax.set_mesh(make_mesh()), option('warn'):
       with warned() as said:
         jax.jit(lambda *args: f(*args) + 1)(*placed(args, specs))
+    if name == 'matmul' and jax.__version_info__ < (0, 10, 2):
+      self.assertEmpty(said)  # which upstream takes as it is
+      return
     self.assertLen(said, 1)
     self.assertIn(__file__, said[0])
     line = said[0].partition('write ')[2].partition(' for it')[0]

@@ -127,6 +127,8 @@ class ComputeOnInABranchTest(jtu.JaxTestCase):
     transform = getattr(compute_on, 'compute_on2', compute_on.compute_on)
     if 'out_memory_spaces' not in inspect.signature(transform).parameters:
       self.skipTest('compute_on is no function of functions')
+    if jax.__version_info__ == (0, 10, 1):
+      self.skipTest('jaxlib 0.10.1 compiles no compute_on2 for CPUs')
     placed = transform(lambda w, x: w * jnp.sin(x), compute_type='device_host',
                        out_memory_spaces=jax.memory.Space.Device)
 

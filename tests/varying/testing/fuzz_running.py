@@ -19,6 +19,7 @@ import random
 
 import jax
 from jax import lax
+import jax.extend  # as HEADER does: on 0.10.1 with it comes an option
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
