@@ -105,8 +105,10 @@ def test_record_lists_every_file_with_its_hash(kept_cache):
   assert not [n for n in names if n.startswith(("tests/", "reproductions/"))]
 
 
-def test_the_manifest_is_what_status_says(kept_cache, capsys):
-  assert cli.main(["status", "--json"]) == 0
+def test_the_manifest_is_what_status_says(kept_cache, capsys, monkeypatch):
+  with monkeypatch.context() as context:  # of the 21 bases one says as much
+    context.setattr(bases, "all_bases", lambda: (BASE,))
+    assert cli.main(["status", "--json"]) == 0
   said = json.loads(capsys.readouterr().out)
   made, _ = wheel.build(BASE, None)
   held: dict = {}

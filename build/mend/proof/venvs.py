@@ -1,7 +1,8 @@
 """Private environments: one per base for what jax needs, thin ones for jax.
 
-A base's dependencies are installed once; what only tests need lies on top of
-them. The pristine and the mended wheel each get an environment of their own
+What jax needs but jaxlib is alike for many bases, and there once for each
+Python. A base's jaxlib, and what only tests need, lie on top of that. The
+pristine and the mended wheel each get an environment of their own
 that holds only jax and looks the rest up in those, so that a new wheel costs
 seconds.
 """
@@ -16,7 +17,6 @@ import shutil
 import sys
 
 from mend.ground import cache, process, report
-from mend.proof import shared_files
 from mend.releases import bases
 from mend.releases.bases import Base
 
@@ -39,10 +39,13 @@ def dependencies(base: Base, python: str,
     python: the interpreter.
     kind: which of build/requirements/*.txt to add; "" for none.
   """
-  wanted = base.requirements
-  # Older checkouts, which may share the cache, want pip in theirs.
-  name = f"deps-{base.version}-{cache.key('without pip', python, *wanted)}"
-  deps = _environment(name, python, wanted, f"what jax {base.version} needs")
+  jaxlib = [r for r in base.requirements if r.startswith("jaxlib")]
+  others = [r for r in base.requirements if r not in jaxlib]
+  below = _environment(f"below-{cache.key(python, *others)}", python, others,
+                       "numpy, scipy and what else jaxlib needs")
+  name = f"deps-{base.version}-{cache.key(str(below), *jaxlib)}"
+  deps = _environment(name, python, ["--no-deps", *jaxlib],
+                      f"the jaxlib of jax {base.version}", deps=(below,))
   if not kind:
     return deps
   more = REQUIREMENTS / f"{kind}.txt"
@@ -123,7 +126,6 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
           "".join(f"{folder}\n" for folder in below), encoding="utf-8")
     if wanted:
       _install(env, wanted, what)
-      shared_files.share(_site_packages(env), cache.folder("envs"), _DONE)
     (env / _DONE).write_text("", encoding="utf-8")
   return env
 

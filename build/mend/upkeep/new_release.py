@@ -171,13 +171,12 @@ def _has_wheel(requirement: str, minor: int) -> bool:
 def _pins(found: Base, wanted: Sequence[Requirement]) -> list[str]:
   """The versions that pip picks on the oldest Python here, jaxlib first."""
   python = interpreters.for_base(found, lowest=True)
-  unpinned = Base(found.version, found.sha256, found.python,
-                  tuple(str(r) for r in wanted))
-  env = venvs.dependencies(unpinned, python, "")
+  made = venvs.of_packages(python, [str(r) for r in wanted],
+                           f"what jax {found.version} needs")
   names = sorted({r.name for r in wanted}, key=lambda n: (n != "jaxlib", n))
   code = ("import importlib.metadata as m, sys\n"
           "for n in sys.argv[1:]: print(n + '==' + m.version(n))")
-  out = process.run([venvs.python_of(env), "-I", "-c", code, *names],
+  out = process.run([made, "-I", "-c", code, *names],
                     what="Asking for the installed versions",
                     next_step="run the same command again")
   return out.split()

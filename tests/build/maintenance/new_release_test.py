@@ -49,14 +49,14 @@ def test_a_release_is_recorded_where_it_belongs(
     monkeypatch.setattr(new_release.source, name, value)
   monkeypatch.setattr(new_release.interpreters, "for_base",
                       lambda b, lowest: "python")
-  monkeypatch.setattr(new_release.venvs, "dependencies", lambda *a: toml.parent)
+  monkeypatch.setattr(new_release.venvs, "of_packages", lambda *a: "made")
   ran = []
   monkeypatch.setattr(new_release.process, "run", lambda command, **k:
                       ran.append(command) or "jaxlib==2.0\nnumpy==2.4\n")
   monkeypatch.setattr(new_release, "_has_wheel",
                       lambda requirement, minor: minor < 14)
   base = new_release.add(version)
-  assert ran[0][-2:] == ["jaxlib", "numpy"]
+  assert (ran[0][0], *ran[0][-2:]) == ("made", "jaxlib", "numpy")
   assert base == bases.Base(version, "f" * 64, ">=3.11,<3.14",
                             ("jaxlib==2.0", "numpy==2.4"), line, **more)
   assert [b.version for b in bases.releases()] == sorted(
