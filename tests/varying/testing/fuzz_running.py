@@ -19,7 +19,7 @@ import random
 
 import jax
 from jax import lax
-import jax.extend  # as HEADER does: on 0.10.1 with it comes an option
+import jax.extend as _extend  # noqa: F401  # HEADER's adds an option on 0.10.1
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
