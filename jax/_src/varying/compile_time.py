@@ -26,6 +26,7 @@ its value isn't known to one device.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import contextlib
 
 from jax._src import config
@@ -33,6 +34,10 @@ from jax._src import core
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
+
+
+# What is staged out for constants, too, where the function says so.
+_kept: dict[core.Primitive, Callable[[], bool]] = {}
 
 
 @contextlib.contextmanager
@@ -51,6 +56,16 @@ def is_known(*args) -> bool:
           not any(isinstance(x, core.Tracer) for x in args))
 
 
+def keep(primitive: core.Primitive, where: Callable[[], bool]) -> None:
+  """Has a primitive staged out for constants, too, if ``where()`` is true."""
+  _kept[primitive] = where
+
+
+def is_kept(primitive: core.Primitive) -> bool:
+  """True if what the primitive makes of constants isn't evaluated here."""
+  return primitive in _kept and _kept[primitive]()
+
+
 def evaluate(primitive: core.Primitive, args, params):
   """Evaluates an operation in an eager shard_map.
 
@@ -64,7 +79,7 @@ def evaluate(primitive: core.Primitive, args, params):
     ``jax.ensure_compile_time_eval``, with an argument that is traced, or with
     an effect, such as to name an axis.
   """
-  if not is_known(*args):
+  if not is_known(*args) or is_kept(primitive):
     return None
   _, effects = primitive.abstract_eval(*map(traces.typeof, args), **params)
   if effects:

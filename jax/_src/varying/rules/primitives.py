@@ -41,12 +41,12 @@ from collections.abc import Sequence
 import math
 from typing import Any
 
-from jax._src import config
 from jax._src import core
 from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src.interpreters import ad
 from jax._src.named_sharding import NamedSharding
+from jax._src.varying import compile_time
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
@@ -191,13 +191,4 @@ def keep_casts(cast_p: core.Primitive) -> None:
   at once. A constant that was cast so is what it was, and the operation that it
   was cast for refuses it.
   """
-  folding = config.eager_constant_folding
-  bind = core.Primitive.bind_with_trace
-
-  def bound(trace, *operands):
-    if folding.value and vt.checking():
-      with folding(False):
-        return bind(cast_p, trace, *operands)
-    return bind(cast_p, trace, *operands)
-
-  cast_p.def_bind_with_trace(bound)
+  compile_time.keep(cast_p, vt.checking)
