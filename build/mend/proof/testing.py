@@ -30,6 +30,8 @@ TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # pytest makes of `assert`, which these tests don't use.
 JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+# Small modules take a twentieth longer to compile in parts.
+JOB_ENVIRONMENT["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
 # On these releases it takes a quarter more to compile with the newer emitters.
 # Tests of the Array API look at what the compiler makes of their values.
 _EMITTERS, _OF_VALUES = ">=0.8,<0.11", "tests/array_api/"
