@@ -137,6 +137,19 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
         self.assertEqual(unmarked, [], 'operations without the compute type')
         self.assertEqual({found[MARK] for _, found in ops}, {'host'})
 
+  def test_a_large_maximum_is_marked(self):
+    # From 0.10.2 on CPUs it is one of integers, which keeps nan.
+    x = np.ones((80, 90), np.float32)
+    for form in FORMS:
+      host = form(jax.jit(lambda x: jnp.max(x, axis=1)))
+      ops = compute_operations(lambda x: host(x) + jnp.max(x, axis=1), x,
+                               platform='cpu')
+      both = compute_operations(host, x, platform='cpu')
+      self.assertNotEmpty(both)
+      self.assertEqual([name for name, found in both if MARK not in found], [],
+                       'operations without the compute type')
+      self.assertNotEmpty([name for name, found in ops if MARK not in found])
+
   @parameterized.named_parameters(
       (f'_{name}', name)
       for name in ('power', 'argmax', 'sum', 'while', 'cond'))

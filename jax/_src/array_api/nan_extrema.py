@@ -272,11 +272,12 @@ def _called(ctx: mlir.LoweringRuleContext, x: Any, greatest: bool,
   before anything else.
   """
   out, = ctx.avals_out
-  if not all(isinstance(n, int) for n in ctx.avals_in[0].shape):
-    return emit(x)  # which reads the sizes where it stands
+  if (not all(isinstance(n, int) for n in ctx.avals_in[0].shape) or
+      getattr(ctx.jaxpr_eqn_ctx, 'compute_type', None) is not None):
+    return emit(x)  # which reads the sizes, or is marked, where it stands
   module = ctx.module_context
   name = 'reduce_max' if greatest else 'reduce_min'
-  key = ('nan_extrema', name, tuple(axes), x.type)
+  key = ('nan_extrema', name, tuple(sorted(axes)), x.type)
   kind = _type_of(x, 0).element_type
   if key not in module.cached_primitive_lowerings:
     result = ir.RankedTensorType.get(out.shape, kind)
@@ -298,6 +299,7 @@ def _called(ctx: mlir.LoweringRuleContext, x: Any, greatest: bool,
 def _here(rule: _Lowering, ctx: mlir.LoweringRuleContext, x: Any, aval: Any,
           greatest: bool, axes: Sequence[int], **params: Any) -> Any:
   """The reduction on one device: minor axes first, then the others."""
+  axes = sorted(axes)  # they come as the user wrote them
   minor = [i for i in axes if set(range(i, aval.ndim)) <= set(axes)]
   if minor:
     left = core.ShapedArray(aval.shape[:minor[0]], aval.dtype)
