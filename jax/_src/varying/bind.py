@@ -75,10 +75,11 @@ class Binding:
 
   Attributes:
     prim: the primitive.
-    carries: whether its operands are carries, whose promotion can be refused
-      with a TypeError where the configuration says so.
+    carries: of a loop, which of the operands are its carry, from one position
+      to another; their promotion can be refused with a TypeError where the
+      configuration says so.
   """
-  carries = False
+  carries: Callable[[dict[str, Any]], tuple[int, int]] | None = None
 
   def __init__(self, prim: core.Primitive):
     self.prim = prim
@@ -127,7 +128,7 @@ class Binding:
       return args, params
     site = solve(self.prim, params, args, avals, self.binders(params))
     if self.carries and site.operands != site.ins:
-      _check_promotion(site, args)
+      _check_promotion(site, args, self.carries(params))
     if 'ref' not in operands and (axes := _outgrown(site)):
       if _is_as_traced(self.prim, params, avals):  # written where devices part
         return args, params
@@ -172,12 +173,13 @@ class Binding:
     prim.def_bind_with_trace(bound)
 
 
-def _check_promotion(site: Site, args) -> None:
+def _check_promotion(site: Site, args, carry: tuple[int, int]) -> None:
   """Refuses carries that must not be promoted, or not without a new trace.
 
   Args:
     site: a solved loop with operands that must vary over more axes.
     args: its operands.
+    carry: which of them are the carry, from one position to another.
 
   Raises:
     TypeError: if an option says that casts are to be written out.
@@ -190,8 +192,8 @@ def _check_promotion(site: Site, args) -> None:
   lacking = [] if from_derivative(site.eqn) else site.lacking
   if sums or lacking:
     # With the sums that are missing, other carries needn't grow after all.
-    wanted = site.operands if sums or lacking == site.ins else lacking
-    raise retrace.CarryGrew(zip(args, wanted), new)
+    wanted = lacking if lacking and lacking != site.ins else site.operands
+    raise retrace.CarryGrew(zip(args, wanted), carry, new)
 
 
 def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:

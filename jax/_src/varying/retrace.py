@@ -132,76 +132,57 @@ class CarryGrew(Exception):
 
   Attributes:
     promoted: the operands of the loop, each with what it must vary over.
+    carry: which of them are the carry, from one position to another.
     axes: what any of them must vary over that it doesn't.
+    trace: what the loop is bound in.
   """
 
-  def __init__(self, promoted: Iterable[tuple[Any, Axes]], axes: Axes):
+  def __init__(self, promoted: Iterable[tuple[Any, Axes]],
+               carry: tuple[int, int], axes: Axes):
     super().__init__('lax.scan or lax.while_loop: the initial value must vary '
                      f'over {vt.ordered(axes)}; cast it with jax.lax.pcast')
     self.promoted = list(promoted)
+    self.carry = carry
     self.axes = axes
+    self.trace = core.trace_ctx.trace
 
-  def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
-    """``trace`` of the initial value's leaves, those that grew promoted.
+  def axes_of(self, leaves: list, trace: core.Trace) -> list[Axes] | None:
+    """What each leaf of the initial value must vary over.
 
-    Of a value that is there more than once, it may not be known which grew: an
-    untouched carry becomes a constant of the loop. Then they are told apart by
-    copies, which another trace is made of.
+    A leaf that the body hands on untouched is a constant of the loop by then,
+    and one of a weak type can have been converted; both keep their order.
+
+    Args:
+      leaves: the values that the loop was called with.
+      trace: where it was called.
+
+    Returns:
+      The axes by leaf; None if that isn't known, as where a leaf is there more
+      than once, or if it is another loop whose carry grew, within this one.
     """
-    places = self._places(leaves)
-    apart = leaves if places else _distinct(leaves)
-    if any(map(operator.is_not, apart, leaves)):
-      try:
-        return trace(apart)
-      except CarryGrew as e:
-        return e.retry(apart, trace)
-    new = list(map(vt.cast, leaves, self._axes_of(leaves, places)))
-    if all(map(operator.is_, new, leaves)):
-      # What was bound isn't what was given, such as a weak type's conversion.
-      new = [vt.cast(x, self.axes) for x in leaves]
-    if all(map(operator.is_, new, leaves)):
-      raise TypeError(str(self)) from self
-    with casts.tracing_again():
-      return trace(new)
-
-  def _places(self, leaves: list) -> list[int]:
-    """The positions among the bound values where the leaves may begin.
-
-    They are found by where they all are; one that was converted is elsewhere.
-    """
-    given = [x for x, _ in self.promoted]
-    known = set(map(id, given))
-    return [i for i in range(len(given) - len(leaves) + 1)
-            if all(x is y or id(y) not in known
-                   for x, y in zip(given[i:], leaves))]
-
-  def _axes_of(self, leaves: list, places: list[int]) -> list[Axes]:
-    """The axes that each leaf must vary over."""
-    if not places:
-      return [NO_AXES.union(*(a for y, a in self.promoted if y is x))
-              for x in leaves]
-    return [NO_AXES.union(*(self.promoted[i + n][1] for i in places))
-            for n in range(len(leaves))]
-
-
-def _distinct(leaves: list) -> list:
-  """The leaves, with a copy in place of each tracer that came before."""
-  from jax._src.lax import lax  # imports loops itself
-
-  seen: set[int] = set()
-  out = []
-  for x in leaves:
-    out.append(lax.copy_p.bind(x)
-               if isinstance(x, core.Tracer) and id(x) in seen else x)
-    seen.add(id(x))
-  return out
+    first, end = self.carry
+    carry = self.promoted[first:end]
+    if trace is not self.trace or len(set(map(id, leaves))) < len(leaves):
+      return None
+    kept = leaves
+    if len(leaves) != len(carry):
+      constants = {id(x) for x, _ in self.promoted[:first]}
+      kept = [x for x in leaves if id(x) not in constants]
+    known = {id(x) for x, _ in carry}.intersection(map(id, leaves))
+    if len(kept) != len(carry) or not all(
+        x is y or id(x) not in known and id(y) not in known
+        for x, (y, _) in zip(kept, carry)):
+      return None
+    found = {id(x): axes for x, (_, axes) in zip(kept, carry)}
+    return [found.get(id(x), NO_AXES) for x in leaves]
 
 
 class DivergentDerivativeError(ValueError):
   """A derivative is summed over devices where only some of them arrive.
 
   If it is one with respect to something that can be promoted, nothing is left
-  to sum. Which inputs it comes from isn't known, so all floating ones are.
+  to sum. Of a loop, what comes to vary is promoted. Which inputs of a backward
+  rule it comes from isn't known, so all floating ones are.
 
   Attributes:
     axes: the axes that it is summed over.
@@ -216,12 +197,15 @@ class DivergentDerivativeError(ValueError):
     self.axes = axes
     self.retries = 0
 
-  def retry(self, leaves: list, trace: Callable[[list], Any]) -> Any:
+  def retry(self, leaves: list, trace: Callable[[list], Any],
+            axes: list[Axes] | None = None) -> Any:
     """``trace`` of the leaves, floating ones promoted.
 
     Args:
       leaves: the values that were given to what was refused.
       trace: traces it again, with other values in their place.
+      axes: what each of the leaves comes to vary over; None if that isn't
+        known.
 
     Returns:
       What ``trace`` returns.
@@ -230,7 +214,7 @@ class DivergentDerivativeError(ValueError):
       DivergentDerivativeError: itself, if no value can be promoted, or if
         ``trace`` raises, whose error is of a program that isn't the user's.
     """
-    new = [_promoted(x, self.axes) for x in leaves]
+    new = list(map(_promoted, leaves, axes or [self.axes] * len(leaves)))
     self.retries += 1
     if all(map(operator.is_, new, leaves)) or self.retries > self.MOST_RETRIES:
       raise self

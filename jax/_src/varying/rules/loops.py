@@ -23,12 +23,15 @@ jaxprs are re-typed, once.
 """
 from __future__ import annotations
 
+import operator
 import threading
 
 from jax._src import core
 from jax._src import tree_util
 from jax._src.util import split_list
 from jax._src.varying import bind as binding
+from jax._src.varying import casts
+from jax._src.varying import divergence
 from jax._src.varying import flow
 from jax._src.varying import outdated
 from jax._src.varying import retrace
@@ -97,7 +100,11 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
 
 class _While(binding.Binding):
   """The binding of ``while``: its carry at the fixpoint of ``while_rule``."""
-  carries = True
+
+  @staticmethod
+  def carries(params) -> tuple[int, int]:
+    first = params['cond_nconsts'] + params['body_nconsts']
+    return first, first + len(vt.open_jaxpr(params['body_jaxpr']).outvars)
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
@@ -142,7 +149,11 @@ class _While(binding.Binding):
 
 class _Scan(binding.Binding):
   """The binding of ``scan``: its carry at the fixpoint of ``scan_rule``."""
-  carries = True
+
+  @staticmethod
+  def carries(params) -> tuple[int, int]:
+    first, number = vt.scan_counts(params)
+    return first, first + number
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
@@ -249,11 +260,57 @@ def _again(refusal, loop, init: int, args):
   """The loop, traced again with its initial value promoted."""
   leaves, tree = tree_util.tree_flatten(args[init])
 
-  def trace(leaves):
+  def call(leaves):
     value = tree_util.tree_unflatten(tree, leaves)
-    try:
-      return loop(*args[:init], value, *args[init + 1:])
-    except _GREW as e:  # a carry and a ref, one after the other
-      return e.retry(leaves, trace)
+    return loop(*args[:init], value, *args[init + 1:])
 
-  return refusal.retry(leaves, trace)
+  def trace(leaves):
+    try:
+      return call(leaves)
+    except _GREW as e:  # a carry and a ref, one after the other
+      return retry(e, leaves)
+
+  def retry(refusal, leaves):
+    if isinstance(refusal, retrace.RefGrew):
+      return refusal.retry(leaves, trace)
+    grown = isinstance(refusal, retrace.CarryGrew)
+    axes = grown and refusal.axes_of(leaves, core.trace_ctx.trace)
+    axes = axes or _grown(leaves, call)
+    if not grown:
+      return refusal.retry(leaves, trace, axes)
+    new = list(map(vt.cast, leaves, axes or ()))
+    if not axes or all(map(operator.is_, new, leaves)):
+      raise TypeError(str(refusal)) from refusal
+    with casts.tracing_again():
+      return trace(new)
+
+  return retry(refusal, leaves)
+
+
+def _grown(leaves: list, call) -> list[Axes] | None:
+  """What each leaf of a loop's initial value comes to vary over.
+
+  That is seen in a trace of its own, where each leaf is another value, and
+  where derivatives are let pass that are summed where devices part.
+
+  Args:
+    leaves: the initial value's.
+    call: of other leaves, the loop.
+
+  Returns:
+    The axes by leaf; None if that can't be seen.
+  """
+  from jax._src import api  # imports loops itself
+  inside: list = []
+
+  def run(*values):
+    inside[:] = list(values), core.trace_ctx.trace
+    _call.own = True
+    return call(inside[0])
+
+  try:
+    with divergence.allow(True):
+      made = api.make_jaxpr(run)(*leaves)
+  except retrace.CarryGrew as e:
+    return e.axes_of(*inside)
+  return [vt.varying(a) for a in made.out_avals[:len(leaves)]]
