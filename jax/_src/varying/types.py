@@ -33,6 +33,7 @@ from jax._src.mend import releases
 from jax._src.mend import trace_key
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
+from jax._src.named_sharding import NamedSharding
 from jax._src import tree_util
 from jax._src.varying import reduced
 
@@ -141,13 +142,17 @@ def with_varying(aval, axes: Axes):
     within = axes.issubset(aval.sharding.mesh.manual_axes)
     mesh = None if within else mesh_lib.get_abstract_mesh()
     return _varying_along(aval, axes, mesh)
-  return manual_axes.with_axes(aval, _possible(aval, axes))
+  axes = _possible(aval, axes)
+  mesh = aval.sharding.mesh
+  captured = axes and not mesh.empty and not mesh.manual_axes
+  return _varying_along(aval, axes,
+                        mesh_lib.get_abstract_mesh() if captured else None)
 
 
 @functools.lru_cache(maxsize=4096)
 def _varying_along(aval, axes: Axes, mesh):
   if mesh is not None:
-    aval = aval.update(sharding=aval.sharding.update(mesh=mesh))
+    aval = aval.update(sharding=NamedSharding(mesh, aval.sharding.spec))
   return manual_axes.with_axes(aval, axes)
 
 
@@ -156,14 +161,15 @@ def _possible(aval, axes: Axes) -> Axes:
 
   Up to 0.7.2 what a nested shard_map captures keeps the mesh that it was made
   under, with axes that only the inner shard_map has to itself; it can't be
-  cast to vary along these, and no cotangent of it is of their kind. Later a
-  cast changes the mesh as well.
+  cast to vary along these, and no cotangent of it is of their kind. What comes
+  from outside of all of them gets the current mesh with a cast, as anything
+  does later.
   """
   if (LATER or not isinstance(aval, core.ShapedArray)
       or release_types.varying_types_have_a_mesh()):
     return axes
   mesh = aval.sharding.mesh
-  return axes if mesh.empty else axes.intersection(mesh.manual_axes)
+  return axes.intersection(mesh.manual_axes) if mesh.manual_axes else axes
 
 
 def promotable(aval, axes: Axes) -> bool:
