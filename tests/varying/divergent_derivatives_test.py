@@ -18,6 +18,8 @@ varying, so that each device has its own derivative: that of the program on its
 row alone. A derivative with respect to a captured replicated value would have
 to be summed over devices that don't all arrive, and is refused.
 """
+import warnings
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -26,6 +28,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import run_rows
 
 jax.config.parse_flags_with_absl()
@@ -207,6 +210,108 @@ class DivergentDerivativesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
       jax.make_jaxpr(lambda w: run_rows(f, ('1d', True), X, shared=w))(W)
     self.assertLessEqual(len(traced), 8)
+
+
+def step(p, x):
+  return p - .1 * jax.grad(lambda p: p * x)(p)
+
+
+def beside_a_branch(x, p):
+  """Two carries; by the other a derivative is taken where devices part."""
+  def body(c, _):
+    p, s = c
+    ds = lax.cond(x > 1, jax.grad(lambda s: s * x), lambda s: 0. * s, s)
+    return (step(p, x), s - .1 * ds), None
+  return lax.scan(body, (p, jnp.float32(0)), None, length=2)[0][0]
+
+
+def by_a_state(x, p):
+  """The loss reads a state, which comes to vary."""
+  def body(c, _):
+    p, s = c
+    return (p - .1 * jax.grad(lambda p: p * s * x)(p), s + x), None
+  return lax.scan(body, (p, jnp.float32(0)), None, length=2)[0][0]
+
+
+def beside_numbers(x, p):
+  """A carry that is a number, and one that is handed on."""
+  def body(c, _):
+    p, s, k = c
+    return (step(p, x), s + p * x, k), None
+  return lax.scan(body, (p, 0., jnp.float32(3.)), None, length=2)[0][0]
+
+
+def of_numbers(x, p):
+  del p
+  body = lambda c, _: ((step(c[0], x), c[1] + c[0] * x), None)
+  return lax.scan(body, (.5, 0.), None, length=2)[0][0]
+
+
+def of_numpy_in_while(x, p):
+  def body(c):
+    q, s, i = c
+    return step(q, x), s + q * p * x, i + 1
+  start = np.float32(.5), np.float32(0), 0
+  return lax.while_loop(lambda c: c[2] < 2, body, start)[0]
+
+
+def of_one_value(x, p):
+  body = lambda c, _: ((step(c[0], x), c[1] + c[0] * x * c[2], c[2]), None)
+  return lax.scan(body, (p, p, p), None, length=2)[0][0]
+
+
+class OtherCarriesTest(jtu.JaxTestCase):
+  """Only a carry that comes to vary has a derivative of its own on each device.
+
+  Another's is summed, as that of the program with a cast of the first by hand,
+  so that it stays replicated.
+  """
+
+  def check(self, f, mesh, jit, want):
+    names = ('x', 'y')[-len(mesh):]
+    x = np.float32([.25, .75, 1.25, 1.75])
+    g = shard_map(lambda x, p: f(x[0], p), mesh=jtu.create_mesh(mesh, names),
+                  in_specs=(P(names), P()), out_specs=P())
+    got = (jax.jit(g) if jit else g)(x, np.float32(.5))
+    self.assertAllClose(got, np.float32(want))
+
+  @parameterized.product(
+      f=[by_a_state, beside_numbers, of_numbers, of_numpy_in_while,
+         of_one_value],
+      mesh=[(4,), (2, 2), (1, 4)], jit=[True, False])
+  def test_is_summed(self, f, mesh, jit):
+    # The sum of x is 4, and that of x ** 2 is 5.25.
+    self.check(f, mesh, jit, .5 - (.1 * 5.25 if f is by_a_state else .2 * 4.))
+
+  @parameterized.parameters((4,), (2, 2), (1, 4))
+  def test_is_summed_beside_a_branch(self, *mesh):
+    # Without jit a sum is left in the branch on pristine, where devices part.
+    self.check(beside_a_branch, mesh, True, .5 - .2 * 4.)
+
+  def descend_where(self, flag):
+    """A carry that nothing but the predicate makes vary, on four devices."""
+    def body(x, p):
+      where = flag(x[0])
+      return lax.scan(lambda p, _: (lax.cond(
+          where, lambda p: step(p, x[0]), lambda p: p, p), None),
+                      p, None, length=2)[0][None]
+    f = shard_map(body, mesh=jtu.create_mesh((4,), ('x',)),
+                  in_specs=(P('x'), P()), out_specs=P('x'))
+    return jax.jit(f)(np.float32([.25, .75, 1.25, 1.75]), np.float32(.5))
+
+  def test_a_predicate_that_may_agree_is_told(self):
+    # JAX takes it to, and sums: -.3 on each device here.
+    with warnings.catch_warnings(record=True) as caught:
+      warnings.simplefilter('always')
+      got = self.descend_where(lambda x: lax.all_gather(x, 'x').sum() > 1.)
+    self.assertTrue(any('say so, for example with jax.lax.pmax(predicate'
+                        in str(w.message) for w in caught), 'nothing is said')
+    self.assertAllClose(got, np.float32([.45, .35, .25, .15]), rtol=1e-5)
+
+  def test_a_predicate_that_agrees(self):
+    got = self.descend_where(
+        lambda x: lax.pmax(lax.all_gather(x, 'x').sum() > 1., 'x'))
+    self.assertAllClose(got, np.full(4, -.3, np.float32), rtol=1e-5)
 
 
 if __name__ == '__main__':

@@ -21,6 +21,7 @@ this one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+import contextlib
 import functools
 from typing import Any
 
@@ -187,6 +188,19 @@ def castable(aval, axes: Axes) -> bool:
   return axes.isdisjoint(manual_axes.unreduced(aval))
 
 
+_agreeing = trace_key.state('predicates_agree', False)
+
+
+@contextlib.contextmanager
+def predicates_agreeing():
+  """While predicates are taken to be the same on all devices, as JAX does."""
+  before = _agreeing.swap_local(True)
+  try:
+    yield
+  finally:
+    _agreeing.set_local(before)
+
+
 def parting(axes: Axes) -> Axes:
   """Those of the axes along which there is more than one device.
 
@@ -194,8 +208,8 @@ def parting(axes: Axes) -> Axes:
   does parts nobody. The sizes are those of the current mesh, or, where it lacks
   an axis, of what else binds its name; what isn't known counts as parting.
   """
-  if not axes:
-    return axes
+  if not axes or _agreeing.value:
+    return NO_AXES
   mesh = mesh_lib.get_abstract_mesh()
   for axis in axes:
     if axis in mesh.manual_axes:

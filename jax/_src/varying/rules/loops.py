@@ -25,7 +25,9 @@ from __future__ import annotations
 
 import operator
 import threading
+import warnings
 
+from jax._src import config
 from jax._src import core
 from jax._src import tree_util
 from jax._src.util import split_list
@@ -277,7 +279,9 @@ def _again(refusal, loop, init: int, args):
     axes = grown and refusal.axes_of(leaves, core.trace_ctx.trace)
     axes = axes or _grown(leaves, call)
     if not grown:
-      return refusal.retry(leaves, trace, axes)
+      out = refusal.retry(leaves, trace, axes)
+      _warn_if_by_predicates(refusal, leaves, call, axes or ())
+      return out
     new = list(map(vt.cast, leaves, axes or ()))
     if not axes or all(map(operator.is_, new, leaves)):
       raise TypeError(str(refusal)) from refusal
@@ -314,3 +318,25 @@ def _grown(leaves: list, call) -> list[Axes] | None:
   except retrace.CarryGrew as e:
     return e.axes_of(*inside)
   return [vt.varying(a) for a in made.out_avals[:len(leaves)]]
+
+
+def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:
+  """Warns of a carry that varies for no other reason than a predicate.
+
+  JAX takes the predicate to agree on all devices, and sums the gradient by the
+  carry. If it does agree, that is what the program meant.
+  """
+  try:
+    with vt.predicates_agreeing(), config.enable_checks(False):
+      otherwise = _grown(leaves, call)
+  except TypeError:  # which JAX refuses as well
+    return
+  if otherwise is not None and any(map(operator.ne, axes, otherwise)):
+    where = str(refusal).partition('. Devices')[0]
+    warnings.warn(
+        f'{where}. It comes from differentiating by a carry, and each device '
+        'does so for itself there, as if the carry had been cast with '
+        "jax.lax.pcast(..., to='varying') (jax.lax.pvary) before the loop. If "
+        'the predicate is the same on all devices, say so, for example with '
+        f'jax.lax.pmax(predicate, {vt.ordered(refusal.axes)}): the gradient is '
+        'summed over them then.', stacklevel=2)
