@@ -97,6 +97,12 @@ class ResultShardingsTest(jtu.JaxTestCase):
     inner = jax.jit(lambda x: (x + 1, x * 2), out_shardings=(None, layout('y')))
     self.assertSaid(lambda x: inner(x)[1], layout('y'))
 
+  def test_within_calls_in_shardings(self):
+    # A call that hands its argument on has moved it.
+    inner = jax.jit(lambda x: x, in_shardings=layout('y', 'x'))
+    self.assertSaid(lambda x: inner(constrained(layout('x', 'y'))(x)),
+                    layout('y', 'x'))
+
   def test_set_mesh(self):
     if not hasattr(jax, 'set_mesh'):
       self.skipTest('this release has no jax.set_mesh')

@@ -551,5 +551,42 @@ class ShardMapNestsTest(jtu.JaxTestCase):
     self.assertAllClose(got, trips * x[::2])
 
 
+class ArrayOfTheMeshTest(jtu.JaxTestCase):
+  """A branch hands on an array that stands on the mesh already.
+
+  Its type is of the mesh outside of the shard_map, which has no Manual axes.
+  """
+
+  def captured(self, mesh, spec):
+    """Two blocks' branches, of which one returns the array as it is."""
+    sizes, names = mesh
+    mesh = Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes),
+                tuple(names))
+    put = lambda a, spec: jax.device_put(a, jax.sharding.NamedSharding(
+        mesh, spec))
+    a, w = np.float32([0, .25, .75, 1]), np.float32([1, 2, 3, 4])
+    f = lambda a, w, branches: shard_map(
+        lambda a: lax.cond(a[0] > .5, *branches(w)), mesh=mesh,
+        in_specs=P('x'), out_specs=P('x'))(a)
+    return f, put(a, P('x')), put(w, spec), w
+
+  @parameterized.product(
+      mesh=[((2,), 'x'), ((2, 2), 'xy')], spec=[P(), P('x')],
+      jit=[True, False])
+  def test_handed_on(self, mesh, spec, jit):
+    f, a, w, numbers = self.captured(mesh, spec)
+    g = lambda a: f(a, w, lambda w: (lambda: w, lambda: w * 2))
+    got = (jax.jit(g) if jit else g)(a)
+    self.assertAllClose(got, np.concatenate([numbers * 2, numbers]))
+
+  @parameterized.product(mesh=[((2,), 'x'), ((2, 2), 'xy')],
+                         spec=[P(), P('x')])
+  def test_gradient_of_what_is_captured(self, mesh, spec):
+    f, a, w, _ = self.captured(mesh, spec)
+    branches = lambda w: (lambda: w * 3, lambda: w * 2)
+    by_w = jax.jit(jax.grad(lambda w: jnp.sum(f(a, w, branches))))(w)
+    self.assertAllClose(by_w, np.full(4, 5, np.float32))
+
+
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -156,7 +156,11 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]],
     inner[id(eqn)] = _followed(called)
   known = inner[id(eqn)][i]
   if isinstance(known, core.Var):
-    known = eqn.invars[called.invars.index(known)]
+    n = called.invars.index(known)
+    taken = eqn.params.get('in_shardings')
+    if taken is not None and not isinstance(taken[n], UnspecifiedValue):
+      return _unmerged(taken[n], called, known)
+    known = eqn.invars[n]
     return known if isinstance(known, core.Var) else None
   return known
 
