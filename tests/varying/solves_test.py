@@ -307,6 +307,25 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(x, exact(a, B), rtol=1e-3)
     self.assertAllClose(y, np.cbrt(B[0]))
 
+  @parameterized.product(jit=[False, True], mesh=list(MESHES))
+  def test_tree_of_roots_of_which_one_is_replicated(self, jit, mesh):
+    # Its derivative is summed, as no other leaf's axes are its own.
+    def roots(x):
+      f = lambda t: (jax.grad(lambda q: (q * x - 2 * x - 1) ** 2)(t[0]),
+                     t[1] - x)
+      step = lambda f: lambda i, t: jax.tree.map(
+          lambda a, b, rate: a - rate * b, t, f(t), (F32(.05), F32(.5)))
+      return lax.custom_root(
+          f, (F32(0), F32(0)), lambda f, t: lax.fori_loop(0, 60, step(f), t),
+          lambda g, y: y)
+    x = np.arange(.25, 2, .5, dtype=F32)
+    f = shard_map(lambda x: (roots(x[0])[0], roots(x[0])[1][None]),
+                  mesh=make_mesh(*MESHES[mesh]), in_specs=P('x'),
+                  out_specs=(P(), P('x')))
+    slope, own = maybe_jit(jit)(f)(x)
+    self.assertAllClose(slope, F32(2 + x.sum() / (x ** 2).sum()), rtol=1e-5)
+    self.assertAllClose(own, x, rtol=1e-5)
+
   def test_user_functions_are_traced_once_where_types_are_right(self):
     calls = []
 

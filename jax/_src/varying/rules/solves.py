@@ -17,8 +17,9 @@ Both trace functions of a vector of the kind of ``b`` (or of the first guess),
 with the types of the one that the user gave. The solution varies along more
 axes if the functions read something that does, and types that are then too
 narrow make the transposed functions, the derivative and the lowering refuse
-one another. So the functions are traced anew, once, from an argument cast to
-what they were found to return; where nothing was found wider, nothing happens.
+one another. So the functions are traced anew, from an argument of which each
+leaf is cast to what it was found to be in what they return, until nothing is
+found wider. A leaf that stays replicated has derivatives that are summed.
 
 The primitive of a linear solve is then typed by the solver it holds, not by
 all that the functions read: a replicated ``b`` with a matrix spread over the
@@ -54,20 +55,18 @@ def widened(start, *functions):
 
   Returns:
     None if no function returns what varies along more axes than ``start``
-    does, else ``start``, every leaf cast to all axes found.
+    does, else ``start``, each leaf cast to the axes found for it. Whoever
+    traces the functions again with that asks again.
   """
   if not vt.checking():
     return None
   leaves, tree = tree_util.tree_flatten(start)
   own = [vp.union([x]) for x in leaves]
-  found = [vt.varying(aval) for f in functions
-           for aval in _leaves(f)[:len(leaves)]]
-  wider = any(axes - mine for f in functions
-              for mine, axes in zip(own, map(vt.varying, _leaves(f))))
-  if not wider:
+  axes = [mine.union(*map(vt.varying, found)) for mine, *found in zip(
+      own, *map(_leaves, functions))]
+  if axes == own:
     return None
-  everything = frozenset().union(*own, *found)
-  return tree.unflatten([vt.cast(x, everything) for x in leaves])
+  return tree.unflatten(list(map(vt.cast, leaves, axes)))
 
 
 def cast_alike(*trees):
