@@ -31,6 +31,7 @@ with, and the solution along what the solver makes of that.
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 from jax._src import core
@@ -61,12 +62,11 @@ def widened(start, *functions):
   if not vt.checking():
     return None
   leaves, tree = tree_util.tree_flatten(start)
-  own = [vp.union([x]) for x in leaves]
-  axes = [mine.union(*map(vt.varying, found)) for mine, *found in zip(
-      own, *map(_leaves, functions))]
-  if axes == own:
+  new = [vt.cast(x, flow.union(map(vt.varying, found)))
+         for x, *found in zip(leaves, *map(_leaves, functions))]
+  if all(map(operator.is_, new, leaves)):
     return None
-  return tree.unflatten(list(map(vt.cast, leaves, axes)))
+  return tree.unflatten(new)
 
 
 def cast_alike(*trees):
