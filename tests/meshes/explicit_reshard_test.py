@@ -207,6 +207,19 @@ class ExplicitReshardTest(jtu.JaxTestCase):
                        [T_X, P(None, None, None)])
     self.assertAllClose(jax.device_get(got), jax.device_get(want), rtol=1e-4)
 
+  @parameterized.product(
+      jit=[True, False],
+      name=['concatenate', 'slice', 'update', 'tile', 'pad', 'where'])
+  def test_gradient_of_what_is_its_own_tangent(self, name, jit):
+    # Reverse mode binds it once more, for tangents that aren't known.
+    f, args, specs, _ = PROGRAMS[name]
+    floats = [n for n, a in enumerate(args) if a.dtype == np.float32]
+    g = jax.grad(lambda *args: jnp.sum(f(*args) ** 2), tuple(floats))
+    want = g(*args)
+    with jax.set_mesh(make_mesh()), option('allow'):
+      got = (jax.jit(g) if jit else g)(*placed(args, specs))
+    self.assertAllClose(jax.device_get(got), jax.device_get(want), rtol=1e-4)
+
   @parameterized.product(jit=[True, False], transform=['value', 'grad'])
   def test_arguments_that_are_over_no_mesh(self, jit, transform):
     # jax.make_mesh gives Explicit axes from 0.9 on; data comes from NumPy.

@@ -73,7 +73,7 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
   from jax._src.interpreters import partial_eval as pe
   rule = rules.RULES.get(prim.name)
   if (rule is None or not asked_for()
-      or not isinstance(trace, pe.DynamicJaxprTrace)):
+      or not isinstance(trace, (pe.DynamicJaxprTrace, pe.JaxprTrace))):
     raise error
   avals = [core.typeof(x) for x in args]
   if any(_summed(a) for a in avals):
