@@ -30,8 +30,9 @@ TEST_ENVIRONMENT = {**reproduce.JAX_ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "2"}
 # pytest makes of `assert`, which these tests don't use.
 JOB_ENVIRONMENT = {**TEST_ENVIRONMENT, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-# Small modules take a twentieth longer to compile in parts.
-JOB_ENVIRONMENT["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
+# Small modules take a twentieth longer to compile in parts; older compilers
+# refuse some of what isn't.
+_IN_PARTS, _IN_ONE = "<0.8", " --xla_cpu_parallel_codegen_split_count=1"
 # On these releases it takes a quarter more to compile with the newer emitters.
 # Tests of the Array API look at what the compiler makes of their values.
 _EMITTERS, _OF_VALUES = ">=0.8,<0.11", "tests/array_api/"
@@ -254,6 +255,8 @@ def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
 def _flags(job: Job) -> dict[str, str]:
   """The compiler's flags for a job, which it reads when a backend starts."""
   flags = JOB_ENVIRONMENT["XLA_FLAGS"]
+  if not job.base.within(_IN_PARTS):
+    flags += _IN_ONE
   if job.base.within(_EMITTERS) and not job.file.startswith(_OF_VALUES):
     flags += _OLDER_EMITTERS
   return {"XLA_FLAGS": flags}

@@ -147,7 +147,7 @@ class CarryGrew(Exception):
     self.trace = core.trace_ctx.trace
 
   def axes_of(self, leaves: list, trace: core.Trace) -> list[Axes] | None:
-    """What each leaf of the initial value must vary over.
+    """The axes that each leaf of the initial value must vary over.
 
     A leaf that the body hands on untouched is a constant of the loop by then,
     and one of a weak type can have been converted; both keep their order.

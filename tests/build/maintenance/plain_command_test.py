@@ -18,6 +18,8 @@ def test_older_emitters_compile_what_is_not_looked_at(version, file, are_older):
   flags = testing._flags(job)["XLA_FLAGS"].split()
   assert "--xla_force_host_platform_device_count=8" in flags
   assert ("--xla_cpu_use_fusion_emitters=false" in flags) == are_older
+  assert ("--xla_cpu_parallel_codegen_split_count=1" in flags) == (
+      version != "0.7.2")
 
 
 def request(extent, *names):

@@ -292,7 +292,7 @@ def _again(refusal, loop, init: int, args):
 
 
 def _grown(leaves: list, call) -> list[Axes] | None:
-  """What each leaf of a loop's initial value comes to vary over.
+  """The axes that a loop's initial value comes to vary over, by leaf.
 
   That is seen in a trace of its own, where each leaf is another value, and
   where derivatives are let pass that are summed where devices part.
