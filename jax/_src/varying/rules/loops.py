@@ -279,8 +279,10 @@ def _again(refusal, loop, init: int, args):
     axes = grown and refusal.axes_of(leaves, core.trace_ctx.trace)
     axes = axes or _grown(leaves, call)
     if not grown:
+      if not axes:
+        raise refusal
       out = refusal.retry(leaves, trace, axes)
-      _warn_if_by_predicates(refusal, leaves, call, axes or ())
+      _warn_if_by_predicates(refusal, leaves, call, axes)
       return out
     new = list(map(vt.cast, leaves, axes or ()))
     if not axes or all(map(operator.is_, new, leaves)):
@@ -317,6 +319,8 @@ def _grown(leaves: list, call) -> list[Axes] | None:
       made = api.make_jaxpr(run)(*leaves)
   except retrace.CarryGrew as e:
     return e.axes_of(*inside)
+  except Exception:  # pylint: disable=broad-except
+    return None  # the refusal that led here says more
   return [vt.varying(a) for a in made.out_avals[:len(leaves)]]
 
 
@@ -326,11 +330,8 @@ def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:
   JAX takes the predicate to agree on all devices, and sums the gradient by the
   carry. If it does agree, that is what the program meant.
   """
-  try:
-    with vt.predicates_agreeing(), config.enable_checks(False):
-      otherwise = _grown(leaves, call)
-  except TypeError:  # which JAX refuses as well
-    return
+  with vt.predicates_agreeing(), config.enable_checks(False):
+    otherwise = _grown(leaves, call)  # None where JAX refuses it as well
   if otherwise is not None and any(map(operator.ne, axes, otherwise)):
     where = str(refusal).partition('. Devices')[0]
     warnings.warn(
