@@ -93,7 +93,7 @@ def _look_through(region: flow.Region) -> Found:
         mine -= vt.varying(eqn.invars[0].aval)
     elif not back and site.operands != site.ins:
       for v, a, i in zip(eqn.invars, site.operands, site.ins):
-        if a != i and type(v) is not core.Literal and _differentiable(v.aval):
+        if a != i and type(v) is not core.Literal and differentiable(v.aval):
           cast |= a - i
     parted = only_parted(site)
     for kid in site.kids:
@@ -124,7 +124,8 @@ def only_parted(site: flow.Site) -> bool:
       for v, axes in zip(site.eqn.invars[1:], site.ins[1:])))
 
 
-def _differentiable(aval) -> bool:
+def differentiable(aval) -> bool:
+  """True if a value of this type has derivatives."""
   return (isinstance(aval, core.ShapedArray) and
           dtypes.issubdtype(aval.dtype, np.inexact))
 

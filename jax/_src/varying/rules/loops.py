@@ -332,7 +332,9 @@ def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:
   """
   with vt.predicates_agreeing(), config.enable_checks(False):
     otherwise = _grown(leaves, call)  # None where JAX refuses it as well
-  if otherwise is not None and any(map(operator.ne, axes, otherwise)):
+  if otherwise is not None and any(
+      a != o and outdated.differentiable(vt.typeof(x))
+      for x, a, o in zip(leaves, axes, otherwise)):
     where = str(refusal).partition('. Devices')[0]
     warnings.warn(
         f'{where}. It comes from differentiating by a carry, and each device '
