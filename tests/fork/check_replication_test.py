@@ -421,6 +421,9 @@ class CheckReplicationTest(jtu.JaxTestCase):
         g(jnp.ones(1) if g is not jax.grad else 1.)
     with self.assertRaisesRegex(TypeError, 'expected a function, got 3'):
       check(3)
+    for rtol in (-1e-6, float('nan')):
+      with self.assertRaisesRegex(ValueError, 'rtol of at least 0'):
+        check(f, rtol=rtol)
 
   def test_doctests(self):
     from jax._src.sanitizer import replication

@@ -330,7 +330,7 @@ class ParameterMapTest(jtu.JaxTestCase):
     self.assertEqual(pmap[-1], pmap[1])
     self.assertEqual(pmap[:1], (pmap[0],))
     self.assertIn(pmap[1], pmap)
-    with self.assertRaises(IndexError):
+    with self.assertRaisesRegex(IndexError, '2 entries.*got 2'):
       pmap[2]
     with self.assertRaises(TypeError):
       pmap[0] = pmap[1]

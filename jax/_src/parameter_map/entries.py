@@ -118,10 +118,15 @@ class LazySequence(Sequence):
   """An immutable sequence whose entries are made by `_entry(number)`."""
 
   def __getitem__(self, index):
-    numbers = range(len(self))[index]
+    numbers = range(len(self))
     if isinstance(index, slice):
-      return tuple(self._entry(n) for n in numbers)
-    return self._entry(numbers)
+      return tuple(self._entry(n) for n in numbers[index])
+    try:
+      number = numbers[index]
+    except IndexError:
+      raise IndexError(f'{type(self).__name__} has {len(self)} entries: '
+                       f'expected an index below that, got {index}.') from None
+    return self._entry(number)
 
   def __iter__(self) -> Iterator:
     return (self._entry(n) for n in range(len(self)))

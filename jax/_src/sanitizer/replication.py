@@ -87,6 +87,8 @@ def check_replication(
     A function that takes what ``f`` does and returns what ``f`` does.
 
   Raises:
+    TypeError: if ``f`` is no function.
+    ValueError: if ``rtol`` is negative, or nan.
     ReplicationError: by the returned function, with the first place where
       devices differ: the program's line, the mesh axis, the iterations of the
       loops around it, the values on the devices, and whether the operands
@@ -101,6 +103,9 @@ def check_replication(
   if not callable(f):
     raise TypeError(f'{_NAME} expected a function, got {f!r}. Give it the '
                     'function, and the arguments to what it returns.')
+  if rtol is not None and not rtol >= 0:
+    raise ValueError(f'{_NAME}: expected an rtol of at least 0, or None to '
+                     f'compare bits, got {rtol}.')
   names = functions if functions is None else frozenset(
       getattr(g, '__name__', g) for g in functions)
   kept: dict[int, tuple] = {}
