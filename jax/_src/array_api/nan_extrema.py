@@ -69,6 +69,7 @@ _Lowering = Callable[..., Any]
 
 # What the compiler's library doesn't take is left to the compiler's own code.
 _LIBRARY_LEAST = 4096
+_SIZES = frozenset([int])
 
 
 class _InReducer(threading.local):
@@ -241,8 +242,12 @@ def _may_be_in_library(aval: Any) -> bool:
   """True if the library may be given operations on such an array."""
   if not releases.library_forgets_nan():
     return False
-  return (not all(isinstance(n, int) for n in aval.shape) or
-          math.prod(aval.shape) >= _LIBRARY_LEAST)
+  return not _is_constant(aval) or math.prod(aval.shape) >= _LIBRARY_LEAST
+
+
+def _is_constant(aval: Any) -> bool:
+  """True if no size of a shape is symbolic."""
+  return _SIZES.issuperset(map(type, aval.shape))
 
 
 # What is emitted.
@@ -272,7 +277,7 @@ def _called(ctx: mlir.LoweringRuleContext, x: Any, greatest: bool,
   before anything else.
   """
   out, = ctx.avals_out
-  if (not all(isinstance(n, int) for n in ctx.avals_in[0].shape) or
+  if (not _is_constant(ctx.avals_in[0]) or
       getattr(ctx.jaxpr_eqn_ctx, 'compute_type', None) is not None):
     return emit(x)  # which reads the sizes, or is marked, where it stands
   module = ctx.module_context
@@ -412,7 +417,7 @@ class _Order:
     return self.constants[key]
 
   def _constant(self, value: float, aval: Any, dtype: Any) -> Any:
-    if not self.is_partitioned and all(type(n) is int for n in aval.shape):
+    if not self.is_partitioned and _is_constant(aval):
       element = mlir.dtype_to_ir_type(np.dtype(dtype))
       kind = ir.IntegerAttr if dtype is self.signed else ir.FloatAttr
       return hlo.constant(ir.DenseElementsAttr.get_splat(
