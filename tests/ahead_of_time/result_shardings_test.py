@@ -182,6 +182,14 @@ class ResultShardingsTest(jtu.JaxTestCase):
       self.assertIsNone(jax.jit(f).lower(X).out_info.sharding)
     batched = jax.eval_shape(jax.vmap(constrained(layout())), X[None])
     self.assertIsNone(batched.sharding)
+    # Without elements there is nothing to split.
+    empty = jax.device_put(X[:, :0], some)
+    for f in (lambda x: x, lambda x: constrained(some)(x + 1)):
+      self.assertIsNone(jax.eval_shape(f, empty).sharding)
+    # CPUs leave it in the usual memory.
+    host = some.with_memory_kind('pinned_host')
+    for f in (constrained(host), jax.jit(lambda x: x + 1, out_shardings=host)):
+      self.assertIsNone(jax.eval_shape(lambda x, f=f: f(x), X).sharding)
     placed = jax.device_put(X, some)
     self.assertIsNone(jax.eval_shape(lambda x: x * 2, placed).sharding)
     # What nobody placed goes with the others, or stays.

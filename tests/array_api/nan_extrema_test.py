@@ -147,6 +147,21 @@ class ArrayApiNanExtremaTest(jtu.JaxTestCase):
         self.agrees(jax.jit(exported(x).call)(x), np.nan)
 
   @parameterized.parameters(*DTYPES)
+  def test_of_nothing(self, dtype):
+    with x64():
+      size, = export.symbolic_shape('n')
+      one = np.ones((2, 1), dtype)
+      for f, expected in (
+          (lambda x: jnp.max(x[:, 1:], 1, initial=0), 0),
+          (lambda x: jnp.min(x[:, 1:], initial=3), 3),
+          (lambda x: lax.reduce(x[:, 1:], -np.inf, lax.max, (1,)), -np.inf),
+          (lambda x: lax.reduce(x[:, 1:], np.inf, lax.min, (0, 1)), np.inf)):
+        exported = export.export(jax.jit(f))(
+            jax.ShapeDtypeStruct((2, size), dtype))
+        out = exported.call(one)
+        self.agrees(out, np.full(out.shape, expected, dtype))
+
+  @parameterized.parameters(*DTYPES)
   def test_among_devices(self, dtype):
     for shape in ((8,), (2, 4), (1, 8)):
       names = ('x', 'y')[:len(shape)]

@@ -119,6 +119,12 @@ class AutoAxesTest(jtu.JaxTestCase):
   def test_moves_within(self, form, op):
     self.check(form, MOVES[op])
 
+  def test_fft(self):
+    def op(x):  # of rank 3, and split along the last axis
+      y = jnp.fft.fft(x.T.reshape(2, 4, -1).astype(jnp.complex64))
+      return y.real.reshape(x.T.shape).T
+    self.check(branch, op)
+
   def test_update(self):
     self.check(branch, updated)
 

@@ -454,6 +454,21 @@ class SummedTwiceTest(jtu.JaxTestCase):
     got = self.gradient(ONCE[what], jit)
     np.testing.assert_allclose(got, np.ones(4), rtol=1e-6)
 
+  @parameterized.parameters(True, False)
+  def test_a_part_is_summed(self, jit):
+    # The result varies, and so the cotangent: each device has a part of it.
+    f = jax.custom_vjp(lambda a, b: a * lax.psum(b, 'x'))
+    f.defvjp(lambda a, b: (f(a, b), (a, lax.psum(b, 'x'))),
+             lambda r, g: (g * r[1], lax.psum(g * r[0], 'x')))
+    a, b = np.arange(1., 5.), np.arange(2., 6.)
+    w = np.array([1., 10., 100., 1000.])
+    g = shard_map(lambda a, b, w: w * f(a, b), mesh=make_mesh(4),
+                  in_specs=P('x'), out_specs=P('x'))
+    got = maybe_jit(jit)(jax.grad(lambda *x: jnp.sum(g(*x)), (0, 1)))(
+        *(x.astype(np.float32) for x in (a, b, w)))
+    self.assertAllClose(got, (w * b.sum(), np.full(4, (w * a).sum())),
+                        check_dtypes=False)
+
   def test_as_the_message_says(self):
     got = self.gradient(
         lambda r, g: cast(lax.psum(g, 'x'), ('x',)), jit=True)

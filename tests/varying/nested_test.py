@@ -92,6 +92,24 @@ class NestedTest(jtu.JaxTestCase):
   def test_derivatives_more(self, f, transform):
     self.check(f, transform, True)
 
+  @parameterized.product(branch=[True, False], jit=[True, False])
+  def test_unchecked_where_devices_part(self, branch, jit):
+    if jax.__version_info__ < (0, 7) or not jit and not RUNS_PARTLY_MANUAL:
+      self.skipTest('a shard_map over other axes of the mesh is refused there')
+    more = shard_map(lambda v: v + 1., in_specs=P(), out_specs=P(),
+                     axis_names={'y'}, check_vma=False)
+    def f(x, w):
+      if branch:
+        return lax.cond(x.sum() > 2., more, lambda v: v, w)[None]
+      return lax.while_loop(lambda v: v < x.sum(), more, w)[None]
+    x = np.array([[.25, .75], [1.25, 1.75]], np.float32)
+    f = shard_map(f, mesh=make_mesh(2, 2), in_specs=(P('x'), P()),
+                  out_specs=P('x'), axis_names={'x'})
+    # The type that an unchecked shard_map's result has, nothing varies in.
+    with jax.enable_checks(False):
+      got = maybe_jit(jit)(f)(x, np.float32(.5))
+    self.assertAllClose(got, np.float32([.5, 1.5] if branch else [1.5, 3.5]))
+
   @parameterized.product(axis=['x', 'y'])
   def test_axis_index(self, axis):
     if jax.__version_info__ < (0, 7):

@@ -120,6 +120,15 @@ class ConvertedTest(jtu.JaxTestCase):
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
+  def test_a_sum_that_is_missing_is_refused(self, how, kind):
+    def f(x, w, axes):
+      del axes
+      return CONVERSIONS[how](jax.grad(loss), w, jnp.ones(3))(w, x)
+    with self.assertRaisesRegex(
+        TypeError, r'jax\.closure_convert[\s\S]* for which a sum is missing'):
+      run(f, X, W, kind)
+
+  @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_a_gradient_without_a_sum(self, how, kind):
     def f(x, w, axes):
       del axes
@@ -161,6 +170,15 @@ class LoopsTest(jtu.JaxTestCase):
         w, c = s
         return w - .01 * jax.grad(loss)(w, c), c + x
       return LOOPS[loop](step, (w, start(jnp.ones(3))))[0] + 0 * x
+    self.check(f, kind)
+
+  @parameterized.product(kind=[*MESHES])
+  def test_gradient_in_a_predicate(self, kind):
+    def f(x, w, start):
+      def more(s):
+        return (jax.grad(loss)(s[0], s[1]).sum() < 90.) & (s[2] < 50)
+      step = lambda s: (s[0] + .1, s[1] + x, s[2] + 1)
+      return lax.while_loop(more, step, (w, start(jnp.zeros(3)), 0))[0] + 0 * x
     self.check(f, kind)
 
   @parameterized.product(kind=[*MESHES])

@@ -34,8 +34,9 @@ Nothing is propagated: of an operation's result the compiler decides the layout,
 of a `device_put`'s too (it returns another), of what a shard_map leaves to
 automatic axes. An argument that nobody placed goes where the others are, or
 stays: of it nothing is said. Nor is anything said where a dimension is left
-open, or where axes are Explicit or Manual: along those the type has the
-sharding.
+open, where there are no elements (the compiler doesn't split what is empty), of
+a memory that the compiler may not give, or where axes are Explicit or Manual:
+along those the type has the sharding.
 
 Cost: one look at each equation of the jaxprs that lead to the results.
 """
@@ -92,7 +93,8 @@ def fill(shardings: Sequence[Any], traced: Any) -> list[Any]:
 def of_results(traced: Any) -> list[Any]:
   """Returns for each result of a ``Traced`` its sharding, or None."""
   jaxpr = getattr(traced.jaxpr, 'jaxpr', traced.jaxpr)
-  known = _followed(jaxpr)
+  known = [None if 0 in getattr(v.aval, 'shape', ()) else k
+           for k, v in zip(_followed(jaxpr), jaxpr.outvars)]
   if any(isinstance(s, core.Var) for s in known):
     arguments = dict(zip(jaxpr.invars, _of_arguments(traced)))
     known = [arguments.get(s) if isinstance(s, core.Var) else s for s in known]
@@ -170,6 +172,9 @@ def _unmerged(
 ) -> sharding_lib.Sharding | None:
   """Returns the sharding that an operand of a jaxpr gets, or None."""
   found = _complete_sharding(sharding)
+  if found is not None and found.memory_kind not in (
+      None, _usual_memory(found)):
+    return None  # on CPUs the result is in the usual memory after all
   option = releases.shardy_option()
   is_shardy = option is not None and option.value
   if is_shardy or not isinstance(found, NamedSharding):
@@ -184,6 +189,11 @@ def _unmerged(
           isinstance(v, core.Literal) and v.val in (0, 1)
           for v in maker.invars))
   return found if computes else None
+
+
+def _usual_memory(sharding: sharding_lib.Sharding) -> str:
+  device = next(iter(sharding._device_assignment))
+  return device.default_memory().kind
 
 
 def _mapped_sharding(

@@ -323,11 +323,11 @@ def _over_minor_axes(ctx: mlir.LoweringRuleContext, x: Any, aval: Any, out: Any,
   """The reduction over the axes that `out` lacks, the last ones of `aval`."""
   order = _Order(ctx, aval, greatest)
   keys = order.signed_integers(x)
-  limits = np.iinfo(order.signed)
   kind = _type_of(keys, out.ndim)
   scalar = ir.RankedTensorType.get([], kind.element_type)
+  # Of no elements, which a symbolic size can mean, the infinities remain.
   inits = [mlir.ir_constant(np.array(v, order.signed))
-           for v in (limits.min, limits.max)]
+           for v in (~order.infinity, order.infinity)]
   op = hlo.ReduceOp([kind, kind], [keys, keys], inits,
                     mlir.dense_int_array(range(out.ndim, aval.ndim)))
   block = op.regions[0].blocks.append(*[scalar] * 4)

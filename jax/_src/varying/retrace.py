@@ -47,18 +47,23 @@ class TracedTooEarly(TypeError):
   """A traced jaxpr is used where its inputs vary over more axes than it fits.
 
   Attributes:
-    axes: the axes of a sum over devices that isn't meant there.
+    axes: the axes of a sum over devices that isn't meant there, or, if
+      ``missing``, of one that is and isn't there.
   """
 
-  def __init__(self, axes: Axes):
+  def __init__(self, axes: Axes, missing: bool = False):
     names = vt.ordered(axes)
+    summed = ('so that the gradient is summed over them' if not missing else
+              'and so was all else that the gradient depends on, so that it is '
+              'not summed over them')
+    wrong = ('that sum is wrong' if not missing else 'a sum is missing')
     super().__init__(
         'a function that was traced for later use (jax.closure_convert, '
         'jax.extend.core.jaxpr_as_fun, jax.jit(f).trace, jax.vjp) '
         'differentiates by a value that was the same on all devices along mesh '
-        f'axes {names}, so that the gradient is summed over them. Expected '
+        f'axes {names}, {summed}. Expected '
         'arguments that are the same there as well; got some that vary over '
-        f'{names}, for which that sum is wrong. Trace it with an example that '
+        f'{names}, for which {wrong}. Trace it with an example that '
         'varies: cast the argument first, jax.lax.pcast(x, '
         f"{names}, to='varying') (jax.lax.pvary on older releases).")
     self.axes = axes

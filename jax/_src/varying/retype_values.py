@@ -26,6 +26,8 @@ import operator
 
 from jax._src import core
 from jax._src.varying import flow
+from jax._src.varying import outdated
+from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 from jax._src.varying import retype
@@ -118,6 +120,9 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
             for v, x in zip(jaxpr.invars, values)]
   region = flow.Region(jaxpr)
   region.run(joined)
+  if outdated.lacks_sums(region):
+    f = outdated.found(region)
+    raise retrace.TracedTooEarly(f.cast & f.derived, missing=True)
   flow.check_divergence(region.sites.values())
   return retype.rebuild(region), (), [
       vt.cast(x, a) for x, a in zip(values, joined)]

@@ -19,7 +19,8 @@ devices, and rules of ``custom_vjp`` for such functions say ``lax.psum(ct,
 does not vary is the same on every device and complete; to sum it multiplies it
 by the number of devices. The result does not vary where the input does, and so
 such a rule looks like one that returns a constant, which is cast. What tells
-the two apart is the way that the cotangent took to the result:
+the two apart is the way that the cotangent took to the result. (One that varies
+over these axes is each device's own part: a rule may well sum it.)
 
 * The rule is traced once more, as a function of its cotangents.
 * From the cotangents on, each value is marked that is computed from one, and
@@ -51,14 +52,15 @@ from jax._src.ad_util import SymbolicZero
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
-from jax._src.varying.contents import jaxprs_in
+from jax._src.varying.contents import from_derivative, jaxprs_in
 
 
 class Way(enum.IntEnum):
   """The way of a value from a cotangent; the worst of its operands' is its."""
   NONE = 0
-  PLAIN = 1
-  SUMMED = 2
+  PART = 1  # each device has its own, of a cotangent that varies
+  PLAIN = 2
+  SUMMED = 3
 
 
 def refuse_reduced_results(
@@ -162,8 +164,11 @@ def _traced(rule: Callable, res: Any, out_cts: Any) -> Traced | None:
 
 
 def _ways(jaxpr: core.Jaxpr, n_cts: int, axes) -> list[Way]:
-  rest = len(jaxpr.invars) - n_cts  # what it captures, on some releases
-  return _outs(jaxpr, [Way.NONE] * rest + [Way.PLAIN] * n_cts, axes)
+  first = len(jaxpr.invars) - n_cts  # after what it captures, on some releases
+  return _outs(jaxpr, [
+      Way.NONE if n < first else
+      Way.PART if axes <= vt.varying(v.aval) else Way.PLAIN
+      for n, v in enumerate(jaxpr.invars)], axes)
 
 
 def _outs(jaxpr, ins: Sequence[Way], axes) -> list[Way]:
@@ -201,8 +206,7 @@ def _of_equation(eqn, ins: Sequence[Way], axes) -> list[Way]:
   if inner:
     return [Way.SUMMED if any(_reduces(j, axes) for j in inner)
             else worst] * count
-  return [Way.SUMMED if _removed(eqn, ins, v, axes) else worst
-          for v in eqn.outvars]
+  return [max(worst, _removed(eqn, ins, v, axes)) for v in eqn.outvars]
 
 
 def _of_scan(eqn, ins: Sequence[Way], axes) -> list[Way]:
@@ -216,12 +220,19 @@ def _of_scan(eqn, ins: Sequence[Way], axes) -> list[Way]:
     ins[consts:consts + carries] = after
 
 
-def _removed(eqn, ins: Sequence[Way], out, axes) -> bool:
-  """True if a reached operand varies along axes that the result does not."""
-  return any(
-      axes & vt.varying(v.aval) - vt.varying(out.aval)
-      for v, way in zip(eqn.invars, ins)
-      if way and type(v) is not core.Literal)
+def _removed(eqn, ins: Sequence[Way], out, axes) -> Way:
+  """The way of a result that lacks axes which a reached operand varies along.
+
+  A rule may sum the parts of a cotangent once. A derivative that it takes sums
+  for another reason: what it differentiates by was the same on all devices.
+  """
+  worst = max((way for v, way in zip(eqn.invars, ins)
+               if type(v) is not core.Literal
+               and axes & vt.varying(v.aval) - vt.varying(out.aval)),
+              default=Way.NONE)
+  if worst is Way.PART and not from_derivative(eqn):
+    return Way.PLAIN
+  return Way.SUMMED if worst else Way.NONE
 
 
 def _reduces(jaxpr: core.Jaxpr, axes) -> bool:

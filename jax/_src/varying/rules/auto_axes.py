@@ -52,8 +52,9 @@ from jax._src.varying import types as vt
 # XLA moves elements to neighbours for these, or for what they are lowered to.
 _MOVES = frozenset([
     'concatenate', 'conv_general_dilated', 'cumlogsumexp', 'cummax', 'cummin',
-    'cumprod', 'cumsum', 'dynamic_update_slice', 'pad', 'reduce_window',
-    'reduce_window_max', 'reduce_window_min', 'reduce_window_sum', 'rev',
+    'cumprod', 'cumsum', 'dynamic_update_slice', 'fft', 'pad',
+    'reduce_window', 'reduce_window_max', 'reduce_window_min',
+    'reduce_window_sum', 'rev',
     'select_and_gather_add', 'select_and_scatter', 'select_and_scatter_add',
     'slice', 'split', 'tile'])
 # And for these without jax_threefry_partitionable, as they concatenate halves.

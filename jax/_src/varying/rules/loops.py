@@ -65,7 +65,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
     outs = body.run(body_consts + carry)
-    if body.sites and not site.lacking and outdated.lacks_sums(body):
+    if not site.lacking and any(
+        region.sites and outdated.lacks_sums(region) for region in (cond, body)):
       site.lacking = cond_consts + body_consts + carry
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(

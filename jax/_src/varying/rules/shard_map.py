@@ -23,11 +23,11 @@ from jax._src.varying.types import Axes
 def shard_map(site: flow.Site, ins: list[Axes]) -> None:
   """Inside, an operand varies over its spec's axes as well."""
   eqn = site.eqn
-  region, = site.regions(eqn.params['jaxpr'])
   if not eqn.params.get('check_vma', eqn.params.get('check_rep')):
     return flow.ordinary(site, ins)
   if any(vt.is_ref(v.aval) for v in eqn.invars):
     return flow.unknown(site, ins)
+  region, = site.regions(eqn.params['jaxpr'])  # else it is left as it was
   inner = [vt.varying(b.aval) | (i - vt.varying(v.aval)) for b, v, i in
            zip(region.jaxpr.invars, eqn.invars, ins)]
   site.operands = ins
