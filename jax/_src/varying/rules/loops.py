@@ -66,7 +66,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
         body_consts[n] |= pred
     outs = body.run(body_consts + carry)
     if not site.lacking and any(
-        region.sites and outdated.lacks_sums(region) for region in (cond, body)):
+        r.sites and outdated.lacks_sums(r) for r in (cond, body)):
       site.lacking = cond_consts + body_consts + carry
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
