@@ -98,10 +98,12 @@ class ResultShardingsTest(jtu.JaxTestCase):
     self.assertSaid(lambda x: inner(x)[1], layout('y'))
 
   def test_within_calls_in_shardings(self):
-    # A call that hands its argument on has moved it.
+    # A call that hands its argument on has moved it. (Before 0.6 what it hands
+    # on isn't its result.)
     inner = jax.jit(lambda x: x, in_shardings=layout('y', 'x'))
+    moved = jax.__version_info__ >= (0, 6)
     self.assertSaid(lambda x: inner(constrained(layout('x', 'y'))(x)),
-                    layout('y', 'x'))
+                    layout('y', 'x') if moved else layout('x', 'y'))
 
   def test_set_mesh(self):
     if not hasattr(jax, 'set_mesh'):
@@ -186,10 +188,13 @@ class ResultShardingsTest(jtu.JaxTestCase):
     empty = jax.device_put(X[:, :0], some)
     for f in (lambda x: x, lambda x: constrained(some)(x + 1)):
       self.assertIsNone(jax.eval_shape(f, empty).sharding)
-    # CPUs leave it in the usual memory.
-    host = some.with_memory_kind('pinned_host')
-    for f in (constrained(host), jax.jit(lambda x: x + 1, out_shardings=host)):
-      self.assertIsNone(jax.eval_shape(lambda x, f=f: f(x), X).sharding)
+    if any(m.kind == 'pinned_host'
+           for m in jax.devices()[0].addressable_memories()):
+      # CPUs leave it in the usual memory.
+      host = some.with_memory_kind('pinned_host')
+      for f in (constrained(host),
+                jax.jit(lambda x: x + 1, out_shardings=host)):
+        self.assertIsNone(jax.eval_shape(lambda x, f=f: f(x), X).sharding)
     placed = jax.device_put(X, some)
     self.assertIsNone(jax.eval_shape(lambda x: x * 2, placed).sharding)
     # What nobody placed goes with the others, or stays.
