@@ -172,6 +172,12 @@ class ResultShardingsTest(jtu.JaxTestCase):
     restored = jax.device_put(2 * X, abstract['w'].sharding)
     self.assertEqual(restored.sharding, jax.jit(init)(X)['w'].sharding)
 
+  def test_guard_abstract_mesh(self):
+    # It has no devices, and so no memories.
+    mesh = layout().mesh.abstract_mesh
+    out = jax.eval_shape(constrained(NamedSharding(mesh, P('x'))), X)
+    self.assertEqual((out.shape, out.dtype), (X.shape, X.dtype))
+
   def test_not_said(self):
     some = layout('x')
     for f in (lambda x: x, lambda x: jax.jit(lambda y: (y, y))(x)[0],

@@ -172,8 +172,7 @@ def _unmerged(
 ) -> sharding_lib.Sharding | None:
   """Returns the sharding that an operand of a jaxpr gets, or None."""
   found = _complete_sharding(sharding)
-  if found is not None and found.memory_kind not in (
-      None, _usual_memory(found)):
+  if found is not None and not _is_in_usual_memory(found):
     return None  # on CPUs the result is in the usual memory after all
   option = releases.shardy_option()
   is_shardy = option is not None and option.value
@@ -191,9 +190,13 @@ def _unmerged(
   return found if computes else None
 
 
-def _usual_memory(sharding: sharding_lib.Sharding) -> str:
-  device = next(iter(sharding._device_assignment))
-  return device.default_memory().kind
+def _is_in_usual_memory(sharding: sharding_lib.Sharding) -> bool:
+  """True if no other memory is asked for; an abstract mesh's isn't known."""
+  kind = sharding.memory_kind
+  if kind is None or isinstance(getattr(sharding, 'mesh', None),
+                                mesh_lib.AbstractMesh):
+    return True
+  return kind == next(iter(sharding.device_set)).default_memory().kind
 
 
 def _mapped_sharding(
