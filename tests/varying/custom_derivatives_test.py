@@ -469,6 +469,26 @@ class SummedTwiceTest(jtu.JaxTestCase):
     self.assertAllClose(got, (w * b.sum(), np.full(4, (w * a).sum())),
                         check_dtypes=False)
 
+  def test_a_part_is_summed_along_one_of_two_axes(self):
+    # Along 'y' neither the result nor what the rule is given varies.
+    f = jax.custom_vjp(lambda a, b: a * lax.psum(b, ('x', 'y')))
+    f.defvjp(lambda a, b: (f(a, b), (a, lax.psum(b, ('x', 'y')))),
+             lambda r, g: (g * r[1], lax.psum(g * r[0], 'x')))
+    a, b = np.arange(1., 3.), np.arange(2., 6.)
+    g = shard_map(f, mesh=make_mesh(2, 2), in_specs=(P('x'), P(('x', 'y'))),
+                  out_specs=P('x'))
+    got = jax.jit(jax.grad(lambda *x: jnp.sum(g(*x)), (0, 1)))(
+        a.astype(np.float32), b.astype(np.float32))
+    self.assertAllClose(got, (np.full(2, b.sum()), np.full(4, a.sum())),
+                        check_dtypes=False)
+
+  def test_a_part_is_summed_on_one_device(self):
+    # A sum over one device is none, however often.
+    g = shard_map(summing(lambda r, g: lax.psum(g, 'x')), mesh=make_mesh(1),
+                  in_specs=P('x'), out_specs=P())
+    got = jax.grad(lambda v: jnp.sum(g(v)))(np.ones(4, np.float32))
+    np.testing.assert_allclose(got, np.ones(4))
+
   def test_as_the_message_says(self):
     got = self.gradient(
         lambda r, g: cast(lax.psum(g, 'x'), ('x',)), jit=True)

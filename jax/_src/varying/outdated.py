@@ -164,16 +164,16 @@ def doubtful(region: flow.Region, new: Axes) -> bool:
               vt.parting((new | f.idle) & sums | f.idle_back))
 
 
-def lacks_sums(region: flow.Region) -> bool:
-  """True if a solved region may have sums too few.
+def missing_sums(region: flow.Region) -> Axes:
+  """The axes of sums that a solved region may lack.
 
   It isn't asked of what comes of a derivative itself: what is derived in there
   isn't derived once more.
   """
   if not contents(region.jaxpr).derives:
-    return False
+    return NO_AXES
   f = found(region)
-  return bool(vt.parting(f.cast & f.derived))
+  return vt.parting(f.cast & f.derived)
 
 
 class Early(str):

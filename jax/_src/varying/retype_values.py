@@ -120,9 +120,8 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
             for v, x in zip(jaxpr.invars, values)]
   region = flow.Region(jaxpr)
   region.run(joined)
-  if outdated.lacks_sums(region):
-    f = outdated.found(region)
-    raise retrace.TracedTooEarly(f.cast & f.derived, missing=True)
+  if missing := outdated.missing_sums(region):
+    raise retrace.TracedTooEarly(missing, missing=True)
   flow.check_divergence(region.sites.values())
   return retype.rebuild(region), (), [
       vt.cast(x, a) for x, a in zip(values, joined)]

@@ -91,7 +91,10 @@ def refuse_reduced_results(
   found = _traced(rule, res, out_cts)
   first = _distinct(ct for ct in cts if smc.array_type(ct) is not None)
   for i, axes in lacking.items():
-    ways = [Way.SUMMED] if found is None else _ways(*found, axes)
+    # One by one: a cotangent can vary along some of them. A sum over one device
+    # is none.
+    ways = [Way.SUMMED] if found is None else list(map(max, zip(*(
+        _ways(*found, frozenset([axis])) for axis in vt.parting(axes)))))
     if len(ways) == len(first):
       at = next(n for n, ct in enumerate(first) if ct is cts[i])
       ways = [ways[at]]

@@ -66,7 +66,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
         body_consts[n] |= pred
     outs = body.run(body_consts + carry)
     if not site.lacking and any(
-        r.sites and outdated.lacks_sums(r) for r in (cond, body)):
+        r.sites and outdated.missing_sums(r) for r in (cond, body)):
       site.lacking = cond_consts + body_consts + carry
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
@@ -91,7 +91,7 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
     outs, ys = split_list(body.run(consts + carry + xs), [nk])
-    if body.sites and not site.lacking and outdated.lacks_sums(body):
+    if body.sites and not site.lacking and outdated.missing_sums(body):
       site.lacking = consts + carry + xs
     grown = _grow(carry, outs, body, nc)
     if grown == carry:
