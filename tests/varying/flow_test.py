@@ -253,7 +253,8 @@ class VaryingFlowTest(RegionTestCase):
   def test_loop_around_a_call_is_traced_once(self, names):
     traces, found = self.traces_of_a_loop(CALLS[names])
     self.assertNotEmpty(found.intersection(names.split()))
-    self.assertEqual(traces, 1)
+    # A gradient by the carry can be another once that varies.
+    self.assertEqual(traces, 2 if CALLS[names] is hoisted else 1)
 
   def types_in_a_loop(self, inner, cast, **axes):
     def f(x):

@@ -183,17 +183,17 @@ def _check_promotion(site: Site, args, carry: tuple[int, int]) -> None:
 
   Raises:
     TypeError: if an option says that casts are to be written out.
-    CarryGrew: if sums of a derivative in the body are too many or too few.
+    CarryGrew: if the body differentiates, and may do so in another way then.
   """
   if not vt.promotes_where_checked():
     raise TypeError(_refusal(site))
   new = flow.union([to - now for now, to in zip(site.ins, site.operands)])
   sums = any(outdated.doubtful(kid, new) for kid in site.kids)
-  lacking = [] if from_derivative(site.eqn) else site.lacking
-  if sums or lacking:
-    # With the sums that are missing, other carries needn't grow after all.
-    wanted = lacking if lacking and lacking != site.ins else site.operands
-    raise retrace.CarryGrew(zip(args, wanted), carry, new)
+  # What comes of a derivative isn't one that the body takes.
+  grown = site.grown if vt.parting(new) and not from_derivative(
+      site.eqn) else []
+  if sums or grown:
+    raise retrace.CarryGrew(zip(args, grown or site.operands), carry, new)
 
 
 def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:

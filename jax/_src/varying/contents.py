@@ -29,6 +29,7 @@ from jax._src.mend import jaxprs
 from jax._src.mend import permute
 from jax._src import source_info_util
 from jax._src.util import weakref_lru_cache
+from jax._src.varying import notes
 from jax._src.varying import reduced
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
@@ -46,6 +47,7 @@ class Contents(NamedTuple):
     sums: the axes of sums over devices whose result is the same on all.
     derived_sums: the axes of those that come of a derivative.
     derives: whether an equation comes of one.
+    differentiates: whether it was taken meanwhile, be an equation left or not.
     reads: which inputs an equation uses or an output returns.
   """
   collectives: Axes
@@ -53,6 +55,7 @@ class Contents(NamedTuple):
   sums: Axes
   derived_sums: Axes
   derives: bool
+  differentiates: bool
   reads: tuple[bool, ...]
 
   def waits(self, axes: Axes) -> bool:
@@ -134,6 +137,8 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
   permutes = derives = False
+  note = notes.on(jaxpr)
+  differentiates = note is not None and note.differentiates
   used = set(map(id, jaxpr.outvars))
   for eqn in jaxpr.eqns:
     used.update(map(id, eqn.invars))
@@ -159,11 +164,13 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         collectives |= inside.collectives
         permutes |= inside.permutes
         derives |= inside.derives
+        differentiates |= inside.differentiates
         if inside.sums:
           sums |= inside.sums
           derived_sums |= (inside.sums if from_derivative(eqn)
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
+                  differentiates or derives,
                   tuple([id(v) in used for v in jaxpr.invars]))
 
 

@@ -161,8 +161,8 @@ class Site:
     eqn: the equation as it was traced.
     ins: what its operands vary over.
     operands: what its operands must be cast to before they are passed on.
-    lacking: of a loop, the operands with which, while it was solved, a sum of a
-      derivative turned out to be missing in the body.
+    grown: of a loop that differentiates something, what its operands vary over
+      once the carry has grown by one trip; empty if it doesn't grow.
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
     writes: for operands that are refs, what is written to them varies over.
@@ -171,14 +171,14 @@ class Site:
     selects: whether all branches run, because vmap maps over the index.
   """
 
-  __slots__ = ('eqn', 'ins', 'operands', 'lacking', 'outs', 'kids', 'writes',
+  __slots__ = ('eqn', 'ins', 'operands', 'grown', 'outs', 'kids', 'writes',
                'rule', 'predicate', 'opaque', 'selects')
 
   def __init__(self, eqn: core.JaxprEqn):
     self.eqn = eqn
     self.ins: list[Axes] | None = None
     self.operands: list[Axes] = []
-    self.lacking: list[Axes] = []
+    self.grown: list[Axes] = []
     self.outs: list[Axes] = []
     self.kids: list[Region] = []
     self.writes: dict[int, Axes] = {}

@@ -38,12 +38,16 @@ different ones. That alone makes nothing wrong in them: they compute what they
 did, and a sum or cast of a cotangent over the axes that devices part along is
 refused there anyway.
 
+A derivative of something linear can have no equation at all, so where a function
+is at hand that differentiates (``notes``), nothing is asked here: it is traced
+again. ``missing_sums`` is for those that are not.
+
 Cost: one more look at each equation that is typed again; an answer is kept as
 long as the solution it is about.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -51,6 +55,7 @@ import numpy as np
 from jax._src import core
 from jax._src import dtypes
 from jax._src.varying import flow
+from jax._src.varying import notes
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying.contents import contents, from_derivative
@@ -176,27 +181,6 @@ def missing_sums(region: flow.Region) -> Axes:
   return vt.parting(f.cast & f.derived)
 
 
-class Early(str):
-  """A mark of jaxprs that would be traced otherwise by now.
-
-  A jitted function that differentiates by the content of a ref, which it makes
-  vary, is right for the first call: the content was replicated until then. It
-  goes with the jaxpr's debug information, as that is what every copy keeps.
-
-  Attributes:
-    grown: of each input, those captured first, what it came to vary over.
-  """
-  grown: tuple[Axes, ...] = ()
-
-
-def early(jaxpr: core.Jaxpr, grown: Iterable[Axes]) -> core.Jaxpr:
-  """The jaxpr, marked."""
-  info = jaxpr.debug_info
-  mark = Early(info.traced_for)
-  mark.grown = tuple(grown)
-  return jaxpr.replace(debug_info=info._replace(traced_for=mark))
-
-
 def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   """The axes that refs vary over by now, and didn't when a jaxpr was traced.
 
@@ -207,13 +191,13 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   Returns:
     The axes of sums that are right no longer.
   """
-  mark = jaxpr.debug_info.traced_for
+  note = notes.on(jaxpr)
   refs = [vt.varying(a) for a in avals if vt.is_ref(a)]
   axes = NO_AXES
-  if type(mark) is Early:
-    axes = (flow.union(g & vt.varying(a) for g, a in zip(mark.grown, avals))
-            if len(mark.grown) == len(avals) else
-            flow.union(mark.grown) & flow.union(refs))
+  if note is not None:
+    axes = (flow.union(g & vt.varying(a) for g, a in zip(note.grown, avals))
+            if len(note.grown) == len(avals) else
+            flow.union(note.grown) & flow.union(refs))
   if len(jaxpr.invars) == len(avals):
     new = flow.union(vt.varying(a) - vt.varying(v.aval) for a, v in zip(
         avals, jaxpr.invars) if vt.is_ref(a))

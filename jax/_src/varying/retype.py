@@ -30,11 +30,13 @@ from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import source_info_util
 from jax._src.varying import flow
+from jax._src.varying import notes
 from jax._src.varying import outdated
 from jax._src.varying import reduced
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying import verify
+from jax._src.varying.contents import contents
 from jax._src.varying.types import Axes
 
 # Calls of one jaxpr at the same types must share one jaxpr, so that it is
@@ -218,12 +220,12 @@ def rebuild_if_refs_widened(trace, traced):
     grown = [region.read(v) - vt.varying(v.aval) for v in binders]
     new = flow.union(grown)
     if new and (outdated.doubtful(region, new)
-                or outdated.missing_sums(region)):
+                or contents(jaxpr).differentiates):
       if trace.frame.debug_info.traced_for in _LOOPS:
         raise retrace.RefGrew(
             [(x, region.read(v)) for v, x, axes in itertools.zip_longest(
                 binders, captured, grown) if axes], new)
       outdated.excuse(region)
-      return outdated.early(rebuild(region), grown), captured
+      return notes.noted(rebuild(region), grown=tuple(grown)), captured
     return rebuild(region), captured
   return traced

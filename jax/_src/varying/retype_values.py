@@ -26,6 +26,7 @@ import operator
 
 from jax._src import core
 from jax._src.varying import flow
+from jax._src.varying import notes
 from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
@@ -55,6 +56,8 @@ def retype_for_values(jaxpr: core.Jaxpr, consts, args):
   """
   if not vt.checking():
     return jaxpr, consts, args
+  if type(jaxpr.debug_info.traced_for) is not str:
+    notes.inlined(jaxpr)
   binders, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
   try:  # the usual answer, in the fewest steps
     if vt.vary_alike(list(map(_type_of, binders)), list(map(_type_of, values))):

@@ -39,7 +39,7 @@ from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.contents import parting_is_harmless
+from jax._src.varying.contents import contents, parting_is_harmless
 from jax._src.varying.rules import permute
 from jax._src.varying.rules import forwarded
 from jax._src.varying.types import Axes
@@ -50,6 +50,17 @@ def _grow(carry: list[Axes], new, body: flow.Region,
   """The carry's sets joined with ``new``; only arrays have varying axes."""
   return [c if c is n or n <= c or not isinstance(v.aval, core.ShapedArray)
           else c | n for c, n, v in zip(carry, new, body.invars[start:])]
+
+
+def _note_growth(site: flow.Site, operands: list[Axes]) -> None:
+  """Notes what grows for certain, of a loop that differentiates something.
+
+  That is what does with the body as it was traced. With a carry that varies a
+  derivative can be summed that wasn't, and what it changes needn't grow then.
+  """
+  if not site.grown and any(
+      contents(kid.jaxpr).differentiates for kid in site.kids):
+    site.grown = operands
 
 
 def while_rule(site: flow.Site, ins: list[Axes]) -> None:
@@ -65,9 +76,6 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
     outs = body.run(body_consts + carry)
-    if not site.lacking and any(
-        r.sites and outdated.missing_sums(r) for r in (cond, body)):
-      site.lacking = cond_consts + body_consts + carry
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
           zip(outs, forwarded.sources(body.jaxpr)), nb)]
@@ -75,6 +83,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     if grown == carry:
       break
     carry = grown
+    _note_growth(site, cond_consts + body_consts + carry)
   if pred:
     cond, body = flow.diverges(site, pred)
   cond_consts = flow.record_ref_writes(site, cond, cond_consts + carry)[:nc]
@@ -91,12 +100,11 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
     outs, ys = split_list(body.run(consts + carry + xs), [nk])
-    if body.sites and not site.lacking and outdated.missing_sums(body):
-      site.lacking = consts + carry + xs
     grown = _grow(carry, outs, body, nc)
     if grown == carry:
       break
     carry = grown
+    _note_growth(site, consts + carry + xs)
   site.operands = flow.record_ref_writes(site, body, consts + carry + xs)
   site.outs = carry + ys
 

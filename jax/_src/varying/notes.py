@@ -1,0 +1,95 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Notes on how a jaxpr was traced, which its equations don't tell.
+
+That a function differentiates something isn't seen in its jaxpr if what it
+differentiates is linear: the gradient of ``p + s`` by ``p`` is a number, and
+neither the sum nor ``s`` is left. If ``s`` comes to vary, that gradient is to
+be summed over devices all the same. So each backward pass leaves a note with
+the traces that it runs in, which goes on with their jaxprs.
+
+A note stands in a jaxpr's debug information, as that is what every copy keeps,
+in the place of ``traced_for``, whose text it equals.
+
+Cost: a backward pass notes each trace around it, and a jaxpr that has a note is
+copied, equations aside. Nothing outside of shard_map.
+"""
+from __future__ import annotations
+
+from typing import Any
+import weakref
+
+from jax._src import core
+from jax._src.mend import traces
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+
+class Note(str):
+  """A jaxpr's ``traced_for``, with what was seen while it was traced.
+
+  Attributes:
+    differentiates: whether a backward pass ran meanwhile.
+    grown: if it would be traced otherwise by now, as a ref came to vary: of
+      each input, those captured first, what it came to vary over.
+  """
+  differentiates: bool = False
+  grown: tuple[Axes, ...] = ()
+
+
+def noted(jaxpr: core.Jaxpr, **seen: Any) -> core.Jaxpr:
+  """The jaxpr with a note of these attributes, besides those that it has."""
+  info = jaxpr.debug_info
+  note = Note(info.traced_for)
+  note.__dict__.update({**getattr(info.traced_for, '__dict__', {}), **seen})
+  return jaxpr.replace(debug_info=info._replace(traced_for=note))
+
+
+def on(jaxpr: core.Jaxpr) -> Note | None:
+  """The jaxpr's note, if it has one."""
+  note = getattr(jaxpr.debug_info, 'traced_for', None)
+  return note if type(note) is Note else None
+
+
+# The traces that haven't ended, in which a backward pass ran.
+_differentiating: weakref.WeakSet = weakref.WeakSet()
+_any = _differentiating.data  # to see quickly that there is none
+
+
+def differentiates(trace: core.Trace | None = None) -> None:
+  """Notes that a backward pass runs, in the traces that are under way.
+
+  Args:
+    trace: the innermost of them; by default the current one.
+  """
+  if vt.checking():
+    for around in traces.enclosing(trace or core.trace_ctx.trace):
+      if hasattr(around, 'frame'):
+        _differentiating.add(around)
+
+
+def inlined(jaxpr: core.Jaxpr, trace: core.Trace | None = None) -> None:
+  """Has a trace take over the note of what is copied into it."""
+  note = on(jaxpr)
+  if note is not None and note.differentiates:
+    differentiates(trace)
+
+
+def ended(trace: core.Trace, traced: tuple) -> tuple:
+  """A trace's jaxpr, which is the first of ``traced``, with its note."""
+  if _any and trace in _differentiating:
+    _differentiating.discard(trace)
+    jaxpr, *others = traced
+    return noted(jaxpr, differentiates=True), *others
+  return traced

@@ -1,0 +1,198 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Gradients of what is linear, in loops whose carry comes to vary.
+
+The carry is a term, which each device multiplies by a number of its own, and a
+parameter, the same on all, which descends. The loss is linear in it, or in its
+square, beside the term, so that the gradient doesn't hold the term. The oracle
+is the descent in NumPy, along the sum of all devices' gradients.
+"""
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from testing.sharding import shard_map
+from varying.testing.common import cast
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+
+jax.config.parse_flags_with_absl()
+
+SIZES = {'1d': (4,), '2d': (2, 2), 'one': (1,), 'one_of_two': (4, 1)}
+FACTORS = np.arange(1., 5.).astype(np.float32)
+
+
+@jax.custom_vjp
+def product(p, s):
+  return p * s
+
+
+product.defvjp(lambda p, s: (p * s, s), lambda s, _: (s, s))
+
+
+def pulled(p, s):
+  """By a cotangent that varies as the loss does."""
+  loss, pull = jax.vjp(lambda p: p + s, p)
+  return pull(jnp.ones_like(loss) + 0 * s)[0]
+
+
+def transposed(p, s):
+  loss, push = jax.linearize(lambda p: p + s, p)
+  return jax.linear_transpose(push, p)(jnp.ones_like(loss) + 0 * s)[0]
+
+
+def plus(p, s):
+  return jax.grad(lambda p: p + s)(p)
+
+
+# Each with the gradient by p.
+GRADIENTS = dict(
+    plus=(plus, lambda p, s: 1.),
+    thrice=(lambda p, s: jax.grad(lambda p: 3 * p + s)(p), lambda p, s: 3.),
+    square=(lambda p, s: jax.grad(lambda p: p ** 2 + s)(p),
+            lambda p, s: 2 * p),
+    value_and_grad=(lambda p, s: jax.value_and_grad(lambda p: p + s)(p)[1],
+                    lambda p, s: 1.),
+    vjp=(pulled, lambda p, s: 1.),
+    linear_transpose=(transposed, lambda p, s: 1.),
+    jit=(jax.jit(plus), lambda p, s: 1.),
+    jit_of_a_closure=(lambda p, s: jax.jit(jax.grad(lambda p: p + s))(p),
+                      lambda p, s: 1.),
+    inline=(jax.jit(plus, inline=True), lambda p, s: 1.),
+    residual=(lambda p, s: jax.grad(product)(p, s), lambda p, s: s),
+    checkpoint=(lambda p, s: jax.grad(jax.checkpoint(lambda p: p + s))(p),
+                lambda p, s: 1.),
+    vmap=(lambda p, s: jax.vmap(jax.grad(lambda p, k: p + s * k), (None, 0))(
+        p, jnp.arange(3.))[1], lambda p, s: 1.),
+    second=(lambda p, s: jax.grad(jax.grad(lambda p: p ** 2 + s))(p),
+            lambda p, s: 2.),
+    cond=(lambda p, s: lax.cond(p > -1e9, lambda p: plus(p, s),
+                                lambda p: 2 * plus(p, s), p),
+          lambda p, s: 1.),
+)
+LOOPS = dict(
+    scan=lambda step, c: lax.scan(
+        lambda c, _: (step(c), None), c, None, length=4)[0],
+    fori_loop=lambda step, c: lax.fori_loop(0, 4, lambda _, c: step(c), c),
+    while_loop=lambda step, c: lax.while_loop(
+        lambda k: k[0] < 4, lambda k: (k[0] + 1, step(k[1])), (0, c))[1],
+    nested=lambda step, c: LOOPS['twice'](lambda c: LOOPS['twice'](step, c), c),
+    twice=lambda step, c: lax.scan(
+        lambda c, _: (step(c), None), c, None, length=2)[0],
+    in_a_branch=lambda step, c: lax.scan(
+        lambda c, i: (lax.cond(i >= 0, step, lambda c: c, c), None),
+        c, jnp.arange(4))[0],
+)
+
+
+def descent(gradient, factor):
+  return lambda c: (c[0] * factor + 1, c[1] - .01 * gradient(c[1], c[0]))
+
+
+def mapped(f, kind, jit=True):
+  """Each device's result, by ``f(factor, p, axes)``, and the factors."""
+  sizes = SIZES[kind]
+  axes = ('x', 'y')[:len(sizes)]
+  run = maybe_jit(jit)(shard_map(
+      lambda x, p: f(x[0], p, axes)[None], mesh=make_mesh(*sizes),
+      in_specs=(P(axes), P()), out_specs=P(axes)))
+  x = FACTORS[:np.prod(sizes)]
+  return np.asarray(run(x, np.float32(2.))), x
+
+
+def expected(x, slope, trips=4):
+  s, p = np.ones_like(x), 2.
+  for _ in range(trips):
+    s, p = s * x + 1, p - .01 * np.sum(slope(p, s) + 0 * s)
+  return np.full_like(x, p)
+
+
+@jtu.with_config(jax_enable_checks=False)
+class LinearDerivativesTest(jtu.JaxTestCase):
+
+  def check(self, loop, name, kind, jit=True, by_hand=False):
+    gradient, slope = GRADIENTS[name]
+    def f(x, p, axes):
+      s = jnp.ones(())
+      s = cast(s, axes) if by_hand else s
+      return LOOPS[loop](descent(gradient, x), (s, p))[1]
+    got, x = mapped(f, kind, jit)
+    np.testing.assert_allclose(got, expected(x, slope), rtol=1e-5)
+
+  @parameterized.product(
+      loop=[k for k in LOOPS if k != 'twice'], name=[*GRADIENTS])
+  def test_is_summed(self, loop, name):
+    self.check(loop, name, '1d')
+
+  @parameterized.product(kind=[*SIZES], name=['plus', 'square', 'residual'])
+  def test_on_meshes(self, kind, name):
+    self.check('scan', name, kind)
+
+  @parameterized.product(loop=['scan', 'nested'], name=['plus', 'residual'])
+  def test_eager(self, loop, name):
+    self.check(loop, name, '2d', jit=False)
+
+  @parameterized.product(loop=['scan', 'while_loop'], name=['plus', 'square'])
+  def test_of_a_carry_cast_by_hand(self, loop, name):
+    self.check(loop, name, '2d', by_hand=True)
+
+  def test_term_that_varies_after_some_trips(self):
+    # What is added to comes to vary one trip later than what is added.
+    def f(x, p, axes):
+      def step(c, _):
+        late, s, p = c
+        return (late + s, s * x, p - .01 * plus(p, late)), None
+      return lax.scan(step, (jnp.ones(()), jnp.ones(()), p), None, length=4)[
+          0][2]
+    got, x = mapped(f, '2d')
+    np.testing.assert_allclose(got, 2 - .01 * 4 * x.size, rtol=1e-5)
+
+  def test_carry_that_does_not_depend_on_it_stays_replicated(self):
+    # Summed over devices, what descends is the same on all of them.
+    def f(x, p):
+      return LOOPS['scan'](descent(plus, x[0]), (jnp.ones(()), p))[1]
+    out = jax.jit(shard_map(f, mesh=make_mesh(4), in_specs=(P('x'), P()),
+                            out_specs=P()))(FACTORS, np.float32(2.))
+    np.testing.assert_allclose(out, 2 - .01 * 16, rtol=1e-5)
+
+  def test_gradient_of_the_loop(self):
+    def loss(factor, p):
+      def f(x, p):
+        p = LOOPS['scan'](
+            descent(GRADIENTS['square'][0], x[0]), (jnp.ones(()), p))[1]
+        return p ** 2
+      return shard_map(f, mesh=make_mesh(4), in_specs=(P('x'), P()),
+                       out_specs=P())(factor, p)
+    got = jax.jit(jax.grad(loss, 1))(FACTORS, 2.)
+    # Four steps of p - .01 * 4 * 2 p.
+    np.testing.assert_allclose(got, 2 * 2 * .92 ** 8, rtol=1e-5)
+
+  def test_traced_once_where_nothing_grows(self):
+    calls = []
+    def f(x, p, axes):
+      del axes
+      def step(c, _):
+        calls.append(1)
+        return (c[0] * x, c[1] - plus(c[1], c[0])), None
+      return lax.scan(step, (x, p), None, length=2)[0][1]
+    mapped(f, '1d')
+    self.assertLen(calls, 1)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
