@@ -170,6 +170,25 @@ class LinearDerivativesTest(jtu.JaxTestCase):
                             out_specs=P()))(FACTORS, np.float32(2.))
     np.testing.assert_allclose(out, 2 - .01 * 16, rtol=1e-5)
 
+  @parameterized.parameters(False, True)
+  def test_jitted_loop_inside(self, traced_before):
+    # Traced before, it is seen only once the loop around is traced again.
+    def f(x, p, axes):
+      del axes
+      def step(c, _):
+        s, late, p = c
+        return (s, late + s, p - .01 * plus(p, late)), None
+      inner = jax.jit(lambda c: lax.scan(step, c, None, length=2)[0])
+      one = jnp.ones(())
+      if traced_before:
+        inner((one, one, p))
+      def outer(c, _):
+        s, _, p = inner((c[0], one, c[1]))
+        return (s * x, p), None
+      return lax.scan(outer, (one, p), None, length=2)[0][1]
+    got, x = mapped(f, '2d')
+    np.testing.assert_allclose(got, 2 - .01 * 4 * x.size, rtol=1e-5)
+
   def test_gradient_of_the_loop(self):
     def loss(factor, p):
       def f(x, p):

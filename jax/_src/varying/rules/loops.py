@@ -252,6 +252,8 @@ def retracing(loop, init: int, *args):
       return loop(*args)
     except _REFUSALS as e:
       if not _call.nests or _call.careful:
+        # One that jit has kept is seen, and may grow, at other types only.
+        _call.careful = True
         return _again(e, loop, init, args)
     _call.own = _call.careful = True
     try:
