@@ -86,6 +86,17 @@ PROGRAMS = [plain, indexing, through_jit, scan, cond, checkpoint, custom_vjp,
             primitives]
 NAMED = parameterized.named_parameters((f'_{p.__name__}', p) for p in PROGRAMS)
 DIFFERENTIABLE = [plain, indexing, scan, checkpoint]
+
+
+@jax.custom_vjp
+def doubled(w):
+  return w * 2
+
+
+doubled.defvjp(lambda w: (w * 2, None), lambda _, ct: (ct * 2,))
+GIVEN = dict(custom_jvp=jax.nn.relu, custom_vjp=doubled,
+             checkpoint=jax.checkpoint(jnp.sin), vmap=jax.vmap(jnp.sin),
+             checkpoint_of_vmap=jax.checkpoint(jax.vmap(jax.nn.silu)))
 # Programs whose functions read an array's type, and meshes of Auto axes, with
 # whether only the first is made manual.
 READING = [indexing, indices, written, filled]
@@ -246,6 +257,20 @@ class CapturedTest(jtu.JaxTestCase):
     self.check(f(x, w), oracle(written, X, W))
     got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
     self.check(got, jax.jit(jax.grad(lambda w: jnp.sum(written(X, w))))(W))
+
+  @parameterized.product(kind=['1d', 'one', '2d'], name=[*GIVEN])
+  def test_given_to(self, kind, name):
+    # Whoever is given it is traced with the type of its argument.
+    sizes = {'1d': (4,), 'one': (1, 4), '2d': (2, 2)}[kind]
+    mesh = typed_mesh(sizes, ('x', 'y')[:len(sizes)],
+                      (AxisType.Explicit,) * len(sizes))
+    x, w = placed(mesh, P('x'))
+    program = lambda x, w: x * jnp.sum(GIVEN[name](w))
+    f = mapped(program, '1d', mesh)
+    for call in f, jax.jit(f):
+      self.check(call(x, w), program(X, W))
+    got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
+    self.check(got, jax.grad(lambda w: jnp.sum(program(X, w)))(jnp.asarray(W)))
 
   @jtu.sample_product(spec=[P(), P('x')])
   def test_auto_stays(self, spec):

@@ -107,6 +107,13 @@ def array(x: Any) -> Any:
   return x
 
 
+def arrays(values: Sequence[Any]) -> Sequence[Any]:
+  """The arguments of a function, as they are inside."""
+  if not mesh_lib.get_abstract_mesh()._any_axis_manual:
+    return values
+  return list(map(array, values))
+
+
 def layout(x: Any, sharding: Any) -> Any:
   """A layout that was asked for by the type outside, for an array inside.
 
