@@ -38,9 +38,9 @@ different ones. That alone makes nothing wrong in them: they compute what they
 did, and a sum or cast of a cotangent over the axes that devices part along is
 refused there anyway.
 
-A derivative of something linear can have no equation at all, so where a function
-is at hand that differentiates (``notes``), nothing is asked here: it is traced
-again. ``missing_sums`` is for those that are not.
+A derivative of something linear can have no equation at all. So a function that
+is at hand and differentiates (``notes``) is traced again without a look here;
+``missing_sums`` is for those that aren't at hand.
 
 Cost: one more look at each equation that is typed again; an answer is kept as
 long as the solution it is about.
