@@ -129,6 +129,16 @@ class ConvertedTest(jtu.JaxTestCase):
       run(f, X, W, kind)
 
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
+  def test_a_derivative_beside_what_is_cast(self, how, kind):
+    # The weight meets what varies where no derivative is taken.
+    def f(x, w, axes):
+      del axes
+      g = lambda w, s: w * s + jax.grad(lambda s: jnp.sum(s ** 3))(s)
+      return CONVERSIONS[how](g, w, jnp.ones(3))(w, x)
+    np.testing.assert_allclose(run(f, X, W, kind), W * X + 3 * X ** 2,
+                               rtol=1e-5)
+
+  @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_a_gradient_without_a_sum(self, how, kind):
     def f(x, w, axes):
       del axes

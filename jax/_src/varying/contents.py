@@ -84,8 +84,18 @@ def from_derivative(eqn: core.JaxprEqn) -> bool:
 
   0.6.0 doesn't show transformations in the text of a name stack without a name.
   """
+  return _is_of(eqn, 'transpose')
+
+
+def is_differentiated(eqn: core.JaxprEqn) -> bool:
+  """True if a derivative was taken of the equation, or made it."""
+  return _is_of(eqn, 'jvp')
+
+
+def _is_of(eqn: core.JaxprEqn, transformation: str) -> bool:
   for s in eqn.source_info.name_stack.stack:
-    if isinstance(s, source_info_util.Transform) and s.name == 'transpose':
+    if (isinstance(s, source_info_util.Transform)
+        and s.name == transformation):
       return True
   return False
 

@@ -58,7 +58,8 @@ from jax._src.varying import flow
 from jax._src.varying import notes
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
-from jax._src.varying.contents import contents, from_derivative
+from jax._src.varying.contents import contents
+from jax._src.varying.contents import from_derivative, is_differentiated
 from jax._src.varying.types import Axes, NO_AXES
 
 
@@ -69,12 +70,14 @@ class Found(NamedTuple):
     idle: the axes of casts that have nothing left to do.
     idle_back: the same of casts of cotangents.
     cast: the axes that values must be cast to where no derivative is computed.
+    differentiated: those of them where a derivative is taken of it.
     derived: the axes that equations of a derivative come to vary over.
     opaque: whether an equation can't be typed again.
   """
   idle: Axes = NO_AXES
   idle_back: Axes = NO_AXES
   cast: Axes = NO_AXES
+  differentiated: Axes = NO_AXES
   derived: Axes = NO_AXES
   opaque: bool = False
 
@@ -87,11 +90,11 @@ def found(region: flow.Region) -> Found:
 
 
 def _look_through(region: flow.Region) -> Found:
-  idle = idle_back = cast = derived = NO_AXES
+  idle = idle_back = cast = differentiated = derived = NO_AXES
   opaque = False
   for site in region.sites.values():
     eqn, mine, opaque = site.eqn, NO_AXES, opaque or site.opaque
-    back = from_derivative(eqn)
+    back, cast_here = from_derivative(eqn), NO_AXES
     if eqn.primitive is core.pvary_p:
       mine = site.ins[0].intersection(eqn.params['axes'])
       if mine:
@@ -99,7 +102,7 @@ def _look_through(region: flow.Region) -> Found:
     elif not back and site.operands != site.ins:
       for v, a, i in zip(eqn.invars, site.operands, site.ins):
         if a != i and type(v) is not core.Literal and differentiable(v.aval):
-          cast |= a - i
+          cast_here |= a - i
     parted = only_parted(site)
     for kid in site.kids:
       f = found(kid)
@@ -108,14 +111,18 @@ def _look_through(region: flow.Region) -> Found:
       mine, opaque = mine | f.idle, opaque or f.opaque
       idle_back, derived = idle_back | f.idle_back, derived | f.derived
       if not back:
-        cast |= f.cast
+        cast_here |= f.cast
+        differentiated |= f.differentiated
+    cast |= cast_here
+    if cast_here and is_differentiated(eqn):
+      differentiated |= cast_here
     if back:
       idle_back |= mine
       for v, a in zip(eqn.outvars, site.outs):
         derived |= a - vt.varying(v.aval)
     else:
       idle |= mine
-  return Found(idle, idle_back, cast, derived, opaque)
+  return Found(idle, idle_back, cast, differentiated, derived, opaque)
 
 
 def only_parted(site: flow.Site) -> bool:
@@ -178,7 +185,7 @@ def missing_sums(region: flow.Region) -> Axes:
   if not contents(region.jaxpr).derives:
     return NO_AXES
   f = found(region)
-  return vt.parting(f.cast & f.derived)
+  return vt.parting(f.differentiated & f.derived)
 
 
 def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
