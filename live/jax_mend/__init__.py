@@ -24,4 +24,5 @@ def pytest_configure(config: Any) -> None:
 
 
 if not active.is_own_command():
-  active.activate({"multiprocessing.spawn": children.hand_over})
+  active.activate({"multiprocessing.spawn": children.hand_over,
+                   "multiprocessing.forkserver": children.begin_server})

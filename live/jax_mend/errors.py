@@ -22,3 +22,8 @@ class NotApplied(ImportError):
     super().__init__(f"{what} Nothing was applied.\nNext: {next_step}")
     self.what = what
     self.next_step = next_step
+
+  def __reduce__(self) -> tuple[type[ImportError], tuple[str]]:
+    # A worker sends it to who waits for its result. It can't name a class of
+    # jax_mend then: where nothing was applied, importing that fails anew.
+    return ImportError, (str(self),)

@@ -9,6 +9,8 @@ def _start() -> None:
   here = os.path.dirname(os.path.abspath(__file__))
   sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here]
   if os.environ.get("JAX_MEND_PREFIX") == sys.prefix:
+    # jax_mend may be on the parent's path alone, which a script's own isn't.
+    sys.path.append(os.path.dirname(os.path.dirname(here)))
     import jax_mend_startup
     jax_mend_startup.start()
   mine = sys.modules.pop("sitecustomize")
