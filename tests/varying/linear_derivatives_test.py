@@ -213,5 +213,118 @@ class LinearDerivativesTest(jtu.JaxTestCase):
     self.assertLen(calls, 1)
 
 
+def each(f):
+  """Each device's result, by ``f`` of its own factor."""
+  return np.asarray(jax.jit(shard_map(
+      lambda x: f(x[0])[None], mesh=make_mesh(4), in_specs=P('x'),
+      out_specs=P('x')))(FACTORS))
+
+
+def two():
+  return jnp.full((), 2.)
+
+
+def scaled_slope(w):
+  return w * jax.grad(lambda q: w * q ** 2)(2.)
+
+
+def slopes(w):
+  return lax.scan(lambda c, _: (jax.grad(lambda q: q ** 2 * c)(c), None), w,
+                  None, length=2)[0]
+
+
+JVPS = dict(
+    plain=(jax.grad(lambda w: w ** 4), 48.),
+    jit=(jax.jit(jax.grad(lambda w: w ** 4)), 48.),
+    jit_around=(jax.jit(scaled_slope), 16.),
+    checkpoint=(jax.checkpoint(scaled_slope), 16.),
+    cond=(lambda w: lax.cond(w > 0, scaled_slope, lambda w: w, w), 16.),
+)
+# Of functions without communication: what each device has by itself.
+BY_PREDICATE = dict(
+    fori_loop=lambda x: lax.fori_loop(
+        0, x.astype(int), lambda _, s: s + jax.grad(lambda w: w + s)(2.),
+        jnp.ones(())),
+    index=lambda x: lax.fori_loop(
+        0, x.astype(int),
+        lambda i, s: s + jax.grad(lambda w: jnp.sin(w) * i)(two()),
+        jnp.ones(())),
+    while_loop=lambda x: lax.while_loop(
+        lambda k: k[0] < x,
+        lambda k: (k[0] + 1, k[1] + jax.grad(lambda w: w + k[1])(two())),
+        (0., jnp.ones(())))[1],
+)
+
+
+@jtu.with_config(jax_enable_checks=False)
+class DirectionsTest(jtu.JaxTestCase):
+  """Derivatives of gradients, by tangents of each device's own."""
+
+  @parameterized.parameters(*JVPS)
+  def test_jvp(self, name):
+    f, slope = JVPS[name]
+    got = each(lambda x: jax.jvp(f, (two(),), (x,))[1])
+    np.testing.assert_allclose(got, slope * FACTORS, rtol=1e-5)
+
+  def test_jvp_of_a_loop(self):
+    got = each(lambda x: jax.jvp(slopes, (two(),), (x,))[1])
+    np.testing.assert_allclose(got, 256 * FACTORS, rtol=1e-5)
+
+  @parameterized.parameters('plain', 'jit')
+  def test_linearize(self, name):
+    f, slope = JVPS[name]
+    got = each(lambda x: jax.linearize(f, two())[1](x))
+    np.testing.assert_allclose(got, slope * FACTORS, rtol=1e-5)
+
+
+@jtu.with_config(jax_enable_checks=False)
+class PredicateTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(*BY_PREDICATE)
+  def test_carry_that_varies_by_the_predicate_alone(self, name):
+    got = each(BY_PREDICATE[name])
+    wanted = [BY_PREDICATE[name](jnp.float32(x)) for x in FACTORS]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+@jtu.with_config(jax_enable_checks=False)
+class BackwardRuleTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(
+      (lambda p, s: p + s, 1.88), (lambda p, s: p * s, 1.38))
+  def test_loop_in_a_rule(self, loss, wanted):
+    def f(x):
+      g = jax.custom_vjp(lambda w: w * 1.)
+      def bwd(_, ct):
+        step = lambda c, _: (descent(
+            lambda p, s: jax.grad(lambda p: loss(p, s))(p), x)(c), None)
+        return lax.scan(step, (jnp.ones(()), two()), None, length=3)[0][1] * ct,
+      g.defvjp(lambda w: (w * 1., None), bwd)
+      return jax.grad(g)(cast(two(), ('x',)))
+    # Three steps along four devices' gradients, of 1 or of the terms.
+    np.testing.assert_allclose(each(f), np.full(4, wanted), rtol=1e-5)
+
+
+@jtu.with_config(jax_enable_checks=False)
+class ReadRefTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(
+      lambda f: f, jax.jit, lambda f: jax.jit(f, inline=True), jax.checkpoint)
+  def test_that_comes_to_vary(self, wrap):
+    if jax.__version_info__ < (0, 9, 1):
+      self.skipTest('a ref keeps its type before 0.9.1')
+    def f(x):
+      ref = jax.new_ref(jnp.ones(()))
+      read = wrap(lambda p: jax.grad(lambda p: p * ref[...])(p))
+      out = []
+      for _ in range(3):
+        out.append(read(two()))
+        ref[...] = ref[...] * x
+      return jnp.stack(out)
+    # Of a content that is the same everywhere first, then the devices' sum.
+    np.testing.assert_allclose(each(f), np.tile([1., 10., 30.], (4, 1)),
+                               rtol=1e-5)
+
+
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

@@ -38,7 +38,7 @@ from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying import verify
-from jax._src.varying.contents import from_derivative, jaxprs_in
+from jax._src.varying.contents import contents, from_derivative, jaxprs_in
 from jax._src.varying.flow import Site
 from jax._src.varying.types import Axes, NO_AXES
 
@@ -78,8 +78,10 @@ class Binding:
     carries: of a loop, which of the operands are its carry, from one position
       to another; their promotion can be refused with a TypeError where the
       configuration says so.
+    is_called: of a loop, whether its caller binds it, who has its body.
   """
   carries: Callable[[dict[str, Any]], tuple[int, int]] | None = None
+  is_called: Callable[[dict[str, Any]], bool] | None = None
 
   def __init__(self, prim: core.Primitive):
     self.prim = prim
@@ -128,7 +130,7 @@ class Binding:
       return args, params
     site = solve(self.prim, params, args, avals, self.binders(params))
     if self.carries and site.operands != site.ins:
-      _check_promotion(site, args, self.carries(params))
+      _check_promotion(site, args, self.carries(params), self.is_called(params))
     if 'ref' not in operands and (axes := _outgrown(site)):
       if _is_as_traced(self.prim, params, avals):  # written where devices part
         return args, params
@@ -173,13 +175,15 @@ class Binding:
     prim.def_bind_with_trace(bound)
 
 
-def _check_promotion(site: Site, args, carry: tuple[int, int]) -> None:
+def _check_promotion(site: Site, args, carry: tuple[int, int],
+                     called: bool) -> None:
   """Refuses carries that must not be promoted, or not without a new trace.
 
   Args:
     site: a solved loop with operands that must vary over more axes.
     args: its operands.
     carry: which of them are the carry, from one position to another.
+    called: whether the loop's caller is at hand.
 
   Raises:
     TypeError: if an option says that casts are to be written out.
@@ -190,10 +194,32 @@ def _check_promotion(site: Site, args, carry: tuple[int, int]) -> None:
   new = flow.union([to - now for now, to in zip(site.ins, site.operands)])
   sums = any(outdated.doubtful(kid, new) for kid in site.kids)
   # What comes of a derivative isn't one that the body takes.
-  grown = site.grown if vt.parting(new) and not from_derivative(
-      site.eqn) else []
+  grown = (_first_growth(site) if vt.parting(new) and (
+      called or not from_derivative(site.eqn)) else [])
   if sums or grown:
     raise retrace.CarryGrew(zip(args, grown or site.operands), carry, new)
+
+
+def _first_growth(site: Site) -> list[Axes]:
+  """The axes of the operands after a trip, of a loop that differentiates.
+
+  That they do is certain, with the body as it was traced. With a carry that
+  varies a derivative can be summed that wasn't, and what it changes needn't
+  vary then. A carry that varies by a predicate alone counts as none: JAX
+  accepts it, and runs the body as it was traced.
+
+  Args:
+    site: a solved loop.
+
+  Returns:
+    The axes of each operand; empty if none grows, or nothing is differentiated.
+  """
+  if not any(contents(kid.jaxpr).differentiates for kid in site.kids):
+    return []
+  again = Site(site.eqn)
+  with vt.predicates_agreeing():
+    again.run(site.ins)
+  return again.grown
 
 
 def same_axes(variables: Sequence[core.Var], avals: Sequence[Any]) -> bool:

@@ -161,8 +161,8 @@ class Site:
     eqn: the equation as it was traced.
     ins: what its operands vary over.
     operands: what its operands must be cast to before they are passed on.
-    grown: of a loop that differentiates something, what its operands vary over
-      once the carry has grown by one trip; empty if it doesn't grow.
+    grown: of a loop, what its operands vary over once the carry has grown by
+      one trip; empty if it doesn't grow.
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
     writes: for operands that are refs, what is written to them varies over.

@@ -196,7 +196,7 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
     avals: the types of its operands, or of some of them.
 
   Returns:
-    The axes of sums that are right no longer.
+    The axes of sums that are right no longer, or that may be missing.
   """
   note = notes.on(jaxpr)
   refs = [vt.varying(a) for a in avals if vt.is_ref(a)]
@@ -208,5 +208,7 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   if len(jaxpr.invars) == len(avals):
     new = flow.union(vt.varying(a) - vt.varying(v.aval) for a, v in zip(
         avals, jaxpr.invars) if vt.is_ref(a))
-    axes |= new & contents(jaxpr).derived_sums if new else new
+    if new:
+      inside = contents(jaxpr)
+      axes |= new if inside.differentiates else new & inside.derived_sums
   return axes

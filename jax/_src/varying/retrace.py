@@ -94,7 +94,7 @@ promoters: dict[str, Callable[[Any, Axes], None]] = {}
 
 
 class RefGrew(TypeError):
-  """A ref varies in the end, and a derivative by its content is summed.
+  """A ref varies in the end, and a derivative was taken as if it didn't.
 
   Attributes:
     refs: the refs, as whoever traced the function holds them, each with what it
@@ -108,11 +108,12 @@ class RefGrew(TypeError):
   def __init__(self, refs: Iterable[tuple[Any, Axes]], axes: Axes):
     names = vt.ordered(axes)
     super().__init__(
-        'jax.new_ref: a function differentiates by the content of a ref, which '
+        'jax.new_ref: a function that differentiates uses a ref, whose content '
         f'was the same on all devices along mesh axes {names} when it was '
-        'traced, so that the gradient is summed over them; expected a ref of '
-        f'that type, got one that varies over {names} by then, for which that '
-        'sum is wrong. Make the ref from a value that varies over those axes: '
+        'traced: which gradients are summed over them goes by that. Expected a '
+        f'ref of that type; got one that varies over {names} by then, for '
+        'which a sum can be wrong or missing. Make the ref from a value that '
+        'varies over those axes: '
         f"jax.new_ref(jax.lax.pcast(x, {names}, to='varying')).")
     self.refs = list(refs)
     self.axes = axes

@@ -23,6 +23,7 @@ Cost: a comparison of types, and of the equations' where values vary over fewer.
 from __future__ import annotations
 
 import operator
+import threading
 
 from jax._src import core
 from jax._src.varying import flow
@@ -34,6 +35,25 @@ from jax._src.varying.types import Axes
 from jax._src.varying import retype
 
 _type_of = operator.attrgetter('aval')
+
+
+class _Directions(threading.local):
+  given = False
+
+
+_directions = _Directions()
+
+
+def eval_for_directions(jaxpr: core.Jaxpr, consts, *args):
+  """``core.eval_jaxpr``, where what varies over more axes are directions.
+
+  Nothing is differentiated by what meets them: no sum can be missing.
+  """
+  before, _directions.given = _directions.given, True
+  try:
+    return core.eval_jaxpr(jaxpr, consts, *args)
+  finally:
+    _directions.given = before
 
 
 def retype_for_values(jaxpr: core.Jaxpr, consts, args):
@@ -123,7 +143,8 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
             for v, x in zip(jaxpr.invars, values)]
   region = flow.Region(jaxpr)
   region.run(joined)
-  if missing := outdated.missing_sums(region):
+  missing = not _directions.given and outdated.missing_sums(region)
+  if missing:
     raise retrace.TracedTooEarly(missing, missing=True)
   flow.check_divergence(region.sites.values())
   return retype.rebuild(region), (), [

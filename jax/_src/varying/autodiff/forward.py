@@ -49,6 +49,7 @@ from jax._src import linear_util as lu
 from jax._src.interpreters import partial_eval as pe
 from jax._src.mend.manual_axes import AXES_OF_ARRAY
 from jax._src.varying import flow
+from jax._src.varying import retype_values
 from jax._src.varying import types as vt
 
 _ZEROS = (ad_util.Zero, ad_util.SymbolicZero)
@@ -120,7 +121,7 @@ def _fitted(apply: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
   debug_info = api_util.debug_info('jvp', staged, tuple(args), {})
   jaxpr, _, consts, *_ = pe.trace_to_jaxpr_dynamic(
       lu.wrap_init(staged, debug_info=debug_info), avals)
-  outs = iter(core.eval_jaxpr(jaxpr, consts, *args))
+  outs = iter(retype_values.eval_for_directions(jaxpr, consts, *args))
   n = len(jaxpr.outvars) + len(zeros)
   return [zeros[i] if i in zeros else next(outs) for i in range(n)]
 

@@ -23,9 +23,12 @@ jaxprs are re-typed, once.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import operator
 import threading
+from typing import Any
 import warnings
+import weakref
 
 from jax._src import config
 from jax._src import core
@@ -39,7 +42,7 @@ from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.contents import contents, parting_is_harmless
+from jax._src.varying.contents import parting_is_harmless
 from jax._src.varying.rules import permute
 from jax._src.varying.rules import forwarded
 from jax._src.varying.types import Axes
@@ -50,17 +53,6 @@ def _grow(carry: list[Axes], new, body: flow.Region,
   """The carry's sets joined with ``new``; only arrays have varying axes."""
   return [c if c is n or n <= c or not isinstance(v.aval, core.ShapedArray)
           else c | n for c, n, v in zip(carry, new, body.invars[start:])]
-
-
-def _note_growth(site: flow.Site, operands: list[Axes]) -> None:
-  """Notes what grows for certain, of a loop that differentiates something.
-
-  That is what does with the body as it was traced. With a carry that varies a
-  derivative can be summed that wasn't, and what it changes needn't grow then.
-  """
-  if not site.grown and any(
-      contents(kid.jaxpr).differentiates for kid in site.kids):
-    site.grown = operands
 
 
 def while_rule(site: flow.Site, ins: list[Axes]) -> None:
@@ -83,7 +75,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     if grown == carry:
       break
     carry = grown
-    _note_growth(site, cond_consts + body_consts + carry)
+    site.grown = site.grown or cond_consts + body_consts + carry
   if pred:
     cond, body = flow.diverges(site, pred)
   cond_consts = flow.record_ref_writes(site, cond, cond_consts + carry)[:nc]
@@ -104,7 +96,7 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
     if grown == carry:
       break
     carry = grown
-    _note_growth(site, consts + carry + xs)
+    site.grown = site.grown or consts + carry + xs
   site.operands = flow.record_ref_writes(site, body, consts + carry + xs)
   site.outs = carry + ys
 
@@ -116,6 +108,10 @@ class _While(binding.Binding):
   def carries(params) -> tuple[int, int]:
     first = params['cond_nconsts'] + params['body_nconsts']
     return first, first + len(vt.open_jaxpr(params['body_jaxpr']).outvars)
+
+  @staticmethod
+  def is_called(params) -> bool:
+    return vt.open_jaxpr(params['body_jaxpr']) is _call.body()
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
@@ -167,6 +163,10 @@ class _Scan(binding.Binding):
     return first, first + number
 
   @staticmethod
+  def is_called(params) -> bool:
+    return vt.open_jaxpr(params['jaxpr']) is _call.body()
+
+  @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if no carry grows."""
     body = vt.open_jaxpr(params['jaxpr'])
@@ -208,14 +208,26 @@ class _Call(threading.local):
     own: whether the next call of a loop is ``retracing``'s own.
     inside: whether there is one.
     nests: whether there is a loop in it.
+    body: a reference to the body of the loop that was called last, as its
+      caller has it traced.
     careful: whether the loops in it are to trace again by themselves. They do
       only after a first attempt was of no use: what waits for a refusal is a
       frame on the stack, and a nest must be possible as deep as ever.
   """
   own = inside = nests = careful = False
+  body: Callable[[], Any] = staticmethod(lambda: None)
 
 
 _call = _Call()
+
+
+def called(body: Any) -> None:
+  """Notes the body of a loop that is about to be bound for its caller.
+
+  No rule of a transformation comes here, so the loop can be traced again, even
+  if it stands in the backward rule of a ``custom_vjp``.
+  """
+  _call.body = weakref.ref(vt.open_jaxpr(body))
 
 
 def retraces() -> bool:
@@ -277,31 +289,34 @@ def _again(refusal, loop, init: int, args):
     value = tree_util.tree_unflatten(tree, leaves)
     return loop(*args[:init], value, *args[init + 1:])
 
-  def trace(leaves):
-    try:
-      return call(leaves)
-    except _GREW as e:  # a carry and a ref, one after the other
-      return retry(e, leaves)
-
-  def retry(refusal, leaves):
-    if isinstance(refusal, retrace.RefGrew):
-      return refusal.retry(leaves, trace)
-    grown = isinstance(refusal, retrace.CarryGrew)
-    axes = grown and refusal.axes_of(leaves, core.trace_ctx.trace)
+  def promoted(refusal, leaves):
+    axes = refusal.axes_of(leaves, core.trace_ctx.trace)
     axes = axes or _grown(leaves, call)
-    if not grown:
-      if not axes:
-        raise refusal
-      out = refusal.retry(leaves, trace, axes)
-      _warn_if_by_predicates(refusal, leaves, call, axes)
-      return out
     new = list(map(vt.cast, leaves, axes or ()))
     if not axes or all(map(operator.is_, new, leaves)):
       raise TypeError(str(refusal)) from refusal
-    with casts.tracing_again():
-      return trace(new)
+    return new
 
-  return retry(refusal, leaves)
+  def trace(leaves, refusal=None):
+    while True:  # a carry and a ref, or one carry after the other
+      if isinstance(refusal, retrace.RefGrew):
+        return refusal.retry(leaves, trace)
+      if refusal is not None:
+        leaves = promoted(refusal, leaves)
+      try:
+        with casts.tracing_again():
+          return call(leaves)
+      except _GREW as e:
+        refusal = e
+
+  if isinstance(refusal, _GREW):
+    return trace(leaves, refusal)
+  axes = _grown(leaves, call)
+  if not axes:
+    raise refusal
+  out = refusal.retry(leaves, trace, axes)
+  _warn_if_by_predicates(refusal, leaves, call, axes)
+  return out
 
 
 def _grown(leaves: list, call) -> list[Axes] | None:
