@@ -177,6 +177,18 @@ class CheckReplicationTest(jtu.JaxTestCase):
     self.assertIn('3 of 3 elements differ, first [0]: 0 on x=0; 1 on x=1, '
                   'where y=0', said)
 
+  @parameterized.parameters(
+      ([1., -1.], [-1., 1.]), ([2., 5., 0.], [0., 5., 2.]),
+      ([True, False, False, True], [False, True, True, False]),
+      (np.eye(3), np.eye(3)[[1, 2, 0]]))
+  def test_values_that_differ_in_their_places(self, one, other):
+    held = [jax.device_put(np.array(v, np.asarray(one).dtype), d) for v, d in
+            zip((one, one, other, other), self.mesh.devices.flat)]
+    w = jax.make_array_from_single_device_arrays(
+        held[0].shape, jax.sharding.NamedSharding(self.mesh, P()), held)
+    said = self.said(mapped(lambda w: w, self.mesh, P()), w)
+    self.assertIn("should be the same along 'x' and is not", said)
+
   @parameterized.product(
       dtype=['bool', 'int4', 'uint8', 'int32', 'bfloat16', 'float16',
              'float8_e4m3fn', 'complex64', 'key'])
@@ -369,6 +381,26 @@ class CheckReplicationTest(jtu.JaxTestCase):
       w = jnp.full((2, 2), n / 4.)
       for want, got in zip(jax.jit(f)(rows(), w), check(f)(rows(), w)):
         self.assertAllClose(want, got)
+
+  @parameterized.parameters('itself', 'jit', 'cond', 'scan')
+  def test_a_composite_that_asks_where_it_is(self, within):
+    check = jax.debug.check_replication
+    def rank(x):
+      return x + lax.axis_index('x').astype(x.dtype)
+    inner = {
+        'itself': rank, 'jit': jax.jit(rank),
+        'cond': lambda x: lax.cond(x > 0, jax.jit(rank), lambda x: x, x),
+        'scan': lambda x: lax.scan(lambda c, _: (rank(c), None), x, None,
+                                   length=1)[0]}[within]
+    own = lax.composite(inner, 'f.rank')
+    total = lax.composite(lambda x: lax.psum(inner(x), 'x'), 'f.total')
+    f = mapped(lambda x: (own(x)[None], total(x)), self.mesh, P(),
+               (P('x'), P()), **UNCHECKED)
+    got, summed = check(f)(jnp.float32(2))
+    self.assertAllClose(got, np.array([2., 3.], np.float32))
+    self.assertEqual(summed, 5)
+    f = mapped(lambda x: own(x), self.mesh, P(), P(), **UNCHECKED)
+    self.assertIn('result 0 of the shard_map', self.said(f, jnp.float32(2)))
 
   def test_compiles_once_and_changes_no_other_program(self):
     check, traces = jax.debug.check_replication, []

@@ -35,11 +35,14 @@ from jax._src import test_util as jtu
 from jax._src.interpreters import mlir
 from jax._src.mend import manual_axes
 from jax._src.sanitizer import axes as axes_lib
+from jax._src.sanitizer import digests
 from jax.experimental import pallas as pl
+from jax.extend import core as extend_core
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
-from testing.sharding import AxisType, eight_devices, typed_mesh, UNCHECKED
+from testing.sharding import (
+    AxisType, eight_devices, partly_manual, typed_mesh, UNCHECKED)
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -208,6 +211,94 @@ class ReplicationSoundTest(jtu.JaxTestCase):
                      "should be the same along 'x' and is not")
 
 
+@jtu.with_config(jax_enable_checks=False)  # of names that nothing binds
+class InferenceTest(jtu.JaxTestCase):
+
+  @parameterized.parameters('jit', 'cond', 'while', 'twice')
+  def test_collectives_deep_in_what_no_rule_knows(self, how):
+    opaque_p = extend_core.Primitive('opaque')
+    opaque_p.def_abstract_eval(lambda x, body: x)
+    def opaque(f):
+      return lambda x: opaque_p.bind(x, body=jax.make_jaxpr(
+          f, axis_env=[('x', 2)])(x))
+    wrap = {
+        'jit': jax.jit, 'twice': lambda f: opaque(jax.jit(f)),
+        'cond': lambda f: lambda x: lax.cond(x > 0, jax.jit(f), f, x),
+        'while': lambda f: lambda x: lax.while_loop(
+            lambda x: jax.jit(f)(x) < 1, f, x)}[how]
+    for f, known in ((lambda x: x * lax.axis_index('x').astype(x.dtype), False),
+                     (lambda x: lax.psum(x, 'x'), False), (jnp.sin, True)):
+      eqn, = jax.make_jaxpr(opaque(wrap(f)))(1.).eqns
+      noted = []
+      axes, = axes_lib.of_results(
+          eqn, [frozenset()], axes_lib.Scope(frozenset('x'), noted.append))
+      self.assertEqual(axes, frozenset() if known else frozenset('x'))
+      self.assertEqual(noted, [] if known else [eqn])
+
+
+def arrangements(draw):
+  """Pairs of arrays of the same numbers in different places, by kind."""
+  n = 32
+  signs = np.repeat([1, -1], n // 2)
+  hot = np.eye(n, dtype=int)
+  mask = draw.random((100, n)) < .5
+  moved = [draw.permutation(n) for _ in range(100)]
+  swapped = lambda v, i, j: np.where(hot[i] == 1, v[j],
+                                     np.where(hot[j] == 1, v[i], v))
+  ends = [draw.choice(n, 2, replace=False) for _ in range(100)]
+  return {
+      'permutations': [(np.arange(n), m) for m in moved],
+      'two of them swapped': [(m, swapped(m, *e))
+                              for m, e in zip(moved, ends)],
+      'one-hot': [(hot[i], hot[i - d]) for i in range(n) for d in (1, 2, 5)],
+      'signs': [(v, -v) for v in map(draw.permutation, [signs] * 100)],
+      'more signs': [(signs[m], signs[k]) for m, k in zip(moved, moved[1:])],
+      'masks': [(m, ~m) for m in mask],
+      'reversed': [(m, m[::-1]) for m in moved]}
+
+
+class DigestTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(
+      'bool', 'int4', 'int8', 'uint16', 'int32', 'int64', 'bfloat16', 'float16',
+      'float8_e4m3fn', 'float32', 'float64', 'complex64')
+  def test_places_are_told_apart(self, dtype):
+    many = jax.jit(jax.vmap(digests.digest))
+    with jtu.global_config_context(jax_enable_x64=True):
+      for kind, pairs in arrangements(np.random.default_rng(0)).items():
+        if dtype == 'bool':
+          pairs = [(a > a.mean(), b > a.mean()) for a, b in pairs]
+        sides = [jnp.asarray(np.stack(s)).astype(dtype) for s in zip(*pairs)]
+        differ = np.any(np.asarray(sides[0] != sides[1]), axis=1)
+        self.assertGreater(differ.sum(), len(pairs) * .4, kind)
+        one, other = (np.asarray(many(s)) for s in sides)
+        # For as few as these either of the two sums would do.
+        self.assertArraysEqual(one != other, np.stack([differ, differ], 1))
+        self.assertArraysEqual(np.asarray(many(sides[0].copy())), one)
+
+  def test_words_of_one_number_and_of_others(self):
+    def digest(x):
+      return tuple(np.asarray(digests.digest(jnp.asarray(x))).tolist())
+    bits = np.array([[1, 2], [3, 4]], np.uint32)
+    with jtu.global_config_context(jax_enable_x64=True):
+      found = {digest(x.ravel().view(np.int64)) for x in (
+          bits, bits[::-1], bits[:, ::-1], bits.T, bits[::-1].T)}
+      self.assertLen(found, 5)
+      z = np.array([1 + 2j, 2 + 1j, 3 + 3j])
+      found = {digest(x) for x in (z, z[::-1], z.real + 1j * z.imag[::-1],
+                                   z.imag + 1j * z.real)}
+      self.assertLen(found, 4)
+    keys = jax.random.split(jax.random.key(0), 3)
+    self.assertLen({digest(keys), digest(keys[::-1]), digest(keys[:2])}, 3)
+
+  def test_every_mask(self):
+    masks = (np.arange(2**12)[:, None] >> np.arange(12)) % 2 == 1
+    for values in (masks, masks * 2. - 1, masks.reshape(-1, 3, 4) * 5):
+      found = np.asarray(jax.vmap(digests.digest)(jnp.asarray(values)))
+      self.assertLen(np.unique(found[:, 0]), 2**12)
+      self.assertLen(np.unique(found[:, 1]), 2**12)
+
+
 @jtu.with_config(jax_numpy_rank_promotion='allow')
 class NestedTest(jtu.JaxTestCase):
 
@@ -254,6 +345,16 @@ class ExplicitMeshTest(jtu.JaxTestCase):
         r"`tell_apart` should be the same along 'y' and is not[^$]*"
         r'tell_apart\('):
       jax.debug.check_replication(jax.jit(f) if jit else f)(self.x)
+
+  def test_places_within_a_part_that_is_sharded_by_type(self):
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('a partly manual mesh has no types')
+    a = jax.device_put(jnp.array([1., -1., 1., -1.]),
+                       NamedSharding(self.mesh, P('y')))
+    f = mapped(lambda a: tell_apart(a, 'x', jnp.array([-2, 2, -2, 2])),
+               self.mesh, P(), **partly_manual('y', of='xy'))
+    with self.assertRaisesRegex(jax.debug.ReplicationError, '`tell_apart`'):
+      jax.debug.check_replication(f)(a)
 
   def test_right(self):
     def f(a):

@@ -75,6 +75,8 @@ CALLS = {
     'remat2', 'checkpoint', 'custom_jvp_call', 'custom_vjp_call',
     'custom_vjp_call_jaxpr', 'custom_vmap_call', 'eval_jaxpr', 'linear_call',
     'custom_linear_solve'}
+# Those that do more, for whoever compiles it: results are what the jaxpr's are.
+INFERRED = CALLS | {'composite', 'compute_on', 'xla_metadata_call'}
 _FOREIGN = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
             'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
             'python_callback', 'infeed')
@@ -120,15 +122,22 @@ def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
 def foreign(eqn: core.JaxprEqn) -> bool:
   """True if nothing is known of what an equation gives on each device."""
   name = name_of(eqn.primitive)
-  if name in CALLS or name in _RULES or name in REDUCTIONS or is_cast(eqn):
+  if name in INFERRED or name in _RULES or name in REDUCTIONS or is_cast(eqn):
     return False
   if name.startswith(_FOREIGN):
     return True
+  if name == 'call_hi_primitive':  # JAX's own only compute
+    return not type(eqn.params.get('_prim')).__module__.startswith('jax.')
   if any(hasattr(v.aval, 'inner_aval') for v in (*eqn.invars, *eqn.outvars)):
     return True
   return not name.startswith(_REDUCERS) and any(
-      foreign(e) or name_of(e.primitive) in _OWN | REDUCTIONS
-      for j in inner(eqn) for e in j.eqns)
+      _by_device(e) for j in inner(eqn) for e in j.eqns)
+
+
+def _by_device(eqn: core.JaxprEqn) -> bool:
+  """True if an equation, or one within, isn't a function of its operands."""
+  return foreign(eqn) or name_of(eqn.primitive) in _OWN | REDUCTIONS or any(
+      _by_device(e) for j in inner(eqn) for e in j.eqns)
 
 
 def names_in(eqn: core.JaxprEqn) -> Axes:
@@ -150,7 +159,7 @@ def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
   name, count = name_of(eqn.primitive), len(eqn.outvars)
   if name in _RULES:
     return _RULES[name](eqn, list(ins), scope)
-  if name in CALLS:
+  if name in INFERRED:
     return of_jaxpr(*callee(eqn, ins), scope)
   if is_cast(eqn) or name in ('optimization_barrier', 'copy'):
     return list(ins)

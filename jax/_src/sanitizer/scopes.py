@@ -170,7 +170,7 @@ def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
             ('body', params['body_jaxpr'], [*ins[nc:nc + nb], *carries])]
   if name == 'cond':
     return [('branch', b, ins[1:]) for b in params['branches']]
-  if name in axes_lib.CALLS:
+  if name in axes_lib.INFERRED:
     return [('call', *axes_lib.callee(eqn, ins))]
   if name.startswith('pallas_call'):
     return []

@@ -22,6 +22,7 @@ Cost: a comparison of types, and of the equations' where values vary over fewer.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import operator
 import threading
 
@@ -44,16 +45,18 @@ class _Directions(threading.local):
 _directions = _Directions()
 
 
-def eval_for_directions(jaxpr: core.Jaxpr, consts, *args):
+def for_directions(evaluate: Callable[..., list]) -> Callable[..., list]:
   """``core.eval_jaxpr``, where what varies over more axes are directions.
 
   Nothing is differentiated by what meets them: no sum can be missing.
   """
-  before, _directions.given = _directions.given, True
-  try:
-    return core.eval_jaxpr(jaxpr, consts, *args)
-  finally:
-    _directions.given = before
+  def evaluated(*args):
+    before, _directions.given = _directions.given, True
+    try:
+      return evaluate(*args)
+    finally:
+      _directions.given = before
+  return evaluated
 
 
 def retype_for_values(jaxpr: core.Jaxpr, consts, args):

@@ -121,7 +121,8 @@ def _fitted(apply: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
   debug_info = api_util.debug_info('jvp', staged, tuple(args), {})
   jaxpr, _, consts, *_ = pe.trace_to_jaxpr_dynamic(
       lu.wrap_init(staged, debug_info=debug_info), avals)
-  outs = iter(retype_values.eval_for_directions(jaxpr, consts, *args))
+  evaluate = retype_values.for_directions(core.eval_jaxpr)
+  outs = iter(evaluate(jaxpr, consts, *args))
   n = len(jaxpr.outvars) + len(zeros)
   return [zeros[i] if i in zeros else next(outs) for i in range(n)]
 
