@@ -48,7 +48,7 @@ class Note(str):
   grown: tuple[Axes, ...] = ()
 
 
-def noted(jaxpr: core.Jaxpr, **seen: Any) -> core.Jaxpr:
+def noted(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
   """The jaxpr with a note of these attributes, besides those that it has."""
   info = jaxpr.debug_info
   note = Note(info.traced_for)

@@ -110,8 +110,8 @@ class RefGrew(TypeError):
     super().__init__(
         'jax.new_ref: a function that differentiates uses a ref, whose content '
         f'was the same on all devices along mesh axes {names} when it was '
-        'traced: which gradients are summed over them goes by that. Expected a '
-        f'ref of that type; got one that varies over {names} by then, for '
+        'traced: which gradients are summed over them goes by that; expected a '
+        f'ref of that type, got one that varies over {names} by then, for '
         'which a sum can be wrong or missing. Make the ref from a value that '
         'varies over those axes: '
         f"jax.new_ref(jax.lax.pcast(x, {names}, to='varying')).")

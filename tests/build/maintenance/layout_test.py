@@ -23,7 +23,7 @@ STEPS = {
         ("reasons",), ("lines",), ("pictures",), ("showing",)),
     "jax._src.varying": (
         ("types", "carry_types", "reduced", "compile_time", "structures",
-         "contents", "sources", "required", "verify"),
+         "notes", "contents", "sources", "required", "verify"),
         ("flow", "casts", "retrace", "outdated", "backward"),
         ("retype", "retype_values", "bind", "divergence", "origin_walk",
          "origin"),
