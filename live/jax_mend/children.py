@@ -59,10 +59,10 @@ def begin_server(forkserver: Any) -> None:
   """
   original = forkserver.util.spawnv_passfds
 
-  def spawnv_passfds(path: Any, args: Sequence[Any], fds: Any) -> int:
+  def spawnv_passfds(path: Any, args: Sequence[Any], passfds: Any) -> int:
     args = [f"{_PROGRAM}; {a}" if isinstance(a, str) and a.startswith(
         "from multiprocessing.forkserver import") else a for a in args]
-    return original(path, args, fds)
+    return original(path, args, passfds)
 
   forkserver.util.spawnv_passfds = spawnv_passfds
   # One that runs already may have imported jax: the next process is forked

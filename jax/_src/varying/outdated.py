@@ -208,7 +208,6 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   if len(jaxpr.invars) == len(avals):
     new = flow.union(vt.varying(a) - vt.varying(v.aval) for a, v in zip(
         avals, jaxpr.invars) if vt.is_ref(a))
-    if new:
-      inside = contents(jaxpr)
-      axes |= new if inside.differentiates else new & inside.derived_sums
+    if new and contents(jaxpr).differentiates:
+      axes |= vt.parting(new)
   return axes

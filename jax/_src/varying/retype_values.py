@@ -50,10 +50,10 @@ def for_directions(evaluate: Callable[..., list]) -> Callable[..., list]:
 
   Nothing is differentiated by what meets them: no sum can be missing.
   """
-  def evaluated(*args):
+  def evaluated(*args, **kwargs):
     before, _directions.given = _directions.given, True
     try:
-      return evaluate(*args)
+      return evaluate(*args, **kwargs)
     finally:
       _directions.given = before
   return evaluated

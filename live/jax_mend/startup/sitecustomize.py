@@ -10,7 +10,9 @@ def _start() -> None:
   sys.path[:] = [p for p in sys.path if os.path.abspath(p) != here]
   if os.environ.get("JAX_MEND_PREFIX") == sys.prefix:
     # jax_mend may be on the parent's path alone, which a script's own isn't.
-    sys.path.append(os.path.dirname(os.path.dirname(here)))
+    folder = os.path.dirname(os.path.dirname(here))
+    if folder not in sys.path:
+      sys.path.append(folder)
     import jax_mend_startup
     jax_mend_startup.start()
   mine = sys.modules.pop("sitecustomize")
