@@ -93,6 +93,19 @@ def constraints(text):
   return text.count('sharding_constraint') + text.count('@Sharding')
 
 
+def swapped(a, b):
+  return b, a
+
+
+SWAPS = {
+    'jit': jax.jit(swapped),
+    'scan': lambda a, b: lax.scan(
+        lambda c, _: (swapped(*c), None), (a, b), None, length=3)[0],
+    'fori_loop': lambda a, b: lax.fori_loop(
+        0, 3, lambda _, c: swapped(*c), (a, b)),
+}
+
+
 class AutoAxesTest(jtu.JaxTestCase):
 
   def check(self, form, op, sizes=(2, 4), spec=P('y'), jit=True):
@@ -135,6 +148,23 @@ class AutoAxesTest(jtu.JaxTestCase):
 
   def test_two_axes_swapped(self):
     self.check(loop, lambda x: 2. * x.T, (2, 2, 2), P('y', 'z'))
+
+  @jtu.sample_product(swap=list(SWAPS))
+  def test_two_axes_handed_on(self, swap):
+    # No operation swaps the axes: a body or a call returns one as another.
+    mesh = common.make_mesh(2, 2, 2)
+    def body(a, b, first):
+      a, b = placed(a, mesh, P('y')), placed(b, mesh, P('z'))
+      return lax.cond(first[0] > 0, SWAPS[swap], lambda a, b: (a, b), a, b)
+    f = shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'),
+                  **partly_manual('y', 'z', of=mesh.axis_names))
+    first = np.array([1, 0])
+    text = jax.jit(f).lower(X, 3. * X, first).compile().as_text()
+    self.assertNotIn('collective-permute', text)  # it would wait forever
+    a, b = jax.jit(f)(X, 3. * X, first)
+    want = np.concatenate([3. * X[:8], X[8:]])
+    self.assertArraysEqual(np.asarray(a), want)
+    self.assertArraysEqual(np.asarray(a) + np.asarray(b), 4. * X)
 
   @jtu.sample_product(form=[branch, loop, nested])
   def test_eager(self, form):

@@ -26,7 +26,9 @@ XLA gathers them, in groups. The program's jaxpr stays. The lowered text stays,
 too, where nothing moves elements, where no device parts, on other platforms.
 
 With one automatic axis of several devices ``_MOVES`` lists what moves elements.
-With more of them any operation may swap axes, and all count.
+With more of them any operation may swap axes, and so may a loop or call that
+hands on one value as another: all count, and so do the results of what they
+apply.
 
 Limits: with the check off no predicate's type says that devices part.
 
@@ -94,15 +96,11 @@ def branches(ctx, index: core.AbstractValue, closed: tuple) -> tuple:
   several = _several(ctx, index)
   if several is None:
     return closed
-  moving = next((j for j in map(jaxprs.open_jaxpr, closed)
-                 if _moves(j, several)), None)
-  if moving is None:
+  if not any(_moves(jaxprs.open_jaxpr(j), several) for j in closed):
     return closed
-
-  def whole(jaxpr):
-    # XLA wants the results of all branches at one place.
-    return _with_whole_results(_changed(jaxpr, several), moving.eqns[0])
-  return jaxprs.map_jaxprs(whole, closed)
+  # XLA wants the results of all branches at one place.
+  return jaxprs.map_jaxprs(
+      lambda j: _with_whole_results(_changed(j, several)), closed)
 
 
 def loop(ctx, cond: Any, body: Any) -> tuple[Any, Any]:
@@ -116,7 +114,7 @@ def loop(ctx, cond: Any, body: Any) -> tuple[Any, Any]:
   several = _several(ctx, jaxprs.open_jaxpr(cond).outvars[0].aval)
   if several is None:
     return cond, body
-  return jaxprs.map_jaxprs(lambda j: _changed(j, several), (cond, body))
+  return jaxprs.map_jaxprs(lambda j: _applied(j, several), (cond, body))
 
 
 def _several(ctx, predicate: core.AbstractValue) -> bool | None:
@@ -155,6 +153,8 @@ def _moves_elements(eqn: core.JaxprEqn, several: bool) -> bool:
 @weakref_lru_cache
 def _moves(jaxpr: core.Jaxpr, several: bool) -> bool:
   """True if what the jaxpr holds may move elements between shards."""
+  if several and any(map(_is_array, jaxpr.outvars)):
+    return True
   for eqn in jaxpr.eqns:
     inside = list(_within(eqn))
     if (any(_moves(j, several) for j in inside) if inside
@@ -170,11 +170,12 @@ def _changed(jaxpr: core.Jaxpr, several: bool) -> core.Jaxpr:
     return jaxpr
   eqns: list[core.JaxprEqn] = []
   for eqn in jaxpr.eqns:
-    if next(_within(eqn), None) is not None:
-      eqns.append(eqn.replace(params={
-          name: jaxprs.map_jaxprs(lambda j: _changed(j, several), x)
-          for name, x in eqn.params.items()}))
-    elif _moves_elements(eqn, several):
+    inside = next(_within(eqn), None) is not None
+    if inside:
+      eqn = eqn.replace(params={
+          name: jaxprs.map_jaxprs(lambda j: _applied(j, several), x)
+          for name, x in eqn.params.items()})
+    if several if inside else _moves_elements(eqn, several):
       outs = [vt.new_var(v.aval) if _is_array(v) else v for v in eqn.outvars]
       ins = [_whole(v, eqn, eqns) for v in eqn.invars]
       eqns.append(eqn.replace(invars=ins, outvars=outs))
@@ -185,10 +186,17 @@ def _changed(jaxpr: core.Jaxpr, several: bool) -> core.Jaxpr:
   return jaxpr.replace(eqns=eqns)
 
 
-def _with_whole_results(jaxpr: core.Jaxpr, like: core.JaxprEqn) -> core.Jaxpr:
+@weakref_lru_cache
+def _applied(jaxpr: core.Jaxpr, several: bool) -> core.Jaxpr:
+  """A jaxpr within another, changed; it may hand on one value as another."""
+  changed = _changed(jaxpr, several)
+  return _with_whole_results(changed) if several else changed
+
+
+def _with_whole_results(jaxpr: core.Jaxpr) -> core.Jaxpr:
   eqns = list(jaxpr.eqns)
   return jaxpr.replace(
-      outvars=[_whole(v, like, eqns) for v in jaxpr.outvars], eqns=eqns)
+      outvars=[_whole(v, None, eqns) for v in jaxpr.outvars], eqns=eqns)
 
 
 def _is_array(v: Any) -> bool:
@@ -196,7 +204,8 @@ def _is_array(v: Any) -> bool:
       type(v) is core.Var)
 
 
-def _whole(v: Any, like: core.JaxprEqn, eqns: list[core.JaxprEqn]) -> Any:
+def _whole(v: Any, like: core.JaxprEqn | None,
+           eqns: list[core.JaxprEqn]) -> Any:
   """A variable that holds a value whole, of an equation that is added."""
   if not _is_array(v):
     return v
@@ -206,6 +215,7 @@ def _whole(v: Any, like: core.JaxprEqn, eqns: list[core.JaxprEqn]) -> Any:
 
 
 def _equation(v: core.Var, out: core.Var,
-              like: core.JaxprEqn) -> core.JaxprEqn:
-  return core.new_jaxpr_eqn([v], [out], whole_p, {}, core.no_effects,
-                            like.source_info, like.ctx)
+              like: core.JaxprEqn | None) -> core.JaxprEqn:
+  return core.new_jaxpr_eqn(
+      [v], [out], whole_p, {}, core.no_effects,
+      like and like.source_info, like and like.ctx)
