@@ -91,8 +91,8 @@ def check_shapes(tree: T, expected: Any) -> T:
   Args:
     tree: a tree of arrays.
     expected: a tree of specifications with the structure of ``tree``, or with
-      one specification in the place of a subtree for each of its leaves. A
-      specification is one of
+      one specification in the place of a subtree for each of its leaves
+      (in the place of a None it is a mismatch). A specification is one of
 
       * a string: ``"f32[4,8]"``, ``"bf16[]"``, ``"f32[4]{x,y}"``. In the
         brackets ``_`` is one dimension of any size and ``...`` any number of
@@ -146,6 +146,8 @@ def _check(tree: Any, expected: Any, path: str, errors: list[str]) -> None:
     return
   if _is_spec(expected):
     spec = parse(expected)
+    if tree is None:  # no leaf, so that an absent array would go unnoticed
+      _check_leaf(tree, spec, path, errors)
     for keys, leaf in tree_util.tree_flatten_with_path(tree)[0]:
       _check_leaf(leaf, spec, path + tree_util.keystr(keys), errors)
     return

@@ -98,6 +98,10 @@ class CheckShapesTest(jtu.JaxTestCase):
     jax.debug.check_shapes(tree, {'a': 'f32[3]', 'c': '_', 'n': None})
     with self.assertRaisesRegex(TypeError, r"tree: expected \{'a': \*, 'b'"):
       jax.debug.check_shapes(tree, {'a': 'f32[3]', 'b': '_'})
+    jax.debug.check_shapes(tree, '_')  # of each leaf
+    with self.assertRaisesRegex(TypeError, r"tree\['n'\]: expected f32\[4\], "
+                                'got a NoneType, which is not an array'):
+      jax.debug.check_shapes(tree, {'a': '_', 'c': '_', 'n': 'f32[4]'})
     with self.assertRaisesRegex(TypeError, r"tree\['a'\]: expected \(\*, \*\)"
                                 r", got f32\[3\]"):
       jax.debug.check_shapes({'a': tree['a']}, {'a': ('_', '_')})
