@@ -22,11 +22,12 @@ it does on later releases. An eager ``shard_map`` has no parent on any.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import release_types
+from jax._src import source_info_util
 
 typeof = release_types.typeof()
 
@@ -91,3 +92,53 @@ def layers(x: Any) -> Iterator[core.Tracer]:
   while isinstance(x, core.Tracer):
     yield x
     x = held(x)
+
+
+class Step(NamedTuple):
+  """The equation that made a value, its operands, and which result it is."""
+  eqn: Any
+  operands: Sequence[Any]
+  n: int
+
+
+def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
+  """How a value was made, of those that are traced to the jaxpr of a tracer.
+
+  A tracer knows its equation from 0.7 on. Before, its frame has the equations,
+  and gives the results of what was inlined no tracer.
+  """
+  trace = tracer._trace
+  if hasattr(trace.frame, 'tracer_to_var'):
+    return _steps_by_variable(trace)
+
+  def made(x):
+    eqn = x.parent
+    return eqn and Step(eqn, eqn.in_tracers, eqn.outvars.index(x.val))
+  return made
+
+
+def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
+  from jax._src.interpreters import partial_eval as pe  # imports core
+  frame, variables = trace.frame, trace.frame.tracer_to_var
+  values = {variables[id(t)]: t for t in frame.tracers if id(t) in variables}
+  found = {v: (eqn, n) for eqn in frame.eqns for n, v in enumerate(eqn.outvars)}
+
+  def value(v):
+    if type(v) is core.Var and v not in values:
+      values[v] = x = pe.DynamicJaxprTracer(
+          trace, v.aval, source_info_util.current())
+      frame.tracers.append(x)
+      variables[id(x)] = v
+    return values.get(v, v)
+
+  def made(x):
+    eqn, n = found.get(variables[id(x)], (None, 0))
+    return eqn and Step(eqn, list(map(value, eqn.invars)), n)
+  return made
+
+
+def captured(tracer: Any) -> Any:
+  """What a value that is traced to a jaxpr stands for outside, or None."""
+  outer = tracer.get_referent()
+  return None if outer is tracer or not isinstance(outer, core.Tracer) else (
+      outer)

@@ -50,9 +50,10 @@ from jax._src.mend import releases
 
 # Of two that have a rule for the same primitive the later one counts.
 RULES = ('rules.calls', 'rules.collectives', 'rules.shard_map',
-         'rules.branches', 'rules.loops', 'rules.refs', 'rules.hijax',
-         'rules.kernels', 'rules.random_keys', 'rules.solves',
-         'divergence', 'autodiff.staged_rules', 'autodiff.hijax_rules')
+         'rules.agreeing_predicates', 'rules.branches', 'rules.loops',
+         'rules.refs', 'rules.hijax', 'rules.kernels', 'rules.random_keys',
+         'rules.solves', 'divergence', 'autodiff.staged_rules',
+         'autodiff.hijax_rules')
 
 
 def enter_rules() -> None:

@@ -104,6 +104,12 @@ class Binding:
     raise NotImplementedError
 
   @staticmethod
+  def agreed(args: Sequence[Any], params: dict[str, Any]
+             ) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Operands and parameters with a predicate that parts who it does part."""
+    return args, params
+
+  @staticmethod
   def binders(params: dict[str, Any]) -> Sequence[core.Var | None]:
     """The variable that each operand is passed to, if it is passed to one.
 
@@ -128,6 +134,12 @@ class Binding:
         return args, params
     if _discharging.on and _is_as_traced(self.prim, params, avals):
       return args, params
+    given = args
+    args, params = self.agreed(args, params)
+    if args is not given:
+      avals = list(map(vt.typeof, args))
+      if self.is_solved(params, avals, True):
+        return args, params
     site = solve(self.prim, params, args, avals, self.binders(params))
     if self.carries and site.operands != site.ins:
       _check_promotion(site, args, self.carries(params), self.is_called(params))

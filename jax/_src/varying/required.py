@@ -125,6 +125,12 @@ def _each(eqn, ins) -> Needs:
   return ins, {}
 
 
+def _agreed(eqn, ins) -> Needs:
+  """The needs of a predicate: its sources', and not its own."""
+  less = map(frozenset, eqn.params['less'])
+  return [_union([a - n for a, n in zip(ins[1:], less)])], {}
+
+
 def _reduced(eqn, ins) -> Needs:
   """The needs of a reduction: equal results within its one group."""
   params = eqn.params
@@ -242,6 +248,7 @@ computing: set[type] = set()
 # The jaxprs of a reducer or a kernel have no varying axes in their types.
 WITHOUT_TYPES = ('reduce', 'scatter', 'select_and_scatter', 'pallas_call')
 _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes]], Needs]] = {
+    'agreed': _agreed,
     **dict.fromkeys(('pvary', 'device_put', 'optimization_barrier', 'copy'),
                     _each),
     **dict.fromkeys(

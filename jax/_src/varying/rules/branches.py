@@ -45,6 +45,7 @@ from jax._src.varying import outdated
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.contents import contents
+from jax._src.varying.rules import agreeing_predicates
 from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
 
@@ -262,6 +263,11 @@ class _Cond(binding.Binding):
         return False
       may_wait = may_wait and not inside.derives
     return may_wait or not narrow_reads(branches, avals[1:], index)
+
+  @staticmethod
+  def agreed(args, params):
+    index = agreeing_predicates.agreed(args[0])
+    return (args if index is args[0] else [index, *args[1:]]), params
 
   @staticmethod
   def binders(params) -> list[core.Var | None]:

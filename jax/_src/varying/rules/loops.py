@@ -43,8 +43,9 @@ from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.contents import parting_is_harmless
-from jax._src.varying.rules import permute
+from jax._src.varying.rules import agreeing_predicates
 from jax._src.varying.rules import forwarded
+from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
 
 
@@ -137,6 +138,19 @@ class _While(binding.Binding):
           and not pred <= vt.axes_of_array(v.aval)):
         return False
     return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
+
+  @staticmethod
+  def agreed(args, params):
+    nc, nb = params['cond_nconsts'], params['body_nconsts']
+    cond, body = map(vt.open_jaxpr, (params['cond_jaxpr'],
+                                     params['body_jaxpr']))
+    if not vt.parting(vt.varying(cond.outvars[0].aval)):
+      return args, params
+    unchanged = {n: n for n in range(nc)}
+    for n, source in enumerate(forwarded.sources(body)):
+      if source == nb + n:
+        unchanged[nc + n] = nc + nb + n
+    return agreeing_predicates.agreed_loop(args, params, unchanged)
 
   @staticmethod
   def binders(params) -> list[core.Var]:
