@@ -102,7 +102,7 @@ class Step(NamedTuple):
 
 
 def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
-  """How a value was made, of those that are traced to the jaxpr of a tracer.
+  """Finds the step that made a value of the jaxpr that a tracer is traced to.
 
   A tracer knows its equation from 0.7 on. Before, its frame has the equations,
   and gives the results of what was inlined no tracer.
@@ -124,12 +124,14 @@ def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
   found = {v: (eqn, n) for eqn in frame.eqns for n, v in enumerate(eqn.outvars)}
 
   def value(v):
-    if type(v) is core.Var and v not in values:
+    if type(v) is not core.Var:
+      return v
+    if v not in values:
       values[v] = x = pe.DynamicJaxprTracer(
           trace, v.aval, source_info_util.current())
       frame.tracers.append(x)
       variables[id(x)] = v
-    return values.get(v, v)
+    return values[v]
 
   def made(x):
     eqn, n = found.get(variables[id(x)], (None, 0))
@@ -138,7 +140,7 @@ def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
 
 
 def captured(tracer: Any) -> Any:
-  """What a value that is traced to a jaxpr stands for outside, or None."""
+  """The value outside that a tracer of a jaxpr stands for, or None."""
   outer = tracer.get_referent()
   return None if outer is tracer or not isinstance(outer, core.Tracer) else (
       outer)

@@ -158,7 +158,7 @@ def _of_jaxpr(jaxpr: core.Jaxpr) -> list[Dependences | None]:
 
 
 class Source(NamedTuple):
-  """What a predicate is a function of, less the axes that don't count."""
+  """A value that a predicate is a function of, less axes that don't count."""
   value: Any
   less: Axes
 
@@ -168,7 +168,7 @@ Sources = dict[int, Source]  # by the value's id
 
 def _sources(value: Any, step: Callable[[Any], traces.Step | None],
              of_input: Callable[[Any], Sources]) -> Sources:
-  """What a value is a function of.
+  """The sources of a value.
 
   Args:
     value: a variable or tracer.
@@ -220,7 +220,7 @@ def _joined(parts: Iterable[tuple[Sources, Axes]]) -> Sources:
 
 
 def _of_tracer(x: Any) -> Sources:
-  """What a tracer is a function of, as far as that is known."""
+  """The sources of a tracer, as far as they are known."""
   *_, inner = traces.layers(x)
   if not isinstance(inner, pe.DynamicJaxprTracer):
     return {id(inner): Source(inner, _remembered(inner))}
