@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import shard_map
+from varying.testing.common import equations
 from varying.testing.common import run_rows
 
 jax.config.parse_flags_with_absl()
@@ -303,15 +304,68 @@ class OtherCarriesTest(jtu.JaxTestCase):
     # JAX takes it to, and sums: -.3 on each device here.
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter('always')
-      got = self.descend_where(lambda x: lax.all_gather(x, 'x').sum() > 1.)
+      # A scatter could add in another order on each device.
+      got = self.descend_where(lambda x: jnp.zeros(1).at[0].add(
+          lax.all_gather(x, 'x').sum())[0] > 1.)
     self.assertTrue(any('say so, for example with jax.lax.pmax(predicate'
                         in str(w.message) for w in caught), 'nothing is said')
     self.assertAllClose(got, np.float32([.45, .35, .25, .15]), rtol=1e-5)
 
-  def test_a_predicate_that_agrees(self):
+  @parameterized.parameters(lambda p: lax.pmax(p, 'x'), lambda p: p)
+  def test_a_predicate_that_agrees(self, told):
     got = self.descend_where(
-        lambda x: lax.pmax(lax.all_gather(x, 'x').sum() > 1., 'x'))
+        lambda x: told(lax.all_gather(x, 'x').sum() > 1.))
     self.assertAllClose(got, np.full(4, -.3, np.float32), rtol=1e-5)
+
+
+def where_some(w, x):
+  """The derivative of `w * x`, on devices with `x` of more than 1 only."""
+  return lax.cond(x[0] > 1., lambda: jax.grad(lambda v: v * x[0])(w),
+                  lambda: 0.)
+
+
+class RetriedRulesTest(jtu.JaxTestCase):
+  """Of a rule's inputs, those alone vary by which a branch differentiates.
+
+  What the rule makes of the others is complete on every device.
+  """
+
+  def gradient(self, value, bwd, *parameters):
+    f = jax.custom_vjp(value)
+    f.defvjp(lambda *args: (f(*args), args), bwd)
+    places = tuple(range(len(parameters)))
+    g = shard_map(lambda x: jax.grad(f, places)(*parameters, x),
+                  mesh=jtu.create_mesh((4,), ('x',)), in_specs=P('x'),
+                  out_specs=P())
+    x = np.float32([.5, 1., 2., 3.])
+    traced = jax.jit(g).trace(x)
+    for eqn in equations(traced.jaxpr.jaxpr):
+      if eqn.primitive.name == 'cond' and 'psum' in str(eqn):
+        self.fail('a sum over devices is in a branch that not all take')
+    return traced.lower().compile()(x)
+
+  def test_a_sum_in_the_rule(self):
+    def bwd(res, ct):
+      w, x = res
+      total = lax.psum(x[0] + 0. * where_some(w, x), 'x')
+      return ct * total, jnp.zeros_like(x)
+    got, = self.gradient(lambda w, x: w * lax.psum(x[0], 'x'), bwd, 2.)
+    self.assertAllClose(got, 6.5, check_dtypes=False)
+
+  def test_another_parameter(self):
+    def bwd(res, ct):
+      w, v, x = res
+      return ct * where_some(w, x), ct * 2. * v, jnp.zeros_like(x)
+    got = self.gradient(lambda w, v, x: w + v ** 2, bwd, 2., 3.)
+    self.assertAllClose(got, (5., 6.), check_dtypes=False)
+
+  def test_refuses_a_sum_beside(self):
+    def bwd(res, ct):
+      w, x = res
+      complete = jax.grad(lambda w: jnp.sum(w * x))(w)
+      return ct * complete ** 2 + where_some(w, x), jnp.zeros_like(x)
+    with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
+      self.gradient(lambda w, x: w, bwd, 2.)
 
 
 if __name__ == '__main__':

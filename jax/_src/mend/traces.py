@@ -120,7 +120,8 @@ def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
 def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
   from jax._src.interpreters import partial_eval as pe  # imports core
   frame, variables = trace.frame, trace.frame.tracer_to_var
-  values = {variables[id(t)]: t for t in frame.tracers if id(t) in variables}
+  values = {variables[id(t)]: t for t in frame.tracers
+            if type(variables.get(id(t))) is core.Var}
   found = {v: (eqn, n) for eqn in frame.eqns for n, v in enumerate(eqn.outvars)}
 
   def value(v):
@@ -134,7 +135,8 @@ def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
     return values[v]
 
   def made(x):
-    eqn, n = found.get(variables[id(x)], (None, 0))
+    v = variables[id(x)]
+    eqn, n = found.get(v if type(v) is core.Var else None, (None, 0))
     return eqn and Step(eqn, list(map(value, eqn.invars)), n)
   return made
 

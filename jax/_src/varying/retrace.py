@@ -36,7 +36,6 @@ import numpy as np
 from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import trace_key
-from jax._src import tree_util
 from jax._src.varying import casts
 from jax._src.varying import types as vt
 from jax._src.varying.contents import from_derivative, jaxprs_in
@@ -187,8 +186,8 @@ class DivergentDerivativeError(ValueError):
   """A derivative is summed over devices where only some of them arrive.
 
   If it is one with respect to something that can be promoted, nothing is left
-  to sum. Of a loop, what comes to vary is promoted. Which inputs of a backward
-  rule it comes from isn't known, so all floating ones are.
+  to sum. Of a loop, what comes to vary is promoted; of a backward rule, what
+  ``autodiff.retried_rules`` finds.
 
   Attributes:
     axes: the axes that it is summed over.
@@ -204,14 +203,13 @@ class DivergentDerivativeError(ValueError):
     self.retries = 0
 
   def retry(self, leaves: list, trace: Callable[[list], Any],
-            axes: list[Axes] | None = None) -> Any:
+            axes: list[Axes]) -> Any:
     """``trace`` of the leaves, floating ones promoted.
 
     Args:
       leaves: the values that were given to what was refused.
       trace: traces it again, with other values in their place.
-      axes: what each of the leaves comes to vary over; None if that isn't
-        known.
+      axes: what each of the leaves comes to vary over.
 
     Returns:
       What ``trace`` returns.
@@ -220,7 +218,7 @@ class DivergentDerivativeError(ValueError):
       DivergentDerivativeError: itself, if no value can be promoted, or if
         ``trace`` raises, whose error is of a program that isn't the user's.
     """
-    new = list(map(_promoted, leaves, axes or [self.axes] * len(leaves)))
+    new = list(map(promoted, leaves, axes))
     self.retries += 1
     if all(map(operator.is_, new, leaves)) or self.retries > self.MOST_RETRIES:
       raise self
@@ -231,7 +229,8 @@ class DivergentDerivativeError(ValueError):
       raise self from None
 
 
-def _promoted(x, axes: Axes):
+def promoted(x, axes: Axes):
+  """A value, promoted if it is floating."""
   try:
     aval = vt.typeof(x)
   except TypeError:  # such as a symbolic zero
@@ -240,34 +239,6 @@ def _promoted(x, axes: Axes):
       and dtypes.issubdtype(aval.dtype, np.inexact)):
     return vt.cast(x, axes)
   return x
-
-
-def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
-  """Lets a backward rule be traced as if its inputs had been cast beforehand.
-
-  A rule that differentiates with respect to a replicated residual where devices
-  part ways is refused: the sum over devices can't be taken there. It can be
-  after the rule, as that of any cotangent which varies and its input doesn't.
-
-  Args:
-    bwd: a ``custom_vjp`` backward rule, of residuals and cotangents.
-
-  Returns:
-    The rule, which is called once more, with floating residuals and cotangents
-    cast to vary, if it is refused so. Outside of shard_map, ``bwd`` itself.
-  """
-  if not vt.checking():
-    return bwd
-
-  def call(*trees):
-    try:
-      return bwd(*trees)
-    except DivergentDerivativeError as e:
-      refused = e
-    leaves, tree = tree_util.tree_flatten(trees)
-    return refused.retry(
-        leaves, lambda new: bwd(*tree_util.tree_unflatten(tree, new)))
-  return call
 
 
 def equations(jaxpr: core.Jaxpr, derived: bool = False

@@ -1,0 +1,145 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Backward rules that differentiate where devices part, traced once more.
+
+A ``custom_vjp``'s backward rule that takes a derivative by a replicated
+residual, in a branch or loop that devices leave apart, is refused: the sum over
+devices can't be taken there. It can be after the rule, as that of any cotangent
+that varies where its input doesn't. So the rule is traced again with the
+residual cast to vary.
+
+Which residual that is isn't told by the refusal. As few are cast as will do,
+which a bisection finds: with one more, what the rule makes of it, and is
+complete on every device, would be summed again. If then a sum is gone that the
+rule took elsewhere, for a derivative by the same residual that is complete,
+it is refused as it stands.
+
+Cost: for a rule that is refused, some log2 of the number of its inputs traces
+for each that is cast.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jax._src import core
+from jax._src import tree_util
+from jax._src.varying import casts
+from jax._src.varying import divergence
+from jax._src.varying import retrace
+from jax._src.varying import types as vt
+from jax._src.varying.contents import jaxprs_in, named_axes
+from jax._src.varying.types import Axes
+
+
+def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
+  """Lets a backward rule be traced as if its inputs had been cast beforehand.
+
+  Args:
+    bwd: a ``custom_vjp`` backward rule, of residuals and cotangents.
+
+  Returns:
+    The rule, which is traced again, with residuals cast to vary, if it is
+    refused for a derivative by them. Outside of shard_map, ``bwd`` itself.
+  """
+  if not vt.checking():
+    return bwd
+
+  def call(*trees):
+    try:
+      return bwd(*trees)
+    except retrace.DivergentDerivativeError as e:
+      refused = e
+    leaves, tree = tree_util.tree_flatten(trees)
+    trace = lambda new: bwd(*tree_util.tree_unflatten(tree, new))
+    refused.retries += 1
+    if refused.retries > refused.MOST_RETRIES:
+      raise refused
+    try:
+      with casts.tracing_again():
+        new = _promoted(leaves, trace, refused.axes)
+        if new is not None:
+          return trace(new)
+    except Exception:  # of a program that isn't the user's
+      pass
+    raise refused from None
+  return call
+
+
+def _promoted(leaves: list, trace: Callable[[list], Any],
+              axes: Axes) -> list | None:
+  """The leaves, as few of them promoted as will do; None if that isn't right."""
+  wide = [retrace.promoted(x, axes) for x in leaves]
+
+  def at(places):
+    return [y if n in places else x for n, (x, y) in enumerate(
+        zip(leaves, wide))]
+
+  def enough(places):
+    try:
+      trace(at(places))
+    except retrace.DivergentDerivativeError:
+      return False
+    return True
+
+  def needed(given, rest):
+    """Those of the rest without which the given ones aren't enough."""
+    if not rest or enough(given):
+      return set()
+    if len(rest) == 1:
+      return set(rest)
+    half = len(rest) // 2
+    found = needed(given.union(rest[:half]), rest[half:])
+    return found | needed(given | found, rest[:half])
+
+  places = [n for n, (x, y) in enumerate(zip(leaves, wide)) if x is not y]
+  if not places or not enough(set(places)):
+    return None
+  new = at(needed(set(), places))
+  same = _sums(leaves, trace, axes) == _sums(new, trace, axes)
+  return new if same else None
+
+
+def _sums(leaves: list, trace: Callable[[list], Any], axes: Axes) -> int:
+  """The number of sums over the axes that a rule takes where none parts."""
+  from jax._src import api  # imports loops, which trace again
+  places = [n for n, x in enumerate(leaves) if isinstance(x, core.Tracer)]
+
+  def run(*values):
+    given = dict(zip(places, values))
+    return trace([given.get(n, x) for n, x in enumerate(leaves)])
+
+  with divergence.allow(True):
+    made = api.make_jaxpr(run)(*(leaves[n] for n in places))
+  return _count(made.jaxpr, axes)
+
+
+def _count(jaxpr: core.Jaxpr, axes: Axes) -> int:
+  total = 0
+  for eqn in jaxpr.eqns:
+    name = eqn.primitive.name
+    if name.startswith('psum') and axes & named_axes(eqn):
+      total += 1
+    if not _parts(eqn):
+      total += sum(_count(j, axes) for j in jaxprs_in(eqn.params))
+  return total
+
+
+def _parts(eqn: core.JaxprEqn) -> bool:
+  predicate = {
+      'cond': lambda: eqn.invars[0],
+      'while': lambda: vt.open_jaxpr(eqn.params['cond_jaxpr']).outvars[0],
+  }.get(eqn.primitive.name)
+  return predicate is not None and bool(
+      vt.parting(vt.varying(predicate().aval)))
