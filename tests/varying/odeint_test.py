@@ -20,6 +20,7 @@ from jax.experimental.ode import odeint
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.sharding import shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import run_rows
 
@@ -67,6 +68,24 @@ class OdeintTest(jtu.JaxTestCase):
       y = odeint(lambda y, t: -w[0] * y, x, t)
       return jnp.sum(y * jnp.arange(18.).reshape(3, 6))
     self.check(jax.grad(loss, (0, 1)), ('2d', True))
+
+  @parameterized.parameters('state', 'parameter')
+  def test_dynamics_that_differentiate(self, by):
+    """Those of gradient flow: the state is one, and its gradient is summed."""
+    t = np.linspace(0., 1., 3).astype(np.float32)
+    def solve(x):
+      if by == 'state':
+        return odeint(lambda y, t: -jax.grad(
+            lambda y: .5 * (y - x[0]) ** 2)(y), jnp.float32(0.), t)
+      return odeint(lambda y, t, w: y * jax.grad(lambda w: x[0] * w ** 2)(w),
+                    jnp.float32(1.), t, jnp.float32(.25))
+    x = np.float32([.25, .5, .75, 1.])  # 2.5 in all
+    f = shard_map(solve, mesh=jtu.create_mesh((4,), ('x',)), in_specs=P('x'),
+                  out_specs=P())
+    want = (2.5 / 4 * (1. - np.exp(-4. * t)) if by == 'state'
+            else np.exp(.5 * 2.5 * t))
+    for got in jax.jit(f)(x), f(x):
+      self.assertAllClose(got, want.astype(np.float32), rtol=1e-4)
 
 
 if __name__ == '__main__':

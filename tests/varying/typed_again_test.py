@@ -128,6 +128,17 @@ class ConvertedTest(jtu.JaxTestCase):
         TypeError, r'jax\.closure_convert[\s\S]* for which a sum is missing'):
       run(f, X, W, kind)
 
+  @parameterized.product(how=[*CONVERSIONS], power=[1, 2])
+  def test_a_linear_sum_that_is_missing_is_refused(self, how, power):
+    # No equation of the derivative holds what comes to vary.
+    def f(x, w, axes):
+      del axes
+      linear = jax.grad(lambda w, x: jnp.sum(w ** power + x))
+      return CONVERSIONS[how](linear, w, jnp.ones(3))(w, x)
+    with self.assertRaisesRegex(
+        TypeError, r'jax\.closure_convert[\s\S]* for which a sum is missing'):
+      run(f, X, W, '1d')
+
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_a_derivative_beside_what_is_cast(self, how, kind):
     # The weight meets what varies where no derivative is taken.

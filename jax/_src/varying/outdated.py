@@ -180,8 +180,12 @@ def missing_sums(region: flow.Region) -> Axes:
   """The axes of sums that a solved region may lack.
 
   It isn't asked of what comes of a derivative itself: what is derived in there
-  isn't derived once more.
+  isn't derived once more. Where a backward pass ran, the derivative may be of
+  something linear, and no equation of it come to vary.
   """
+  note = notes.on(region.jaxpr)
+  if note is not None and note.differentiates:
+    return vt.parting(found(region).differentiated)
   if not contents(region.jaxpr).derives:
     return NO_AXES
   f = found(region)

@@ -37,6 +37,7 @@ from typing import Any
 from jax._src import core
 from jax._src import tree_util
 from jax._src.varying import flow
+from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.rules import primitives as vp
@@ -77,6 +78,24 @@ def cast_alike(*trees):
   """
   leaves, tree = tree_util.tree_flatten(trees)
   return tree_util.tree_unflatten(tree, vp.promote(leaves))
+
+
+def cast_for_steps(func, y0, ts, args):
+  """The operands of ``odeint``, cast alike if its dynamics can take them so.
+
+  Dynamics that differentiate by the state, or by a parameter, sum the gradient
+  if that doesn't vary. They were converted, with it, and mean that sum.
+  """
+  cast = cast_alike(y0, ts, args)
+  if not vt.checking() or all(map(operator.is_, *map(
+      tree_util.tree_leaves, (cast, (y0, ts, args))))):
+    return y0, ts, args
+  from jax._src import api  # imports what traces solves
+  try:
+    api.make_jaxpr(lambda y, ts, args: func(y, ts[0], *args))(*cast)
+  except retrace.TracedTooEarly:
+    return y0, ts, args
+  return cast
 
 
 def partial_of_linear(fun, consts, x):
