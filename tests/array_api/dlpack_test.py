@@ -72,6 +72,15 @@ INPUTS = {
 }
 
 
+def columns(ndim, sharding):
+  """A layout in the order of columns, under this release's names."""
+  from jax.experimental import layout
+  names = ('Format', 'Layout') if hasattr(layout, 'Format') else (
+      'Layout', 'DeviceLocalLayout')
+  placed, order = (getattr(layout, n) for n in names)
+  return placed(order(tuple(range(ndim))[::-1]), sharding)
+
+
 class Producer:
   """An array that another library exports."""
 
@@ -242,6 +251,17 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
         ours._moves_strides.cache_clear()
       y = under(lambda y: y + jnp.from_dlpack(x))(jnp.float32(1))
       np.testing.assert_array_equal(y, x + 1)
+
+  if READS_ORDERS:  # else such an array can't be read
+
+    @parameterized.parameters('bfloat16', 'float8_e4m3fn', 'float32')
+    def test_columns_of_a_dtype_that_numpy_may_lack(self, dtype):
+      x = jnp.arange(6, dtype=dtype).reshape(2, 3)
+      x = jax.device_put(x, columns(2, jax.sharding.SingleDeviceSharding(
+          jax.devices()[0])))
+      for y in (jnp.from_dlpack(x), jnp.from_dlpack(x, copy=True)):
+        self.assertEqual(y.dtype, x.dtype)
+        np.testing.assert_array_equal(np.asarray(y), np.asarray(x))
 
   def test_export(self):
     for dtype in (np.bool_, np.int8, np.float32, np.complex64, np.float16):

@@ -101,6 +101,10 @@ class ArrayApiNanExtremaTest(jtu.JaxTestCase):
       want = np.sum(f(np, x))
       self.agrees(jax.jit(lambda x, f=f: jnp.sum(f(jnp, x)))(x), want)
     self.agrees(jax.jit(lambda x: jnp.sum(jax.nn.relu(x)))(x), np.nan)
+    zeros = np.zeros(5000, np.float32)  # constant: its select is dropped
+    for f in (lambda x: jnp.maximum(zeros, x), lambda x: jnp.maximum(x, zeros),
+              lambda x: jnp.minimum(jnp.ones_like(x), x)):
+      self.agrees(jax.jit(lambda x, f=f: jnp.sum(f(x)))(x), np.nan)
 
   def test_large_windows(self):
     x = with_nans((64, 80))

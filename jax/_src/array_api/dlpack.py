@@ -76,17 +76,21 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
   source = _address(capsule)
   in_rows = _is_in_rows(capsule)
   if not in_rows and not _reads_strides():
-    if device.platform != 'cpu':
+    _may_copy(copy, 'the runtime of this release reads arrays in the order of'
+              ' rows only')
+    out = _by_numpy(capsule, device) if device.platform == 'cpu' else None
+    if out is None:
       raise ValueError(
           'jax.numpy.from_dlpack: expected an array whose dimensions are in the'
           ' order of rows in memory, which is all that the runtime of this'
           ' release reads. Got one in another order. Pass a contiguous copy of'
           ' it, such as x.contiguous() of PyTorch.')
-    _may_copy(copy, 'the runtime of this release reads arrays in the order of'
-              ' rows only')
-    return _own(np.from_dlpack(_Carrier(capsule)), device)
+    return out
   if copy is not False and not in_rows and not _moves_strides():
-    return _own(np.from_dlpack(_Carrier(capsule)), device)
+    out = _by_numpy(capsule, device)
+    if out is not None:
+      return out
+    copy = True  # into rows
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
         capsule, device, *args)
@@ -96,7 +100,10 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
       raise
     if not empty:
       _may_copy(copy, 'its strides are not those of a dense array')
-    return _own(np.from_dlpack(_Carrier(capsule)), device)
+    out = _by_numpy(capsule, device)
+    if out is None:
+      raise
+    return out
   if dtypes.canonicalize_dtype(out.dtype) != out.dtype:
     dtype = dtypes.canonicalize_dtype(out.dtype)
     _may_copy(copy, f'{out.dtype} becomes {dtype}'
@@ -107,6 +114,18 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
   if not shares and source is not None:
     _may_copy(copy, 'its memory is not aligned')
   return _copied(out) if copy and (shares or source is None) else out
+
+
+def _by_numpy(capsule: Any, device: xc.Device) -> Any:
+  """An array of a capsule that NumPy reads; None of a dtype that it lacks.
+
+  The capsule can be read by the runtime then, as nobody has taken it.
+  """
+  try:
+    values = np.from_dlpack(_Carrier(capsule))
+  except RuntimeError:  # bfloat16 and the smaller floats
+    return None
+  return _own(values, device)
 
 
 def home(external: Any, device: xc.Device) -> xc.Device:

@@ -31,7 +31,7 @@ with all but the sign turned, count from -nan to nan.
 * *Among devices, of windows, and of bfloat16 over other axes*: the integers are
   shifted so that all nans lie beyond the last infinity, at the end that wins.
   So one reduction of unsigned integers has the result, by the same collectives.
-* *Elementwise*: the operand that is nan is selected, after the compiler's
+* *Elementwise*: an operand that is nan is selected, after the compiler's
   value. The library doesn't take a select, so it leaves the maximum before it
   alone.
 
@@ -183,9 +183,12 @@ def _elementwise(rule: _Lowering) -> _Lowering:
         not (reduced or _may_be_in_library(aval) and aval.dtype != np.float16)):
       return out
     plain, = out
-    # One of them may be a scalar. A select of either is enough.
-    whole = x if ctx.avals_in[0].shape == aval.shape else y
-    corrected = hlo.select(_is_nan(whole), whole, plain)
+    # One of them may be a scalar. A select of either would be enough, but not
+    # of one that turns out to be constant, whose select the compiler drops.
+    corrected = plain
+    for operand, operand_aval in zip((x, y), ctx.avals_in):
+      if operand_aval.shape == aval.shape:
+        corrected = hlo.select(_is_nan(operand), operand, corrected)
     return [cpu_rules.on_cpu(ctx, corrected, plain)]
   return lowered
 
