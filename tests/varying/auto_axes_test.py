@@ -45,6 +45,7 @@ MOVES = {
     'concatenate': lambda x: jnp.concatenate([x[2:], 3. * x[:2]]),
     'split': lambda x: jnp.concatenate(jnp.split(x, 2)[::-1]),
     'convolve': convolved,
+    'regrouped': lambda x: x.reshape(4, 2, 8).swapaxes(0, 1).reshape(x.shape),
     'window': lambda x: lax.reduce_window(
         x, -np.inf, lax.max, (3, 1), (1, 1), 'SAME'),
 }

@@ -56,7 +56,7 @@ _MOVES = frozenset([
     'concatenate', 'conv_general_dilated', 'cumlogsumexp', 'cummax', 'cummin',
     'cumprod', 'cumsum', 'dynamic_update_slice', 'fft', 'pad',
     'reduce_window', 'reduce_window_max', 'reduce_window_min',
-    'reduce_window_sum', 'rev',
+    'reduce_window_sum', 'reshape', 'rev',
     'select_and_gather_add', 'select_and_scatter', 'select_and_scatter_add',
     'slice', 'split', 'tile'])
 # And for these without jax_threefry_partitionable, as they concatenate halves.
