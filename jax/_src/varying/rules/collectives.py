@@ -18,6 +18,7 @@ equation was traced. A cast that has nothing left to add is dropped.
 """
 from __future__ import annotations
 
+from jax._src import mesh as mesh_lib
 from jax._src.varying import flow
 from jax._src.varying import reduced
 from jax._src.varying import retype
@@ -39,6 +40,25 @@ def _preduced(b, site: flow.Site) -> None:
     retype.copy(b, site, axes=vt.ordered(axes))
   else:
     b.new[out] = held
+
+
+def exchanged(axis_name, *operands):
+  """The operands of ``ragged_all_to_all``, all varying over its axis.
+
+  What a device gets is its own, though its type is that of what it is written
+  to, which can be zeros that all devices have.
+
+  Args:
+    axis_name: the name, or names, of the axis.
+    *operands: arrays.
+  """
+  if not vt.checking():
+    return operands
+  names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+  manual = mesh_lib.get_abstract_mesh().manual_axes
+  axes = flow.union(vt.varying(vt.typeof(x)) for x in operands).union(
+      n for n in names if n in manual)
+  return [vt.cast(x, axes) for x in operands]
 
 
 FLOW_RULES = dict.fromkeys((
