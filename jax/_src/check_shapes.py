@@ -184,8 +184,11 @@ def _describe(node: Any) -> str:
 
 
 def _is_spec(x: Any) -> bool:
-  return (isinstance(x, (str, Spec)) or x is Ellipsis
-          or (hasattr(x, 'shape') and hasattr(x, 'dtype')))
+  if isinstance(x, (str, Spec)) or x is Ellipsis:
+    return True
+  # A node can have these, too, such as a sparse matrix: its leaves count.
+  return (hasattr(x, 'shape') and hasattr(x, 'dtype')
+          and _one_level(x)[1] == _LEAF)
 
 
 def _short(dtype: Any) -> str:

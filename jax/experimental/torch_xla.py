@@ -218,6 +218,10 @@ def _dtype(dtype: Any) -> np.dtype:
 def _exactly(x: Any) -> Any:
   """Returns what tells `x` from values that merely compare equal to it."""
   # 1, 1.0 and True are equal, and so are 0.0 and -0.0, but trace differently.
+  if isinstance(x, np.generic):
+    return type(x), x.dtype.str, x.tobytes()
+  if isinstance(x, complex):
+    return type(x), x.real.hex(), x.imag.hex()
   return type(x), x.hex() if isinstance(x, float) else x
 
 

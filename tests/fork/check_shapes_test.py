@@ -18,6 +18,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
+from jax.experimental import sparse
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
@@ -92,6 +93,15 @@ class CheckShapesTest(jtu.JaxTestCase):
     jax.debug.check_shapes(tree, ...)
     with self.assertRaisesRegex(TypeError, r"tree\['b'\]: expected f32\[3\]"):
       jax.debug.check_shapes(tree, 'f32[3]')
+
+  def test_nodes_with_a_shape(self):
+    matrix = sparse.BCOO.fromdense(jnp.eye(3))
+    typeof = getattr(jax, 'typeof', None) or jax.core.get_aval
+    jax.debug.check_shapes(matrix, jax.tree.map(typeof, matrix))
+    jax.debug.check_shapes(jnp.eye(3), jnp.eye(3))
+    with self.assertRaisesRegex(TypeError, r'expected i32\[3,2\], got i32\[9,2'):
+      jax.debug.check_shapes(sparse.BCOO.fromdense(jnp.ones((3, 3))),
+                             jax.tree.map(typeof, matrix))
 
   def test_structure(self):
     tree = {'a': jnp.ones(3), 'c': jnp.ones(4), 'n': None}

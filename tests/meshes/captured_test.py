@@ -272,6 +272,17 @@ class CapturedTest(jtu.JaxTestCase):
     got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
     self.check(got, jax.grad(lambda w: jnp.sum(program(X, w)))(jnp.asarray(W)))
 
+  if jax.__version_info__ >= (0, 10):  # the kinds come and go before
+
+    @jtu.sample_product(jit=[True, False])
+    def test_reduced(self, jit):
+      mesh = typed_mesh((4,), ('x',), (AxisType.Explicit,))
+      with set_mesh(mesh):
+        w = jax.sharding.reshard(jnp.asarray(W), P(None, reduced={'x'}))
+        x = jax.sharding.reshard(jnp.asarray(X), P('x'))
+        f = shard_map(lambda x: x * w.sum(), in_specs=P('x'), out_specs=P('x'))
+        self.check(common.maybe_jit(jit)(f)(x), X * W.sum())
+
   @jtu.sample_product(spec=[P(), P('x')])
   def test_auto_stays(self, spec):
     mesh = common.make_mesh(4)

@@ -212,15 +212,16 @@ def _is_inside_of_auto(inside, outside) -> bool:
 def _spec_inside(spec, mesh):
   """A spec without the axes that are not Explicit in a mesh."""
   manual = _manual_axes(mesh)
+  given = tuple(getattr(spec, '_partitions', spec))  # axes to sum are beside
   parts = []
-  for part in spec:  # up to 0.6.2 the first of several spoke for all of them
+  for part in given:  # up to 0.6.2 the first of several spoke for all of them
     names = part if isinstance(part, tuple) else (part,)
     kept = tuple(n for n in names if n not in manual)
     parts.append(part if kept == names else kept or None)
   if _EARLY:  # 0.5.1 compares 'x' with ('x',) as they are written
     return PartitionSpec(*(p[0] if isinstance(p, tuple) and len(p) == 1 else p
                            for p in parts))
-  if parts != list(spec):
+  if parts != list(given):
     kinds = {k: getattr(spec, k) for k in ('unreduced', 'reduced')
              if hasattr(spec, k)}
     spec = PartitionSpec(*parts, **kinds)
