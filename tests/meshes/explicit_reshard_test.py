@@ -246,6 +246,19 @@ class ExplicitReshardTest(jtu.JaxTestCase):
     placed_so = eval(line, {'jax': jax, 'x': A, 'mesh': mesh})
     self.assertAllClose(np.asarray(f(placed_so)), A * 2)
 
+  def test_argument_over_another_mesh_stays_refused(self):
+    explicit = AxisType.Explicit
+    here = jax.make_mesh((8,), ('x',), axis_types=(explicit,))
+    others = [jax.make_mesh((4, 2), ('a', 'b'), axis_types=(explicit,) * 2),
+              jax.make_mesh((8,), ('x',), axis_types=(AxisType.Auto,))]
+    f = jax.shard_map(lambda x: 2. * x, mesh=here, in_specs=P('x'),
+                      out_specs=P('x'))
+    for mesh in others:
+      x = jax.device_put(A, jax.sharding.NamedSharding(mesh, P()))
+      with option('allow'), self.assertRaisesRegex(
+          ValueError, 'does not match the specs of the input'):
+        f(x)
+
   def test_under_transformations(self):
     f = lambda a, b: jnp.concatenate([jnp.cumsum(a, 0), b], 1)
     with jax.set_mesh(make_mesh()), option('allow'):

@@ -168,11 +168,17 @@ def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
     if isinstance(spec, PartitionSpec) and _is_nowhere(aval):
       aval, to = _over(aval, mesh), mesh  # a NumPy array, or of one device
     if (isinstance(spec, PartitionSpec) and rules.is_placed(aval)
-        and not _summed(aval)):
+        and not _summed(aval) and _alike(aval.sharding.mesh, mesh)
+        and _explicit(aval.sharding.mesh, manual_axes)):
       wanted = _along(manual_axes, rules.spec_of(aval), tuple(spec))
       x = _reshard(x, aval, wanted, f'argument {n} of shard_map', to)
     new.append(x)
   return new
+
+
+def _alike(mesh, other) -> bool:
+  """True if the axes of two meshes have the same names and sizes."""
+  return dict(mesh.shape) == dict(other.shape)
 
 
 def _is_nowhere(aval) -> bool:
