@@ -226,8 +226,17 @@ def _of_tracer(x: Any) -> Sources:
     return {id(inner): Source(inner, _remembered(inner))}
 
   def of_input(v):
+    """A value that is captured is typed outside, where it was made.
+
+    Its sources stay there: nobody captures what can be differentiated.
+    """
     captured = traces.captured(v)
-    return _itself(v) if captured is None else _of_tracer(captured)
+    if captured is None:
+      return _itself(v)
+    *_, outer = traces.layers(captured)
+    with core.set_current_trace(outer._trace):
+      typed = agreed(outer)
+    return _itself(v if typed is outer else typed)
 
   return _sources(inner, traces.steps_of(inner), of_input)
 
@@ -293,16 +302,19 @@ def _less(sources: Sources) -> tuple:
 
 
 def agreed(predicate: Any) -> Any:
-  """A conditional's index, of a type that says along what it may differ.
+  """A value of a type that says along what it may differ.
 
   Args:
-    predicate: a value in the current trace.
+    predicate: a value in the current trace, such as a conditional's index.
 
   Returns:
-    ``predicate``, or one that is typed as varying over fewer axes.
+    ``predicate``, or one that is typed as varying over fewer axes. It has no
+    derivative.
   """
+  if not isinstance(predicate, core.Tracer):
+    return predicate
   axes = vt.varying(vt.typeof(predicate))
-  if not vt.parting(axes) or not isinstance(predicate, core.Tracer):
+  if not vt.parting(axes):
     return predicate
   sources = _of_tracer(predicate)
   if not _gained(axes, sources):
@@ -332,7 +344,9 @@ def agreed_loop(args: Sequence[Any], params: dict[str, Any],
            if n in unchanged}
 
   def of_input(v):
-    return _of_tracer(args[place[v]]) if v in place else _itself(v)
+    operand = args[place[v]] if v in place else None
+    typed = agreed(operand)
+    return _itself(v if typed is operand else typed)
 
   out, = jaxpr.outvars
   sources = _sources(out, made.get, of_input)
