@@ -73,8 +73,8 @@ def _agreed_type(predicate, *sources, less):
   return vt.with_varying(predicate, _axes(map(vt.varying, sources), less))
 
 
-def _agreed_batch(args, dims, **params):
-  return agreed_p.bind(*args, **params), dims[0]
+def _agreed_batch(args, dims, *, less):
+  return agreed_p.bind(*args, less=less), dims[0]
 
 
 def agreed_rule(site: flow.Site, ins: list[Axes]) -> None:
