@@ -184,7 +184,8 @@ def main(pristine, mended, layers=24, rounds=12, pairs=10):
       worst = max(worst, after / before)
       print(f'{name:8} {what}  {before / 1e6:8.1f} ms'
             f'  ratio {after / before:.3f} (limit {LIMIT})'
-            f'  of medians {usual:.3f}  steps {then[stage] / first[stage]:.4f}', flush=True)
+            f'  of medians {usual:.3f}'
+            f'  steps {then[stage] / first[stage]:.4f}', flush=True)
   return worst > LIMIT
 
 

@@ -79,7 +79,7 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
 
 def _promoted(leaves: list, trace: Callable[[list], Any],
               axes: Axes) -> list | None:
-  """The leaves, as few of them promoted as will do; None if that isn't right."""
+  """The leaves, as few of them promoted as will do; None if that is wrong."""
   wide = [retrace.promoted(x, axes) for x in leaves]
 
   def at(places):
