@@ -193,12 +193,14 @@ class AgreeingPredicatesTest(jtu.JaxTestCase):
       return lax.cond(largest > 5., lambda w: 2. * w, lambda w: w, w)
 
     def index(w, x):
-      largest = jnp.max(lax.all_gather(x, axes)) + lax.axis_index(axes[0])
+      here = lax.axis_index(axes[0]).astype(x.dtype)
+      largest = jnp.max(lax.all_gather(x, axes)) + here
       return lax.cond(largest > 8., lambda w: 2. * w, lambda w: w, w)
 
     for f in one_axis, later, own, index:
       g = shard_map(f, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P())
-      with self.assertRaises(ValueError, msg=f.__name__):
+      with self.assertRaisesRegex(ValueError, 'require replication',
+                                  msg=f.__name__):
         maybe_jit(jit)(g)(W, X)
 
   def test_predicate_that_comes_to_vary(self):

@@ -95,7 +95,7 @@ class RaggedAllToAllTest(jtu.JaxTestCase):
     self.assertAllClose(got, W.reshape(4, 4).sum(1))
 
   def test_refuses_one_output(self):
-    with self.assertRaises(ValueError):
+    with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(mapped(lambda x: exchange(x, jnp.zeros(4)), P('x'), P()))(X)
 
 

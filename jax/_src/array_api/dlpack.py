@@ -76,9 +76,11 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
   source = _address(capsule)
   in_rows = _is_in_rows(capsule)
   if not in_rows and not _reads_strides():
-    _may_copy(copy, 'the runtime of this release reads arrays in the order of'
-              ' rows only')
-    out = _by_numpy(capsule, device) if device.platform == 'cpu' else None
+    out = None
+    if device.platform == 'cpu':
+      _may_copy(copy, 'the runtime of this release reads arrays in the order of'
+                ' rows only')
+      out = _by_numpy(capsule, device)
     if out is None:
       raise ValueError(
           'jax.numpy.from_dlpack: expected an array whose dimensions are in the'

@@ -265,8 +265,8 @@ def remembering(process):
     process: ``ShardMapTrace.process_primitive``.
   """
   @functools.wraps(process)
-  def process_primitive(self, prim, tracers, params, /, *args, **kwargs):
-    result = process(self, prim, tracers, params, *args, **kwargs)
+  def process_primitive(self, prim, tracers, params):
+    result = process(self, prim, tracers, params)
     if vt.checking():
       outs = result if prim.multiple_results else [result]
       jaxprs = map(vt.open_jaxpr, contents.jaxprs_in(params))
