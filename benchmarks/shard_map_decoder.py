@@ -14,25 +14,26 @@
 """Time to trace and to lower a training step of a decoder.
 
   python benchmarks/shard_map_decoder.py PRISTINE MENDED [LAYERS] [ROUNDS]
-      [PAIRS]
+      [PAIRS] [NAME,NAME]
 
 PRISTINE and MENDED are each a Python that has that jax, or PYTHON:FOLDER for a
-Python with FOLDER put first on its path (what `build.py apply` writes). Each is
-one process that stays. Both trace and lower the step, data and tensor parallel,
-checkpointed and differentiated, with its layers scanned and unrolled; they take
-turns, so that they see the same machine. Printed: the processor time on
-pristine, two ratios of times, and that of the steps that the interpreter takes,
-which doesn't depend on the machine.
+Python with FOLDER put first on its path (what `build.py apply` writes). Both
+trace and lower the step, data and tensor parallel, checkpointed and
+differentiated, with its layers scanned and unrolled (or one NAME of these).
+Printed: the processor time on pristine, the ratio with its standard error, and
+the ratio of the steps that the interpreter takes, which doesn't depend on the
+machine. The same tree given twice shows what the machine alone makes of it.
 
 Three things make the time differ that neither side's code does. CPython keeps
 frames in chunks of 16 KiB, and maps a chunk anew whenever calls cross its end:
 by up to two thirds, with the number of frames around it. So each round is at
 another depth, and all rounds together at those of one whole chunk. A process
-has its memory where it happens to, and so there are PAIRS of processes. And
-what else the machine does only ever adds, by a fifth at times: of all times at
-one depth the least counts, as in `timeit`, and the mean over the depths is what
-is compared. The ratio of the medians, which the machine's noise is in, stands
-beside it.
+has its memory where it happens to, which is worth 4 % from one to the next: so
+there are PAIRS of short processes, one of each side, and each pair draws the
+order of its hashes and the size of its environment anew. And what else the
+machine does only ever adds: of two times at one depth the lesser counts, as in
+`timeit`. A pair's ratio is that of the means over the depths; what is printed
+is the median of the pairs' ratios, and the error that it has.
 """
 import functools
 import gc
@@ -97,101 +98,75 @@ def chunk_in_frames():
   return CHUNK // (8 * (code.co_nlocals + code.co_stacksize) + OF_FRAME)
 
 
-def worker(layers):
-  """Answers lines on standard input: how to measure, a name, and a depth."""
+def worker(layers, how, name, rounds):
+  """Prints what tracing and lowering take, a line for each round."""
   from shard_map_untouched import counted
   made, args = steps(layers)
-  print('', flush=True)
-  gc.disable()
-  for line in sys.stdin:
-    how, name, depth = line.split()
-    measure = {'count': counted, 'time': timed}[how]
-    jitted = made[name]()  # no collection: it empties the processor's caches
-    run = functools.partial(at_depth, int(depth))
-    trace, traced = measure(lambda: run(lambda: jitted.trace(*args)))
-    lower, _ = measure(lambda: run(traced.lower))
-    print(json.dumps([trace, lower]), flush=True)
-
-
-class Side:
-  """One of the two processes."""
-
-  def __init__(self, python, layers):
-    python, _, folder = python.partition(':')
-    env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONHASHSEED='0',
-               XLA_FLAGS='--xla_force_host_platform_device_count=4')
-    if folder:
-      env['PYTHONPATH'] = folder
-    self.process = subprocess.Popen(
-        [python, os.path.abspath(__file__), '--worker', str(layers)], env=env,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    self.process.stdout.readline()
-
-  def ask(self, how, name, depth=0):
-    self.process.stdin.write(f'{how} {name} {depth}\n')
-    self.process.stdin.flush()
-    return json.loads(self.process.stdout.readline())
-
-
-def measured(pythons, first, layers, rounds, name):
-  """The nanoseconds of each side, by depth and stage."""
-  sides = {k: Side(pythons[k], layers) for k in (first, 1 - first)}
-  sides = [sides[k] for k in (0, 1)]
-  for side in sides:
-    side.ask('time', name)  # fills the caches of jax itself
-  times = [[], []]
+  measure = {'count': counted, 'time': timed}[how]
+  made[name]().trace(*args).lower()  # fills the caches of jax itself
+  gc.disable()  # a collection empties the processor's caches
   for n in range(rounds):
-    depth = n * chunk_in_frames() // rounds
-    for k in (0, 1) if n % 2 else (1, 0):
-      times[k].append(sides[k].ask('time', name, depth))
-  for side in sides:
-    side.process.kill()
-  return times
+    run = functools.partial(at_depth, n * chunk_in_frames() // rounds)
+    times = []
+    for _ in range(2 if how == 'time' else 1):
+      jitted = made[name]()
+      trace, traced = measure(lambda: run(lambda: jitted.trace(*args)))
+      lower, _ = measure(lambda: run(traced.lower))
+      times.append((trace, lower))
+    print(json.dumps([min(t) for t in zip(*times)]), flush=True)
 
 
-def counts(python, layers, name):
-  """The interpreter's steps, by stage."""
-  side = Side(python, layers)
-  side.ask('time', name)
-  steps_taken = side.ask('count', name)
-  side.process.kill()
-  return steps_taken
+def ask(python, *args, seed=0):
+  """What a new process measures: by stage, the mean over its rounds."""
+  python, _, folder = python.partition(':')
+  env = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONHASHSEED=str(seed),
+             MEND_PADDING='x' * (seed * 241 % 4096),
+             XLA_FLAGS='--xla_force_host_platform_device_count=4')
+  if folder:
+    env['PYTHONPATH'] = folder
+  out = subprocess.run(
+      [python, os.path.abspath(__file__), '--worker', *map(str, args)],
+      env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+  rounds = [json.loads(line) for line in out.splitlines()]
+  return [statistics.mean(stage) for stage in zip(*rounds)]
 
 
-def least(processes, stage):
-  """The mean over the depths of the least time that any process took."""
-  by_depth = zip(*processes)
-  return statistics.mean(min(t[stage] for t in ts) for ts in by_depth)
+def ratio(pairs, stage):
+  """The median of the pairs' ratios, and its standard error.
+
+  That of a median is 1.2533 times that of a mean, were the ratios normal; their
+  spread is taken from the quartiles, which an outlier doesn't move.
+  """
+  ratios = [after[stage] / before[stage] for before, after in pairs]
+  low, middle, high = statistics.quantiles(ratios, n=4)
+  return middle, 1.2533 * (high - low) / 1.349 / len(ratios) ** 0.5
 
 
-def median(processes, stage):
-  return statistics.median(t[stage] for ts in processes for t in ts)
-
-
-def main(pristine, mended, layers=24, rounds=12, pairs=10):
-  worst = 0.
-  for name in ('scanned', 'unrolled'):
+def main(pristine, mended, layers=24, rounds=12, pairs=40,
+         names='scanned,unrolled'):
+  pythons = pristine, mended
+  above = False
+  for name in names.split(','):
+    first, then = (ask(p, layers, 'count', name, 1) for p in pythons)
     found = []
-    first, then = (counts(p, layers, name) for p in (pristine, mended))
     for n in range(int(pairs)):
-      found.append(measured(
-          (pristine, mended), n % 2, layers, int(rounds), name))
+      pair = {k: ask(pythons[k], layers, 'time', name, rounds, seed=n)
+              for k in (n % 2, 1 - n % 2)}
+      found.append((pair[0], pair[1]))
       print(f'{name}: {n + 1} of {pairs} pairs', file=sys.stderr, flush=True)
-    sides = [[times[k] for times in found] for k in (0, 1)]
     for stage, what in enumerate(STAGES):
-      before, after = (least(side, stage) for side in sides)
-      usual = median(sides[1], stage) / median(sides[0], stage)
-      worst = max(worst, after / before)
+      before = statistics.median(b[stage] for b, _ in found)
+      times, error = ratio(found, stage)
+      above |= times - 2 * error > LIMIT
       print(f'{name:8} {what}  {before / 1e6:8.1f} ms'
-            f'  ratio {after / before:.3f} (limit {LIMIT})'
-            f'  of medians {usual:.3f}'
+            f'  ratio {times:.3f} +- {error:.3f} (limit {LIMIT})'
             f'  steps {then[stage] / first[stage]:.4f}', flush=True)
-  return worst > LIMIT
+  return above
 
 
 if __name__ == '__main__':
   if sys.argv[1:2] == ['--worker']:
-    worker(int(sys.argv[2]))
+    worker(int(sys.argv[2]), *sys.argv[3:5], int(sys.argv[5]))
   elif len(sys.argv) >= 3:
     sys.exit(main(*sys.argv[1:]))
   else:

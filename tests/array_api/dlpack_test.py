@@ -23,7 +23,7 @@ import jax.dlpack
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-from testing.sharding import eight_devices
+from testing.sharding import columns, eight_devices
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -70,15 +70,6 @@ INPUTS = {
     'bfloat16': (lambda: np.arange(8).astype(ml_dtypes.bfloat16), False),
     'float64': (lambda: memory(8, dtype=np.float64), False),
 }
-
-
-def columns(ndim, sharding):
-  """A layout in the order of columns, under this release's names."""
-  from jax.experimental import layout
-  names = ('Format', 'Layout') if hasattr(layout, 'Format') else (
-      'Layout', 'DeviceLocalLayout')
-  placed, order = (getattr(layout, n) for n in names)
-  return placed(order(tuple(range(ndim))[::-1]), sharding)
 
 
 class Producer:

@@ -25,7 +25,7 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
-from testing.sharding import eight_devices, shard_map
+from testing.sharding import columns, eight_devices, shard_map
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -218,6 +218,36 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
         self.assertEqual(got.devices(), want.devices())
         self.assertEqual(got.committed, want.committed)
         np.testing.assert_array_equal(got, want)
+
+  def placed(self, device):
+    """An array, by whatever else takes devices or shardings."""
+    one = js.SingleDeviceSharding(device)
+    # pylint: disable-next=g-import-not-at-top
+    from jax.experimental import serialize_executable
+    x, y = jnp.ones(3), np.ones((3, 2), np.float32)
+    yield jax.make_array_from_single_device_arrays((3,), one, [x])
+    yield jax.device_put(y, columns(2, one))
+    compiled = jax.jit(lambda x: x + 1, in_shardings=columns(2, one),
+                       out_shardings=columns(2, one)).lower(y).compile()
+    yield compiled(jax.device_put(y, columns(2, one)))
+    yield jax.pmap(lambda x: x + 1, devices=[device])(y[None])
+    if jax.__version_info__ < (0, 10):
+      yield jax.device_put_replicated(y, [device])
+      yield jax.device_put_sharded([y], [device])
+    if jax.__version_info__ >= (0, 6, 1):
+      stored = serialize_executable.serialize(jax.jit(
+          lambda x: x + 1).lower(x).compile())
+      yield serialize_executable.deserialize_and_load(
+          *stored, execution_devices=[device])(x)
+
+  def test_token_that_left_its_program(self):
+    want = [*self.placed(jax.devices()[0])]
+    for x, y in zip(self.placed(self.token()), want, strict=True):
+      self.assertTrue(x.sharding.is_equivalent_to(y.sharding, x.ndim))
+      np.testing.assert_array_equal(x, y)
+    a, b = map(js.SingleDeviceSharding, (self.token(), jax.devices()[0]))
+    self.assertTrue(a.is_equivalent_to(b, 1))
+    self.assertTrue(b.is_equivalent_to(a, 1))
 
   def test_tree_of_devices(self):
     x, y = jax.device_put([HOST, HOST], [jax.devices()[3], self.token()])

@@ -57,3 +57,11 @@ def partly_manual(*auto, of='xyz'):
   if hasattr(jax, 'shard_map'):
     return dict(axis_names=set(of) - set(auto))
   return dict(auto=frozenset(auto))
+
+
+def columns(ndim, sharding):
+  """A layout in the order of columns, under this release's names."""
+  from jax.experimental import layout
+  order = getattr(layout, 'DeviceLocalLayout', None) or layout.Layout
+  placed = getattr(layout, 'Format', None) or layout.Layout
+  return placed(order(tuple(range(ndim))[::-1]), sharding)
