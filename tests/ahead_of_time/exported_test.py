@@ -162,6 +162,19 @@ class ExportedTransformsTest(jtu.JaxTestCase):
     self.assertAllClose(jax.jacfwd(jax.vmap(call))(X[None]),
                         jax.jacfwd(jax.vmap(f))(X[None]))
 
+  def test_jvp_with_64_bits_where_they_are_off(self):
+    def f(x):
+      return jnp.sin(x.astype(np.float64))
+    with config.enable_x64(True):
+      call = through_a_file(f, X, vjp_order=2).call
+      want = jax.jvp(f, (X,), (X,))
+    with config.enable_x64(False):
+      for run in (jax.jvp, jax.jit(jax.jvp, static_argnums=0)):
+        got = run(call, (X,), (X,))
+        self.assertEqual([x.dtype for x in got], [np.float64] * 2)
+        for x, y in zip(got, want):
+          np.testing.assert_allclose(x, y, rtol=1e-12)
+
   def test_inside_control_flow(self):
     def looped(f):
       def rate(x, w):

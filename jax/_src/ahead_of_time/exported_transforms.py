@@ -161,7 +161,13 @@ def _zero(aval: Any) -> Any:
     return np.zeros(aval.shape, dtypes.float0)
   # pylint: disable-next=g-import-not-at-top
   from jax._src.lax import lax
-  return lax.full(aval.shape, 0, aval.dtype)
+  dtype = dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True)
+  zeros = lax.full(aval.shape, 0, dtype)
+  if dtype == aval.dtype:
+    return zeros
+  # Where 64 bits are off no constant has them; an exported function may.
+  return lax.convert_element_type_p.bind(
+      zeros, new_dtype=aval.dtype, weak_type=False, sharding=None)
 
 
 def _derivative_jvp(args, tangents, *, exported, which):
