@@ -67,6 +67,7 @@ PROGRAMS = {
     'cumsum_of_all': (jnp.cumsum, (A,), (X,), P(None)),
     'sort': (lambda a: jnp.sort(a, 0), (A,), (X,), WHOLE),
     'sort_two': (lambda a, b: lax.sort([a, b])[1], (A, B), (X, P()), X),
+    'sort_along': (lambda a, b: lax.sort([a, b], 0)[1], (A, B), (X, X), WHOLE),
     'top_k': (lambda a: lax.top_k(a, 2)[0], (A,), (Y,), WHOLE),
     'roll': (lambda a: jnp.roll(a, 1, 0), (A,), (X,), WHOLE),
     'tile': (lambda a: jnp.tile(a, (2, 1)), (A,), (X,), WHOLE),
@@ -218,6 +219,24 @@ class ExplicitReshardTest(jtu.JaxTestCase):
     want = g(*args)
     with jax.set_mesh(make_mesh()), option('allow'):
       got = (jax.jit(g) if jit else g)(*placed(args, specs))
+    self.assertAllClose(jax.device_get(got), jax.device_get(want), rtol=1e-4)
+
+  @parameterized.product(
+      jit=[True, False], forward=[True, False],
+      name=['sort', 'sort_along', 'top_k', 'cumsum'])
+  def test_derivative_that_gathers(self, name, jit, forward):
+    # The rule for derivatives gathers from the tangents, spread as they were.
+    f, args, specs, _ = PROGRAMS[name]
+    n = len(args) - 1
+    if forward:
+      g = lambda *args: jax.jvp(f, args, args)[1]
+    else:
+      g = jax.grad(lambda *args: jnp.sum(f(*args) ** 2), n)
+    want = g(*args)
+    with jax.set_mesh(make_mesh()), option('allow'):
+      got = (jax.jit(g) if jit else g)(*placed(args, specs))
+      if not forward:
+        self.assertEqual(jax.typeof(got).sharding.spec, specs[n])
     self.assertAllClose(jax.device_get(got), jax.device_get(want), rtol=1e-4)
 
   @parameterized.product(jit=[True, False], transform=['value', 'grad'])

@@ -70,10 +70,13 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
       placement is possible.
   """
   from jax._src import core
+  from jax._src.interpreters import ad
   from jax._src.interpreters import partial_eval as pe
   rule = rules.RULES.get(prim.name)
-  if (rule is None or not asked_for()
-      or not isinstance(trace, (pe.DynamicJaxprTrace, pe.JaxprTrace))):
+  # Those that differentiate: a rule may apply operations to the tangents that
+  # refuse what the primal operation was given anew.
+  if (rule is None or not asked_for() or not isinstance(trace, (
+      pe.DynamicJaxprTrace, pe.JaxprTrace, ad.JVPTrace, ad.LinearizeTrace))):
     raise error
   avals = [core.typeof(x) for x in args]
   if any(_summed(a) for a in avals):
