@@ -94,6 +94,15 @@ class ResultLayoutsTest(jtu.JaxTestCase):
     self.check(out, X * 2)
     self.assertEqual(out.sharding, self.x.sharding)
 
+  def test_axes_that_are_no_part_of_types_first(self):
+    explicit = Mesh(np.array(jax.devices()[:8]).reshape(2, 2, 2),
+                    ('a', 'b', 'c'), axis_types=(AxisType.Explicit,) * 3)
+    z = jax.device_put(np.float32(3), NamedSharding(explicit, P()))
+    with jax.set_mesh(self.flat):
+      out, _ = jax.jit(lambda z, x: (x * 2, z))(z, self.x)
+    self.check(out, X * 2, self.x.sharding)
+    self.assertEqual(out.sharding.mesh, self.square)
+
   @jtu.sample_product(constrain_first=[True, False])
   def test_callback_beside_a_constraint(self, constrain_first):
     # A callback's result lies on one device, which no spec says.

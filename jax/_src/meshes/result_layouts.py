@@ -69,12 +69,14 @@ def _over_one_of(sharding: Any, known: list[Any]) -> Any:
     return sharding
   if sharding._hlo_sharding.is_maximal():
     return sharding
-  for other in known:
-    if (isinstance(other, sharding_impls.NamedSharding) and
-        isinstance(other.mesh, Mesh) and
-        other._internal_device_list == sharding._internal_device_list):
-      write = kept(sharding_impls._gspmd_to_named_sharding_via_mesh)
-      named = write(sharding, other.mesh)
-      if named is not sharding:
-        return named
+  meshes = [s.mesh for s in known
+            if isinstance(s, sharding_impls.NamedSharding)
+            and isinstance(s.mesh, Mesh)
+            and s._internal_device_list == sharding._internal_device_list]
+  write = kept(sharding_impls._gspmd_to_named_sharding_via_mesh)
+  # Over Explicit axes the layout, which XLA chose, would be part of the type.
+  for mesh in sorted(meshes, key=lambda m: m._any_axis_explicit):
+    named = write(sharding, mesh)
+    if named is not sharding:
+      return named
   return sharding
