@@ -367,6 +367,17 @@ class RetriedRulesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
       self.gradient(lambda w, x: w, bwd, 2.)
 
+  def test_refuses_one_sum_for_another(self):
+    # Cast, w's own is gone; u's comes, though it is complete on each device.
+    def bwd(res, ct):
+      w, u, x = res
+      complete = jax.grad(lambda w: w ** 2 * x[0])(w)
+      slope = jax.grad(lambda u: u * w)(u)
+      return (ct * (where_some(w, x) + 0. * complete), ct * slope,
+              jnp.zeros_like(x))
+    with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
+      self.gradient(lambda w, u, x: w * u, bwd, 2., 5.)
+
 
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

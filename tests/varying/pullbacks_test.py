@@ -192,12 +192,19 @@ class PullbackTest(jtu.JaxTestCase):
     want = jax.grad(lambda w: sum(chosen_with_data(smooth, w, a) for a in x))(W)
     self.assertAllClose(got, want)
 
-  def test_each_input_as_the_function_has_it(self):
+  @parameterized.parameters('in_order', 'reversed', 'jitted')
+  def test_each_input_as_the_function_has_it(self, order):
     # What isn't linear in the sum over devices is done to the sum, as if the
     # carry had been cast by hand: the parameter doesn't vary.
     f = lambda w, c, x: jnp.sin(w) * c * x
-    g = with_rules(f, lambda *args: jax.vjp(f, *args),
-                   lambda pull, ct: tuple(map(jnp.tanh, pull(ct))))
+    fwd = lambda *args: jax.vjp(f, *args)
+    bwd = lambda pull, ct: tuple(map(jnp.tanh, pull(ct)))
+    if order == 'jitted':
+      fwd = jax.jit(fwd)
+    if order == 'reversed':
+      fwd = lambda w, c, x: jax.vjp(lambda c, w, x: f(w, c, x), c, w, x)
+      bwd = lambda pull, ct: [jnp.tanh(pull(ct)[n]) for n in (1, 0, 2)]
+    g = with_rules(f, fwd, lambda pull, ct: tuple(bwd(pull, ct)))
     mesh = make_mesh(4)
     def gradient(first):
       def run(w, x):
@@ -207,6 +214,22 @@ class PullbackTest(jtu.JaxTestCase):
           W, jnp.arange(1., 5.))
     self.assertAllClose(gradient(lambda: jnp.float32(.5)),
                         gradient(lambda: cast(jnp.float32(.5), 'x')))
+
+  @parameterized.product(kind=['1d', '2d'], computed=[True, False],
+                         again=[True, False])
+  def test_inputs_in_another_order(self, kind, computed, again):
+    # Of equal types when it is traced; only the carry comes to vary.
+    def fwd(w, z):
+      first = 1. * z if computed else z
+      y, pull = jax.vjp(lambda z, w: smooth(w, z), first, w)
+      return y, (pull, w)
+    def bwd(res, ct):
+      by_z, by_w = res[0](ct)
+      return by_w, by_z * jnp.cos(res[1]) / jnp.cos(res[1]) if again else by_z
+    g = with_rules(smooth, fwd, bwd)
+    program = lambda h, w, x: lax.fori_loop(
+        0, 3, lambda _, c: .3 * h(w, c) + .1 * x, w)
+    self.check(program, smooth, g, (kind, True))
 
   def test_program_of_another_function(self):
     # Made in the rule, of a number that all share: its sum stays inside.

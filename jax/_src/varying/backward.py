@@ -21,11 +21,14 @@ anew when it is called elsewhere with arguments of the same types.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import contextlib
+import functools
 import threading
 from typing import Any, NamedTuple
+import weakref
 
+from jax._src import core
 from jax._src.mend import trace_key
 from jax._src.varying import casts
 from jax._src.varying import types as vt
@@ -57,8 +60,10 @@ class _Rule(threading.local):
     made: the linear programs of ``jax.vjp`` that were made while it ran.
     wanted: of each primal input, whether its cotangent is wanted; None if that
       isn't known.
+    given: the primal inputs of the forward rule that runs.
   """
   axes: Sequence[Axes | None] | None = None
+  given: Sequence[Any] = ()
   made: Sequence[Any] = ()
   wanted: Sequence[bool] | None = None
 
@@ -109,7 +114,60 @@ def in_avals(traced):
   return told
 
 
-def made(jaxpr) -> None:
-  """Notes a linear program, whose types are those of now."""
+# Of programs that a forward rule made: for each input, which of the rule's own
+# it is.
+_places: weakref.WeakKeyDictionary[Any, list[list[int]]] = (
+    weakref.WeakKeyDictionary())
+
+
+def noting_inputs(
+    fwd: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
+  """Lets `made` know what a forward rule is given, while it runs.
+
+  Args:
+    fwd: a ``custom_vjp`` forward rule.
+    inputs: the primal inputs of its function, flat.
+
+  Returns:
+    The rule. Outside of shard_map, ``fwd`` itself.
+  """
+  if not vt.checking():
+    return fwd
+
+  @functools.wraps(fwd)
+  def call(*args, **kwargs):
+    before, rule.given = rule.given, inputs
+    try:
+      return fwd(*args, **kwargs)
+    finally:
+      rule.given = before
+  return call
+
+
+def made(jaxpr, primals: Sequence[Any]) -> None:
+  """Notes a linear program of ``jax.vjp``, and what that was called with.
+
+  Args:
+    jaxpr: the program. In a backward rule its types are those of now.
+    primals: the primal inputs.
+  """
   if rule.at.retyped:
     rule.made.append(jaxpr)
+  if _traces_of(primals) <= _traces_of(rule.given):
+    _places[jaxpr] = [[n for n, given in enumerate(rule.given) if x is given]
+                      for x in primals]
+
+
+def _traces_of(values: Sequence[Any]) -> set[Any]:
+  return {x._trace for x in values if isinstance(x, core.Tracer)}
+
+
+def places_of(jaxpr) -> list[list[int]] | None:
+  """Which of its forward rule's inputs each input of a program is.
+
+  Returns:
+    For each input of the ``jax.vjp``, the positions of the same value; none for
+    what the rule computed. None if that isn't known: no forward rule made the
+    program, or a function did that it jits or maps.
+  """
+  return _places.get(jaxpr)

@@ -18,10 +18,12 @@ A ``custom_vjp`` often keeps it for its backward rule: ``fwd`` is ``jax.vjp(f,
 ``fwd`` was traced with. In a loop whose carry varies in the end, or a branch
 whose index does, the function's inputs and results vary over more axes than
 those. While such a rule runs, the program is re-typed: it is linear, and so
-right for a direction of each device as well as for one that all share. Its
-inputs get the axes that the function's have now. If they aren't the same (``f``
-of some of them), or if a cotangent varies over more axes still, all get all
-that are new; then what comes of an input is each device's part. The sum over
+right for a direction of each device as well as for one that all share. An
+input that is one of the function's gets the axes that this has now; where that
+can't be seen, since ``fwd`` jits what calls ``jax.vjp``, inputs of the types of
+the function's are taken to be these. One that ``fwd`` computed, and all if a
+cotangent varies over more axes still, get all that are new; then what comes of
+an input is each device's part. The sum over
 them is taken after the rule, as of anything that a rule returns with more axes
 than its input has (`custom_rules`). A program that was made in the rule itself
 is right as it is, unless its cotangent varies over more axes than its result.
@@ -174,12 +176,21 @@ def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
     return none
   traced, told = backward.rule.at.inputs
   grown = [vt.varying(b) - vt.varying(a) for a, b in zip(traced, told)]
-  if len(traced) == len(inputs) and all(
+  every = flow.union(grown)
+  places = backward.places_of(jaxpr)
+  if places is None and _alike(inputs, traced):
+    return grown
+  if places is None or len(places) != len(inputs):
+    return [every] * len(inputs)
+  return [flow.union([grown[n] for n in same]) if same else every
+          for same in places]
+
+
+def _alike(inputs: Sequence[core.Var], traced: Sequence[Any]) -> bool:
+  return len(traced) == len(inputs) and all(
       vt.varying(v.aval) == vt.varying(a)
       and smc.comparable(v.aval, smc.cotangent_type(a))
-      for v, a in zip(inputs, traced)):
-    return grown
-  return [flow.union(grown)] * len(inputs)
+      for v, a in zip(inputs, traced))
 
 
 def _lacking(cts: Sequence[Any], outs: Sequence[Axes]) -> Axes:

@@ -21,16 +21,17 @@ residual cast to vary.
 
 Which residual that is isn't told by the refusal. As few are cast as will do,
 which a bisection finds: with one more, what the rule makes of it, and is
-complete on every device, would be summed again. If then a sum is gone that the
-rule took elsewhere, for a derivative by the same residual that is complete,
-it is refused as it stands.
+complete on every device, would be summed again. If then the rule takes other
+sums elsewhere (one for a derivative by the same residual, which is complete, is
+gone; or one by another value has come), it is refused as it stands. Sums are
+told apart by how many operations stand before each, casts left out.
 
 Cost: for a rule that is refused, some log2 of the number of its inputs traces
 for each that is cast.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax._src import core
@@ -111,8 +112,9 @@ def _promoted(leaves: list, trace: Callable[[list], Any],
   return new if same else None
 
 
-def _sums(leaves: list, trace: Callable[[list], Any], axes: Axes) -> int:
-  """The number of sums over the axes that a rule takes where none parts."""
+def _sums(leaves: list, trace: Callable[[list], Any],
+          axes: Axes) -> list[tuple]:
+  """Where a rule takes sums over the axes, outside of what parts devices."""
   from jax._src import api  # imports loops, which trace again
   places = [n for n, x in enumerate(leaves) if isinstance(x, core.Tracer)]
 
@@ -122,18 +124,25 @@ def _sums(leaves: list, trace: Callable[[list], Any], axes: Axes) -> int:
 
   with divergence.allow(True):
     made = api.make_jaxpr(run)(*(leaves[n] for n in places))
-  return _count(made.jaxpr, axes)
+  return list(_places_of_sums(made.jaxpr, axes))
 
 
-def _count(jaxpr: core.Jaxpr, axes: Axes) -> int:
-  total = 0
+def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
+  """The path to each sum, and its axes of these."""
+  before = 0
   for eqn in jaxpr.eqns:
     name = eqn.primitive.name
-    if name.startswith('psum') and axes & named_axes(eqn):
-      total += 1
+    if eqn.primitive is core.pvary_p:
+      continue
+    if name.startswith('psum'):
+      if axes & named_axes(eqn):
+        yield before, axes & named_axes(eqn)
+      continue
     if not _parts(eqn):
-      total += sum(_count(j, axes) for j in jaxprs_in(eqn.params))
-  return total
+      for n, inner in enumerate(jaxprs_in(eqn.params)):
+        for path in _places_of_sums(inner, axes):
+          yield before, n, *path
+    before += 1
 
 
 def _parts(eqn: core.JaxprEqn) -> bool:
