@@ -79,6 +79,29 @@ class BatchedTest(jtu.JaxTestCase):
     self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS['scan'], A, B),
                         rtol=1e-5)
 
+  @parameterized.product(jit=[True, False], shape=[(4,), (2, 2), (1, 2)],
+                         captured=[True, False])
+  def test_index(self, jit, shape, captured):
+    # A device's part begins at the device's place in the mesh.
+    def f(x):
+      def inside(y):
+        index = lax.axis_index('batch').astype(jnp.float32)
+        return (x if captured else y) * index
+      return shard_map(inside, mesh=make_mesh(*shape), in_specs=P(),
+                       out_specs=P(), **UNCHECKED)(x)
+    g = jax.vmap(f, axis_name='batch', spmd_axis_name='x')
+    self.assertAllClose(maybe_jit(jit)(g)(A), A * jnp.arange(8.)[:, None])
+
+  def test_guard_automatic_axis_of_one_device(self):
+    # Each device has the whole batch, and the axis has no index inside.
+    f = FUNCTIONS['scan']
+    def example(a, b):
+      return shard_map(lambda b: f(a, b), mesh=make_mesh(1, 2),
+                       in_specs=P('y'), out_specs=P('y'), **UNCHECKED,
+                       **partly_manual('x', of='xy'))(b)
+    got = jax.jit(jax.vmap(example, spmd_axis_name='x'))(A, B)
+    self.assertAllClose(got, expected(f, A, B), rtol=1e-5)
+
   @parameterized.product(jit=[True, False])
   def test_gradient(self, jit):
     def loss(run):

@@ -82,6 +82,20 @@ class UnreducedEinsumTest(jtu.JaxTestCase):
         else:
           jax.eval_shape(f, *args)
 
+  if jax.__version_info__ >= (0, 9):  # before, each device had the whole sum
+
+    @jtu.sample_product(case=range(len(REFUSED)), mesh=MESHES)
+    def test_guard_executed_one_by_one(self, case, mesh):
+      formula, shapes, specs, _ = REFUSED[case]
+      mesh = explicit_mesh(*mesh)
+      with jax.set_mesh(mesh):
+        values, args = arrays(shapes, specs, mesh)
+        got = jnp.einsum(formula, *args,
+                         out_sharding=P(None, None, unreduced={'x'}))
+        got = jax.sharding.reshard(got, P(None, None))
+      self.assertAllClose(np.asarray(got), np.einsum(formula, *values),
+                          rtol=1e-4, atol=1e-4)
+
   @jtu.sample_product(case=range(len(RIGHT)), mesh=[*MESHES, ONE_DEVICE])
   def test_guard_right(self, case, mesh):
     self.check_right(*RIGHT[case], mesh)

@@ -23,6 +23,9 @@ are captured is known when the function has been traced, so where there are any,
 it is traced a second time. Where the operations are executed one by one, which
 can't be undone, each device takes its part of the captured value instead.
 
+The index along the batch's axis (``lax.axis_index`` of its name) counts from
+the part's first element.
+
 Where a value that is mapped meets one that isn't, the casts that the check asks
 for are made elsewhere: by ``varying.rules.spmd_axis`` from 0.6.0 on, and by
 ``replication.rules.unmapped`` on 0.5.3.
@@ -40,6 +43,7 @@ from jax._src import core
 from jax._src.interpreters import batching
 from jax._src.mend import traces
 from jax._src.partition_spec import PartitionSpec as P
+import numpy as np
 
 
 class Captures:
@@ -66,6 +70,11 @@ class Inside(batching.AxisData):
     self = cls(*(getattr(data, f) for f in data.__dataclass_fields__))
     object.__setattr__(self, 'captures', captures)
     return self
+
+  @property
+  def has_whole(self) -> bool:
+    """True if each device has the whole batch: the mesh axes have size 1."""
+    return self.size == self.captures.outer.size
 
 
 class _Retrace(Exception):
@@ -96,12 +105,35 @@ def of_captured(trace, tracer) -> tuple[Any, Any]:
 
 def _part(trace, tracer):
   """The part that is this device's of a value that all of them hold."""
-  from jax._src.lax import lax, parallel, slicing  # they import this
-  size = trace.axis_data.size
+  from jax._src.lax import slicing  # imports this
+  if trace.axis_data.has_whole:
+    return tracer.val
   with core.set_current_trace(trace.parent_trace):
-    start = lax.mul(parallel.axis_index(trace.axis_data.spmd_name), size)
-    return slicing.dynamic_slice_in_dim(tracer.val, start, size,
-                                        tracer.batch_dim)
+    return slicing.dynamic_slice_in_dim(
+        tracer.val, _first(trace.axis_data), trace.axis_data.size,
+        tracer.batch_dim)
+
+
+def _first(data: Inside):
+  """The index in the batch of the first element of the device's part."""
+  from jax._src.lax import lax, parallel  # they import this
+  return lax.mul(parallel.axis_index(data.spmd_name), data.size)
+
+
+def index(data: batching.AxisData) -> Any:
+  """The indices of a batch's elements, of the device's part in a shard_map.
+
+  Args:
+    data: the batch's axis.
+
+  Returns:
+    An int32 array of one dimension.
+  """
+  from jax._src.lax import lax  # imports this
+  places = lax.iota(np.int32, data.size)
+  if not isinstance(data, Inside) or data.has_whole:
+    return places
+  return lax.add(places, _first(data))
 
 
 def taking_captures(process: Callable[..., Any]) -> Callable[..., Any]:

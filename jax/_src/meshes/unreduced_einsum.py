@@ -21,7 +21,8 @@ had the whole sum, which was added up once more when the result was reduced.
 
 Both are refused here, by the operands' shardings, before anything is traced. An
 intermediate result is split along a dimension if an operand that it is made of
-is. Along an axis with one device a sum is whole, and all is as it was.
+is. Along an axis with one device a sum is whole, and all is as it was. So it is
+where each contraction is executed for itself, from 0.9 on.
 
 Cost: nothing without an unreduced ``out_sharding``.
 """
@@ -32,6 +33,7 @@ from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import release_types
+from jax._src.mend import traces
 
 _typeof = release_types.typeof()
 
@@ -64,6 +66,13 @@ def check(operands: Sequence[Any], contractions: Sequence[tuple],
   for axis in sorted(axes):
     if out_sharding.mesh.shape[axis] > 1:
       _check_axis(axis, specs, operands, *last)
+
+
+def check_staged(operands: Sequence[Any], contractions: Sequence[tuple],
+                 out_sharding: Any) -> None:
+  """`check`, where the contractions are compiled as one program."""
+  if traces.is_staged(core.trace_ctx.trace):
+    check(operands, contractions, out_sharding)
 
 
 def _last(count: int, contractions) -> tuple[list[_Value], frozenset, str]:
