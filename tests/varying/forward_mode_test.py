@@ -17,6 +17,8 @@ The tangent does not vary along the mesh axes that its primal varies along.
 Every result is compared with the same function applied to each device's block
 outside of shard_map.
 """
+import itertools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -29,6 +31,7 @@ from testing.sharding import shard_map
 from varying.testing.common import BlockwiseTestCase
 from varying.testing.common import MESHES
 from varying.testing.common import blockwise
+from varying.testing.common import cast
 from varying.testing.common import fill
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
@@ -244,6 +247,38 @@ class GradOfJvpTest(BlockwiseTestCase):
     want = blockwise(lambda b: fill(b, alone(jnp.float32(1.1), b)), (2, 2), x)
     want = want[::4, ::2].sum()
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+# Of a point that all devices share and a device's number.
+LOSSES = {
+    'square': lambda w, x: w ** 2 * x,
+    'sine': lambda w, x: jnp.sin(w * x),
+    'product': lambda w, x: jnp.exp(w) * x * w,
+}
+AROUND = {
+    'plain': lambda g: g,
+    'jit': jax.jit,
+    'remat': jax.checkpoint,
+    'cond': lambda g: lambda w: lax.cond(w > 0., g, lambda w: w, w),
+}
+
+
+@jtu.with_config(jax_enable_checks=False)  # upstream's own programs fail them
+class OwnDirectionTest(jtu.JaxTestCase):
+  """A gradient that was summed over devices, along each one's own direction."""
+
+  @parameterized.parameters(
+      ('product', 'plain'), *itertools.product(LOSSES, ('jit', 'remat', 'cond')))
+  def test_slope(self, loss, around):
+    # Directions are typed as varying, and are alike.
+    def f(x):
+      g = AROUND[around](jax.grad(lambda w: LOSSES[loss](w, x[0])))
+      return jax.jvp(g, (jnp.float32(1.),), (cast(jnp.float32(.5), 'x'),))[1] + (
+          0. * x)
+    x = np.float32([.5, 1., 1.5, 2.])
+    run = shard_map(f, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
+    slope = jax.grad(jax.grad(lambda w: sum(LOSSES[loss](w, a) for a in x)))
+    self.assertAllClose(jax.jit(run)(x), np.full(4, .5 * slope(1.), np.float32))
 
 
 class DerivativeInLoopTest(BlockwiseTestCase):

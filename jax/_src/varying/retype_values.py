@@ -150,5 +150,7 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
   if missing:
     raise retrace.TracedTooEarly(missing, missing=True)
   flow.check_divergence(region.sites.values())
+  if _directions.given:
+    outdated.excuse(region)
   return retype.rebuild(region), (), [
       vt.cast(x, a) for x, a in zip(values, joined)]
