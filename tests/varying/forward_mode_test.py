@@ -268,13 +268,14 @@ class OwnDirectionTest(jtu.JaxTestCase):
   """A gradient that was summed over devices, along each one's own direction."""
 
   @parameterized.parameters(
-      ('product', 'plain'), *itertools.product(LOSSES, ('jit', 'remat', 'cond')))
+      ('product', 'plain'),
+      *itertools.product(LOSSES, ('jit', 'remat', 'cond')))
   def test_slope(self, loss, around):
     # Directions are typed as varying, and are alike.
     def f(x):
       g = AROUND[around](jax.grad(lambda w: LOSSES[loss](w, x[0])))
-      return jax.jvp(g, (jnp.float32(1.),), (cast(jnp.float32(.5), 'x'),))[1] + (
-          0. * x)
+      direction = cast(jnp.float32(.5), 'x')
+      return jax.jvp(g, (jnp.float32(1.),), (direction,))[1] + 0. * x
     x = np.float32([.5, 1., 1.5, 2.])
     run = shard_map(f, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
     slope = jax.grad(jax.grad(lambda w: sum(LOSSES[loss](w, a) for a in x)))

@@ -163,7 +163,7 @@ def _traces_of(values: Sequence[Any]) -> set[Any]:
 
 
 def places_of(jaxpr) -> list[list[int]] | None:
-  """Which of its forward rule's inputs each input of a program is.
+  """The inputs of its forward rule that those of a program are.
 
   Returns:
     For each input of the ``jax.vjp``, the positions of the same value; none for

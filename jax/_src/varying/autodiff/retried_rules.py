@@ -114,7 +114,7 @@ def _promoted(leaves: list, trace: Callable[[list], Any],
 
 def _sums(leaves: list, trace: Callable[[list], Any],
           axes: Axes) -> list[tuple]:
-  """Where a rule takes sums over the axes, outside of what parts devices."""
+  """The sums over the axes that a rule takes where nothing parts devices."""
   from jax._src import api  # imports loops, which trace again
   places = [n for n, x in enumerate(leaves) if isinstance(x, core.Tracer)]
 
