@@ -241,11 +241,12 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
           *stored, execution_devices=[device])(x)
 
   def test_token_that_left_its_program(self):
+    token = self.token()
     want = [*self.placed(jax.devices()[0])]
-    for x, y in zip(self.placed(self.token()), want, strict=True):
+    for x, y in zip(self.placed(token), want, strict=True):
       self.assertTrue(x.sharding.is_equivalent_to(y.sharding, x.ndim))
       np.testing.assert_array_equal(x, y)
-    a, b = map(js.SingleDeviceSharding, (self.token(), jax.devices()[0]))
+    a, b = map(js.SingleDeviceSharding, (token, jax.devices()[0]))
     self.assertTrue(a.is_equivalent_to(b, 1))
     self.assertTrue(b.is_equivalent_to(a, 1))
 

@@ -73,8 +73,11 @@ class Inside(batching.AxisData):
 
   @property
   def has_whole(self) -> bool:
-    """True if each device has the whole batch: the mesh axes have size 1."""
-    return self.size == self.captures.outer.size
+    """True over mesh axes of one device that the shard_map leaves automatic."""
+    names = (self.spmd_name if isinstance(self.spmd_name, tuple)
+             else (self.spmd_name,))
+    return (self.size == self.captures.outer.size and
+            core.get_axis_env().axis_sizes.keys().isdisjoint(names))
 
 
 class _Retrace(Exception):

@@ -22,7 +22,7 @@ had the whole sum, which was added up once more when the result was reduced.
 Both are refused here, by the operands' shardings, before anything is traced. An
 intermediate result is split along a dimension if an operand that it is made of
 is. Along an axis with one device a sum is whole, and all is as it was. So it is
-where each contraction is executed for itself, from 0.9 on.
+where each contraction is executed for itself, from 0.12 on.
 
 Cost: nothing without an unreduced ``out_sharding``.
 """
