@@ -216,16 +216,18 @@ class PullbackTest(jtu.JaxTestCase):
                         gradient(lambda: cast(jnp.float32(.5), 'x')))
 
   @parameterized.product(kind=['1d', '2d'], computed=[True, False],
-                         again=[True, False])
-  def test_inputs_in_another_order(self, kind, computed, again):
-    # Of equal types when it is traced; only the carry comes to vary.
+                         hidden=[True, False])
+  def test_inputs_in_another_order(self, kind, computed, hidden):
+    # Of equal types when it is traced; only the carry comes to vary. Its own
+    # value hides that a sum is typed as one.
     def fwd(w, z):
       first = 1. * z if computed else z
       y, pull = jax.vjp(lambda z, w: smooth(w, z), first, w)
-      return y, (pull, w)
+      return y, (pull, z)
     def bwd(res, ct):
-      by_z, by_w = res[0](ct)
-      return by_w, by_z * jnp.cos(res[1]) / jnp.cos(res[1]) if again else by_z
+      pull, z = res
+      by_z, by_w = pull(ct)
+      return by_w, by_z + 0. * z if hidden else by_z
     g = with_rules(smooth, fwd, bwd)
     program = lambda h, w, x: lax.fori_loop(
         0, 3, lambda _, c: .3 * h(w, c) + .1 * x, w)

@@ -23,10 +23,10 @@ input that is one of the function's gets the axes that this has now; where that
 can't be seen, since ``fwd`` jits what calls ``jax.vjp``, inputs of the types of
 the function's are taken to be these. One that ``fwd`` computed, and all if a
 cotangent varies over more axes still, get all that are new; then what comes of
-an input is each device's part. The sum over
-them is taken after the rule, as of anything that a rule returns with more axes
-than its input has (`custom_rules`). A program that was made in the rule itself
-is right as it is, unless its cotangent varies over more axes than its result.
+an input is each device's part. The sum over them is taken after the rule, as of
+anything that a rule returns with more axes than its input has (`custom_rules`).
+A program that was made in the rule itself is right as it is, unless its
+cotangent varies over more axes than its result.
 
 A program whose results then still don't vary as their cotangents do, for it
 sums over devices itself, is refused, and so is one that adds to a ref of the
