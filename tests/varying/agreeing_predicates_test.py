@@ -58,6 +58,20 @@ MAXIMA = {
     'cast': lambda x, w, axes: cast(16. * w, axes),
     'both': lambda x, w, axes: jnp.maximum(
         jnp.max(gathered(x, axes)), cast(w, axes)),
+    'branch': lambda x, w, axes: lax.cond(
+        w < 1., jnp.max, jnp.min, gathered(x, axes)),
+    'scan': lambda x, w, axes: lax.scan(
+        lambda c, v: (jnp.maximum(c, v), None), cast(w, axes),
+        gathered(x, axes).ravel())[0],
+    'while': lambda x, w, axes: lax.while_loop(
+        lambda c: c[0] < jnp.max(c[1]),
+        lambda c: (c[0] + 1., c[1]), (cast(w, axes), gathered(x, axes)))[0],
+    'random': lambda x, w, axes: 8. + jax.random.uniform(
+        cast(jax.random.key(0), axes)),
+    'linalg': lambda x, w, axes: jnp.linalg.norm(
+        jnp.linalg.cholesky(jnp.diag(gathered(x, axes).ravel()))),
+    'solve': lambda x, w, axes: jnp.linalg.norm(
+        jnp.linalg.inv(jnp.diag(1. / gathered(x, axes).ravel()))),
     'rule': lambda x, w, axes: jax.nn.relu(jnp.max(gathered(x, axes))),
 }
 
@@ -153,11 +167,15 @@ class AgreeingPredicatesTest(jtu.JaxTestCase):
     for f in value, by_result, through:
       self.check(f, 'mapped', 'gather', '1d', jit)
 
-  @parameterized.product(largest=list(MAXIMA))
+  def test_linear_solve(self):  # 0.6 transposes it at other types
+    self.check(by_result, 'summing', 'solve', '2d', True)
+    self.check(value, 'summing', 'solve', '1d', False)
+
+  @parameterized.product(largest=[n for n in MAXIMA if n != 'solve'])
   def test_how_it_agrees(self, largest):
     self.check(by_result, 'summing', largest, '2d', True)
-    # Without jit a rule isn't looked into, and 0.6.0 refuses the argmax.
-    if largest not in ('rule', 'argmax'):
+    # Without jit rules and loops aren't looked into; 0.6.0 refuses the argmax.
+    if largest not in ('rule', 'argmax', 'scan', 'while'):
       self.check(value, 'summing', largest, '1d', False)
 
   @parameterized.parameters(True, False)
@@ -174,7 +192,7 @@ class AgreeingPredicatesTest(jtu.JaxTestCase):
 
   @parameterized.parameters(True, False)
   def test_refuses_what_does_not_agree(self, jit):
-    """A source that varies in a later trip, another axis, a group's gather."""
+    """A source that varies in a later trip, another axis, a device's own."""
     mesh = make_mesh(2, 2)
     axes = mesh.axis_names
 
@@ -197,17 +215,46 @@ class AgreeingPredicatesTest(jtu.JaxTestCase):
       largest = jnp.max(lax.all_gather(x, axes)) + here
       return lax.cond(largest > 8., lambda w: 2. * w, lambda w: w, w)
 
-    for f in one_axis, later, own, index:
+    def branch(w, x):
+      largest = lax.cond(x[0] > 4., jnp.max, jnp.min, gathered(x, axes))
+      return lax.cond(largest > 5., lambda w: 2. * w, lambda w: w, w)
+
+    def trips(w, x):
+      count = lax.while_loop(
+          lambda c: c < x[0], lambda c: c + 1., cast(w, axes))
+      return lax.cond(count > 5., lambda w: 2. * w, lambda w: w, w)
+
+    def chain(w, x):
+      first, *_ = lax.scan(lambda c, x: ((c[1], c[2], x), None),
+                           (cast(w, axes),) * 3, jnp.tile(x, 2))[0]
+      return lax.cond(first > 5., lambda w: 2. * w, lambda w: w, w)
+
+    def stacked(w, x):
+      last = lax.scan(lambda c, g: (c, g * x[0]), w, gathered(x, axes))[1]
+      return lax.cond(jnp.max(last) > 9., lambda w: 2. * w, lambda w: w, w)
+
+    for f in one_axis, later, own, index, branch, trips, chain, stacked:
       g = shard_map(f, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P())
       with self.assertRaisesRegex(ValueError, 'require replication',
                                   msg=f.__name__):
         maybe_jit(jit)(g)(W, X)
 
-  def test_predicate_that_comes_to_vary(self):
+  @parameterized.parameters('itself', 'branch', 'scan', 'while')
+  def test_predicate_that_comes_to_vary(self, by):
     mesh = make_mesh(4)
+    ways = {
+        'itself': lambda c: c,
+        'branch': lambda c: lax.cond(
+            c > 0., lambda c: c + 0., lambda c: 0. * c, c),
+        'scan': lambda c: lax.scan(
+            lambda a, b: (b, None), c, jnp.stack([0. * c, c]))[0],
+        'while': lambda c: lax.while_loop(
+            lambda s: s[0] < c, lambda s: (s[0] + c, s[0] + c), (0. * c, c))[1],
+    }
     def f(w, x):
       def step(c, _):
-        c = lax.cond(cast(c, 'x') > 1., lambda c: 2. * c, lambda c: c, c)
+        predicate = ways[by](cast(c, 'x')) > 1.
+        c = lax.cond(predicate, lambda c: 2. * c, lambda c: c, c)
         return c * x[0], None
       return lax.scan(step, w, None, length=3)[0][None]
     g = shard_map(f, mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))

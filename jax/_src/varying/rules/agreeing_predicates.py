@@ -20,16 +20,17 @@ right: what a branch or loop changes doesn't vary because of it, and collectives
 inside meet.
 
 So a predicate that varies is walked back, through functions of their operands
-alone, to its *sources*: values whose types say it all, and operands of
-gathers and reductions over devices, less the axes that these name. It may
-differ along what a source varies over, less these axes. If that is less than
-its type says, the primitive ``agreed`` gives it that type. It has the sources
-as operands, and its type is always the union of theirs: where a jaxpr is typed
-again and a source varies more, so does the predicate.
+alone (:mod:`~.dependences`), to its *sources*: values whose types say it all,
+and operands of gathers and reductions over devices, less the axes that these
+name. It may differ along what a source varies over, less these axes. If that is
+less than its type says, the primitive ``agreed`` gives it that type. It has the
+sources as operands, and its type is always the union of theirs: where a jaxpr
+is typed again and a source varies more, so does the predicate.
 
-The walk goes through jitted functions, and out of a function that is traced to
-the values that it captures. An eager ``shard_map`` traces nothing; there, what
-agrees is remembered of each value as it is computed.
+The walk goes through jitted functions, branches and loops, and out of a
+function that is traced to the values that it captures. An eager ``shard_map``
+traces nothing; there, what agrees is remembered of each value as it is
+computed, loops excepted.
 
 Limits: the walk ends at a jaxpr's inputs. A predicate that is gathered outside
 and passed to a jitted function, or as ``xs`` of a scan, goes by its type there.
@@ -52,11 +53,10 @@ from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.interpreters import partial_eval as pe
 from jax._src.mend import traces
-from jax._src.util import weakref_lru_cache
 from jax._src.varying import contents
 from jax._src.varying import flow
 from jax._src.varying import types as vt
-from jax._src.varying.rules import calls
+from jax._src.varying.rules import dependences
 from jax._src.varying.types import Axes, NO_AXES
 
 # Of a predicate and its sources; ``less``: the axes that don't count of each.
@@ -86,76 +86,6 @@ ad.defjvp_zero(agreed_p)
 batching.primitive_batchers[agreed_p] = _agreed_batch
 mlir.register_lowering(agreed_p, lambda ctx, predicate, *_, less: [predicate])
 FLOW_RULES = {'agreed': agreed_rule}
-
-_OVER_DEVICES = frozenset([
-    'psum', 'psum_invariant', 'pmax', 'pmin', 'all_gather',
-    'all_gather_invariant'])
-_OTHERWISE = frozenset([  # in the modules of _operations, and not functions
-    'rng_uniform', 'infeed', 'outfeed', 'after_all', 'create_token'])
-
-
-@functools.cache
-def _operations() -> frozenset[core.Primitive]:
-  """The operations of ``jax.lax`` that are functions of their operands."""
-  from jax._src.lax import lax, slicing, windowed_reductions
-  found = [p for module in (lax, slicing, windowed_reductions)
-           for p in vars(module).values() if isinstance(p, core.Primitive)]
-  return frozenset(p for p in found if p.name not in _OTHERWISE
-                   and not p.name.startswith('scatter'))
-
-
-# By operand, the axes that don't count of it; None if others matter, too.
-Dependences = dict[int, Axes]
-
-
-def _dependences(eqn: Any, n: int, count: int) -> Dependences | None:
-  """The operands that result ``n`` of an equation is a function of.
-
-  Args:
-    eqn: an equation.
-    n: the number of the result.
-    count: of the operands.
-  """
-  prim, params = eqn.primitive, eqn.params
-  if not all(isinstance(e, core.NamedAxisEffect) for e in eqn.effects):
-    return None
-  if prim is core.pvary_p:
-    return {n: NO_AXES}
-  if prim in _operations():
-    return dict.fromkeys(range(count), NO_AXES)
-  if prim.name in _OVER_DEVICES:
-    if params.get('axis_index_groups') is not None:
-      return None
-    each = (n,) if count == len(eqn.outvars) else range(count)
-    return dict.fromkeys(each, contents.named_axes(eqn))
-  if prim is agreed_p:
-    return {k: NO_AXES.union(less) for k, less in enumerate(params['less'], 1)}
-  if flow.rules.get(prim.name) is calls.call:
-    jaxpr = vt.open_jaxpr(params[flow.callee(params)])
-    if len(jaxpr.invars) == count:
-      return _of_jaxpr(jaxpr)[n]
-  return None
-
-
-@weakref_lru_cache
-def _of_jaxpr(jaxpr: core.Jaxpr) -> list[Dependences | None]:
-  """The inputs that each output of a jaxpr is a function of."""
-  at: dict[core.Var, Dependences | None] = dict.fromkeys(jaxpr.constvars)
-  at.update((v, {n: NO_AXES}) for n, v in enumerate(jaxpr.invars))
-  read = lambda v: {} if type(v) is core.Literal else at[v]
-  for eqn in jaxpr.eqns:
-    for n, out in enumerate(eqn.outvars):
-      found: Dependences | None = {}
-      for k, less in (_dependences(eqn, n, len(eqn.invars)) or {-1: 0}).items():
-        of_operand = None if k < 0 else read(eqn.invars[k])
-        if of_operand is None:
-          found = None
-          break
-        for place, axes in of_operand.items():
-          found[place] = found.get(place, axes | less) & (axes | less)
-      at[out] = found
-  return list(map(read, jaxpr.outvars))
-
 
 class Source(NamedTuple):
   """A value that a predicate is a function of, less axes that don't count."""
@@ -187,7 +117,7 @@ def _sources(value: Any, step: Callable[[Any], traces.Step | None],
     elif (made := step(v)) is None:
       known[id(v)] = of_input(v)
     else:
-      found = _dependences(made.eqn, made.n, len(made.operands))
+      found = dependences.of_result(made.eqn, made.n, len(made.operands))
       if found is None:
         known[id(v)] = _itself(v)
       else:
@@ -277,9 +207,11 @@ def remembering(process):
 
 
 def _remember(eqn: _Bound, tracers: Sequence[Any]) -> None:
+  if eqn.primitive.name in dependences.LOOPS:  # a walk for each carry
+    return
   for n, out in enumerate(eqn.outvars):
     axes = vt.varying(vt.typeof(out))
-    found = axes and _dependences(eqn, n, len(tracers))
+    found = axes and dependences.of_result(eqn, n, len(tracers))
     if not found or not isinstance(out, core.Tracer):
       continue
     differs = flow.union(
