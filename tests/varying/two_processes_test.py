@@ -240,7 +240,8 @@ def process_main():
       report = run_program(name, MESHES[mesh])
     except Exception as e:  # pylint: disable=broad-except
       report = f'{type(e).__name__}: {e}'
-    print(MARK + json.dumps([f'{name}_{mesh}', report]), flush=True)
+    print(MARK + json.dumps([f'{name}_{mesh}', report]) + '\n', end='',
+          flush=True)
   os._exit(0)  # not to wait for one another
 
 
@@ -293,8 +294,9 @@ def launch():
         continue
       if line is None:
         running -= 1
-      elif line.startswith(MARK):
-        name, report = json.loads(line[len(MARK):])
+      elif MARK in line:  # what C++ logs meanwhile may stand on the same line
+        (name, report), _ = json.JSONDecoder().raw_decode(
+            line, line.index(MARK) + len(MARK))
         reports[rank][name] = report
       else:
         said[rank].append(line)
