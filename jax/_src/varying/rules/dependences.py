@@ -130,28 +130,35 @@ def _walk(start: Iterable[tuple[Any, Axes]],
 
 
 @weakref_lru_cache
-def _makers(jaxpr: core.Jaxpr) -> dict[core.Var, tuple[Any, int]]:
-  return {v: (eqn, n) for eqn in jaxpr.eqns for n, v in enumerate(eqn.outvars)}
+def _steps(jaxpr: core.Jaxpr) -> Callable[[core.Var], list | None]:
+  """Gives what a variable is a function of by its equation, kept for each."""
+  makers = {v: (eqn, n) for eqn in jaxpr.eqns
+            for n, v in enumerate(eqn.outvars)}
+  inputs = frozenset(jaxpr.invars)
+
+  @functools.cache
+  def step(v):
+    if v in inputs:
+      return []
+    if v not in makers:  # a constant of the jaxpr
+      return None
+    eqn, n = makers[v]
+    found = of_result(eqn, n, len(eqn.invars))
+    return None if found is None else [
+        (eqn.invars[k], less) for k, less in found.items()
+        if type(eqn.invars[k]) is not core.Literal]
+  return step
 
 
 @weakref_lru_cache
 def _of_output(jaxpr: core.Jaxpr, n: int) -> Dependences | None:
   """The inputs that output ``n`` of a jaxpr is a function of."""
-  makers, places = _makers(jaxpr), {v: k for k, v in enumerate(jaxpr.invars)}
-
-  def step(v):
-    if type(v) is core.Literal or v in places:
-      return ()
-    if v not in makers:  # a constant of the jaxpr
-      return None
-    eqn, number = makers[v]
-    found = of_result(eqn, number, len(eqn.invars))
-    return found and [(eqn.invars[k], less) for k, less in found.items()
-                      if type(eqn.invars[k]) is not core.Literal]
-
   out = jaxpr.outvars[n]
-  met = {} if type(out) is core.Literal else _walk([(out, NO_AXES)], step)
-  return met and {places[v]: less for v, less in met.items() if v in places}
+  if type(out) is core.Literal:
+    return {}
+  met = _walk([(out, NO_AXES)], _steps(jaxpr))
+  return met and {
+      k: met[v] for k, v in enumerate(jaxpr.invars) if v in met}
 
 
 def _of_call(params: dict[str, Any], n: int, count: int) -> Dependences | None:
