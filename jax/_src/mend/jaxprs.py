@@ -64,6 +64,12 @@ def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
   return value
 
 
+def callee(params: dict[str, Any]) -> str:
+  """The parameter that holds the jaxpr that a call equation calls."""
+  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
+              if p in params)
+
+
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
   """The numbers of constants and of carries of a scan."""
   if 'num_consts' in params:

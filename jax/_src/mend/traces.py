@@ -22,12 +22,11 @@ it does on later releases. An eager ``shard_map`` has no parent on any.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import release_types
-from jax._src import source_info_util
 
 typeof = release_types.typeof()
 
@@ -95,54 +94,63 @@ def layers(x: Any) -> Iterator[core.Tracer]:
 
 
 class Step(NamedTuple):
-  """The equation that made a value, its operands, and which result it is."""
+  """The equation that made a value, and what its operands are found by."""
   eqn: Any
   operands: Sequence[Any]
-  n: int
 
 
-def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
-  """Finds the step that made a value of the jaxpr that a tracer is traced to.
+class _ByTracer:
+  """The steps of a trace whose tracers know their equations: from 0.7 on."""
 
-  A tracer knows its equation from 0.7 on. Before, its frame has the equations,
-  and gives the results of what was inlined no tracer.
+  def __init__(self, trace: Any):
+    del trace
+
+  @staticmethod
+  def node(tracer: Any) -> Any:
+    return tracer
+
+  @staticmethod
+  def atom(node: Any) -> Any:
+    return node.val
+
+  @staticmethod
+  def step(node: Any) -> Step | None:
+    eqn = node.parent
+    return eqn and Step(eqn, eqn.in_tracers)
+
+
+class _ByVariable:
+  """The steps of a trace whose frame has the equations: before 0.7."""
+
+  def __init__(self, trace: Any):
+    self.frame, self.seen = trace.frame, 0
+    self.made: dict[core.Var, Any] = {}
+
+  def node(self, tracer: Any) -> Any:
+    return self.frame.tracer_to_var[id(tracer)]
+
+  @staticmethod
+  def atom(node: Any) -> Any:
+    return node
+
+  def step(self, node: Any) -> Step | None:
+    eqns = self.frame.eqns
+    for eqn in eqns[self.seen:]:
+      self.made.update(dict.fromkeys(eqn.outvars, eqn))
+    self.seen = len(eqns)
+    eqn = self.made.get(node)
+    return eqn and Step(eqn, eqn.invars)
+
+
+def steps(trace: Any) -> _ByTracer | _ByVariable:
+  """Finds what made the values of a trace to a jaxpr.
+
+  Args:
+    trace: the trace, which may go on.
+
+  Returns:
+    An object that has ``node``, by which the value of a tracer is found,
+    ``atom`` of a node, and its ``step``, None if no equation made it.
   """
-  trace = tracer._trace
-  if hasattr(trace.frame, 'tracer_to_var'):
-    return _steps_by_variable(trace)
-
-  def made(x):
-    eqn = x.parent
-    return eqn and Step(eqn, eqn.in_tracers, eqn.outvars.index(x.val))
-  return made
-
-
-def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
-  from jax._src.interpreters import partial_eval as pe  # imports core
-  frame, variables = trace.frame, trace.frame.tracer_to_var
-  values = {variables[id(t)]: t for t in frame.tracers
-            if type(variables.get(id(t))) is core.Var}
-  found = {v: (eqn, n) for eqn in frame.eqns for n, v in enumerate(eqn.outvars)}
-
-  def value(v):
-    if type(v) is not core.Var:
-      return v
-    if v not in values:
-      values[v] = x = pe.DynamicJaxprTracer(
-          trace, v.aval, source_info_util.current())
-      frame.tracers.append(x)
-      variables[id(x)] = v
-    return values[v]
-
-  def made(x):
-    v = variables[id(x)]
-    eqn, n = found.get(v if type(v) is core.Var else None, (None, 0))
-    return eqn and Step(eqn, list(map(value, eqn.invars)), n)
-  return made
-
-
-def captured(tracer: Any) -> Any:
-  """The value outside that a tracer of a jaxpr stands for, or None."""
-  outer = tracer.get_referent()
-  return None if outer is tracer or not isinstance(outer, core.Tracer) else (
-      outer)
+  by_variable = hasattr(trace.frame, 'tracer_to_var')
+  return (_ByVariable if by_variable else _ByTracer)(trace)

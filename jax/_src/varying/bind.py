@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
+import itertools
 import threading
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from jax._src import config
 from jax._src import core
 from jax._src.mend import releases
 from jax._src import source_info_util
+from jax._src.varying import agreement
 from jax._src.varying import flow
 from jax._src.varying import outdated
 from jax._src.varying import retrace
@@ -134,9 +136,9 @@ class Binding:
         return args, params
     if _discharging.on and _is_as_traced(self.prim, params, avals):
       return args, params
-    given = args
+    given = args, params
     args, params = self.agreed(args, params)
-    if args is not given:
+    if args is not given[0] or params is not given[1]:
       avals = list(map(vt.typeof, args))
       if self.is_solved(params, avals, True):
         return args, params
@@ -350,6 +352,9 @@ def solve(prim: core.Primitive, params, args, avals,
                            core.no_effects, source_info_util.current())
   site = Site(eqn)
   ins = [vt.varying(a) for a in avals]
+  site.given = lambda n: agreement.differs(args[n])
+  site.bound = [i if v is None else vt.varying(v.aval)
+                for i, v in itertools.zip_longest(ins, binders)]
   for n, v in enumerate(binders):
     if v is not None and isinstance(avals[n], core.ShapedArray):
       ins[n] |= vt.varying(v.aval)

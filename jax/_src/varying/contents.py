@@ -48,6 +48,7 @@ class Contents(NamedTuple):
     derived_sums: the axes of those that come of a derivative.
     derives: whether an equation comes of one.
     differentiates: whether it was taken meanwhile, be an equation left or not.
+    agrees: whether a predicate's type says that it agrees (``agreed``).
     reads: which inputs an equation uses or an output returns.
   """
   collectives: Axes
@@ -56,6 +57,7 @@ class Contents(NamedTuple):
   derived_sums: Axes
   derives: bool
   differentiates: bool
+  agrees: bool
   reads: tuple[bool, ...]
 
   def waits(self, axes: Axes) -> bool:
@@ -138,15 +140,15 @@ def jaxprs_in(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
 
 
 # The configuration, which 0.6.0 has in every key, has no part in it.
-_cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
+cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
            if vt.LATER else weakref_lru_cache)
 
 
-@_cached
+@cached
 def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
-  permutes = derives = False
+  permutes = derives = agrees = False
   note = notes.on(jaxpr)
   differentiates = note is not None and note.differentiates
   used = set(map(id, jaxpr.outvars))
@@ -166,6 +168,8 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         sums |= axes
         if from_derivative(eqn):
           derived_sums |= axes
+    elif eqn.primitive.name == 'agreed':
+      agrees = True
     for name, value in params.items():
       if type(value) in _PLAIN or name == 'axes':
         continue
@@ -175,12 +179,13 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         permutes |= inside.permutes
         derives |= inside.derives
         differentiates |= inside.differentiates
+        agrees |= inside.agrees
         if inside.sums:
           sums |= inside.sums
           derived_sums |= (inside.sums if from_derivative(eqn)
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
-                  differentiates or derives,
+                  differentiates or derives, agrees,
                   tuple([id(v) in used for v in jaxpr.invars]))
 
 

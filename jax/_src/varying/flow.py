@@ -30,6 +30,11 @@ on from there rather than from the bottom; that is what makes the whole linear:
 a region is entered once more than its parent at most, plus once for each time
 that one of its own carries grew. Entered again, it looks at what uses the
 inputs that grew, and what uses that. ``visits`` counts the equations evaluated.
+
+Where a predicate comes to vary, devices part along the axes that it may differ
+along, which can be fewer (``dependences``). That is asked there alone, of the
+values at hand: of a region's inputs through the equation that holds it, of the
+outermost one's through whoever is about to bind it.
 """
 from __future__ import annotations
 
@@ -38,21 +43,36 @@ import heapq
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.varying import dependences
 from jax._src.varying import types as vt
-from jax._src.varying.contents import jaxprs_in, without_unused_sums
+from jax._src.varying.contents import contents, jaxprs_in, without_unused_sums
 from jax._src.varying.types import Axes, NO_AXES
 
 visits = 0  # equations evaluated since the module was imported, for tests
 
 
 class Region:
-  """One jaxpr at one place: its raised variables and its sub-regions."""
+  """One jaxpr at one place: its raised variables and its sub-regions.
+
+  Attributes:
+    around: the equation that holds the jaxpr, None of the outermost region.
+    number: which of the jaxprs that it holds.
+    facts: of the outermost one, gives the axes along which an input may differ,
+      by its number, if that is known.
+  """
 
   __slots__ = ('jaxpr', 'invars', 'outvars', 'traced', 'ins', 'outs', 'raised',
-               'sites', 'refs', 'found', 'users', 'places')
+               'sites', 'refs', 'agrees', 'found', 'users', 'places', 'around',
+               'number', 'given', 'facts', 'state')
 
-  def __init__(self, jaxpr: core.Jaxpr):
+  def __init__(self, jaxpr: core.Jaxpr, around: Site | None = None,
+               number: int = 0):
     self.jaxpr = jaxpr
+    self.around, self.number = around, number
+    self.given: list[dependences.Dependence] | None = None
+    self.facts: Callable[[int], Axes] | None = None
+    self.state: list[Axes] | None = None
     self.invars, self.outvars = jaxpr.invars, jaxpr.outvars
     self.traced = [vt.varying(v.aval) for v in self.invars]
     self.ins: list[Axes] | None = None
@@ -60,6 +80,7 @@ class Region:
     self.raised: dict[core.Var, Axes] = {}
     self.sites: dict[int, Site] = {}
     self.refs = vt.has_refs(jaxpr)
+    self.agrees = contents(jaxpr).agrees
     self.found = None  # what ``outdated`` knows of it
     # By number, the equations that use a variable, and the outputs that it is.
     self.users: dict[core.Var, list[int]] | None = None
@@ -74,24 +95,67 @@ class Region:
     """The axes of input ``n``, a ref's with those of what is written to it."""
     return self.read(self.invars[n])
 
+  def differs(self, atom, own: bool = True) -> Axes:
+    """The axes along which a value may differ, of those that it varies over.
+
+    Args:
+      atom: the value.
+      own: whether to count what it did as the jaxpr was traced.
+    """
+    if type(atom) is core.Literal:
+      return NO_AXES
+    axes = self.read(atom)
+    if not axes:
+      return axes
+    known = dependences.of_values(self.jaxpr)[atom]
+    return axes & known.axes(
+        lambda n: self._input_differs(n, own),
+        lambda n: self.read(self.invars[n]) - (
+            NO_AXES if own else self.traced[n]), own)
+
+  def _input_differs(self, n: int, own: bool) -> Axes:
+    site, axes = self.around, self.read(self.invars[n])
+    less = NO_AXES if own else self.traced[n]
+    if site is None or not axes:
+      if self.facts and axes - less:
+        axes &= self.facts(n)
+      return axes - less
+    if self.given is None:
+      self.given = dependences.of_inputs(site.eqn, self.number) or []
+    if not self.given:
+      return axes - less
+    return axes & self.given[n].axes(
+        lambda k: site.operand_differs(k, own),
+        lambda k: site.ins[k] - (
+            NO_AXES if own else vt.varying(site.eqn.invars[k].aval)), own)
+
   def run(self, ins: Sequence[Axes]) -> list[Axes]:
     """The outputs' axes when the inputs vary over ``ins``."""
     ins = list(ins)
-    if ins == self.ins:
+    if self.agrees:
+      if ins == self.ins and self.state == self._grown():
+        return self.outs
+    elif ins == self.ins:
       return self.outs
     before, self.ins, raised = self.ins, ins, self.raised
-    if before is not None and not self.refs:
+    if before is not None and not self.refs and not self.agrees:
       self.follow([(v, axes) for v, axes, was in zip(self.invars, ins, before)
                    if axes is not was and axes != was])
       return self.outs
     for v, axes, traced in zip(self.invars, ins, self.traced):
       if axes != traced:
         raised[v] = axes | self.read(v) if vt.is_ref(v.aval) else axes
-    if raised or self.refs:
+    if raised or self.refs or self.agrees:
       while self.sweep():
         pass
     self.outs = [self.read(v) for v in self.outvars]
+    if self.agrees:
+      self.state = self._grown()
     return self.outs
+
+  def _grown(self) -> list[Axes]:
+    """The axes along which each input has come to differ."""
+    return [self._input_differs(n, False) for n in range(len(self.invars))]
 
   def sweep(self) -> bool:
     """Solves the equations in order; whether a ref grew, and so again."""
@@ -101,7 +165,8 @@ class Region:
         if type(v) is not core.Literal and v in raised:
           break
       else:
-        if not refs or not vt.uses_refs(eqn):
+        if not (refs and vt.uses_refs(eqn) or
+                self.agrees and _holds_agreed(eqn)):
           continue
       site = self.site(eqn)
       for v, axes in zip(eqn.outvars, site.run(map(self.read, eqn.invars))):
@@ -150,8 +215,14 @@ class Region:
     visits += 1
     site = self.sites.get(id(eqn))
     if site is None:
-      site = self.sites[id(eqn)] = Site(eqn)
+      site = self.sites[id(eqn)] = Site(eqn, self)
     return site
+
+
+def _holds_agreed(eqn: core.JaxprEqn) -> bool:
+  """True if a type in an equation says that a predicate agrees."""
+  return vt.name_of(eqn.primitive) == 'agreed' or any(
+      contents(j).agrees for j in jaxprs_in(eqn.params))
 
 
 class Site:
@@ -166,37 +237,73 @@ class Site:
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
     writes: for operands that are refs, what is written to them varies over.
-    predicate: what the choice of branch, or of another trip, varies over.
+    predicate: along what the choice of branch, or of another trip, parts
+      devices.
+    agreeing: along what else it varies, though all devices have the same.
     opaque: whether it holds jaxprs, or traced types, that no rule knows.
     selects: whether all branches run, because vmap maps over the index.
+    region: the region that it is in, None if it is about to be bound.
+    given: of one that is about to be bound, gives the axes along which an
+      operand may differ, by its number.
+    bound: its operands' types as its jaxprs were traced, by number, if others.
   """
 
   __slots__ = ('eqn', 'ins', 'operands', 'grown', 'outs', 'kids', 'writes',
-               'rule', 'predicate', 'opaque', 'selects')
+               'rule', 'predicate', 'agreeing', 'opaque', 'selects', 'region',
+               'given', 'bound')
 
-  def __init__(self, eqn: core.JaxprEqn):
+  def __init__(self, eqn: core.JaxprEqn, region: Region | None = None):
     self.eqn = eqn
+    self.region = region
+    self.given: Callable[[int], Axes] | None = None
+    self.bound: Sequence[Axes] | None = None
     self.ins: list[Axes] | None = None
     self.operands: list[Axes] = []
     self.grown: list[Axes] = []
     self.outs: list[Axes] = []
     self.kids: list[Region] = []
     self.writes: dict[int, Axes] = {}
-    self.predicate = NO_AXES
+    self.predicate = self.agreeing = NO_AXES
     self.opaque = self.selects = False
     self.rule = rules.get(vt.name_of(eqn.primitive), unknown)
 
   def run(self, ins) -> list[Axes]:
     ins = list(ins)
-    if ins != self.ins:
+    if ins != self.ins or self.region is not None and self.region.agrees:
       self.ins = ins
       self.rule(self, ins)
     return self.outs
 
   def regions(self, *jaxprs) -> list[Region]:
     if not self.kids:
-      self.kids = [Region(vt.open_jaxpr(j)) for j in jaxprs]
+      self.kids = [Region(vt.open_jaxpr(j), self, n)
+                   for n, j in enumerate(jaxprs)]
     return self.kids
+
+  def operand_differs(self, n: int, own: bool = True) -> Axes:
+    """The axes along which an operand may differ, as ``Region.differs``."""
+    if self.region is not None:
+      return self.region.differs(self.eqn.invars[n], own)
+    axes = self.ins[n]
+    if axes and self.given:
+      axes &= self.given(n)
+    if own or self.bound is None:
+      return axes if own else NO_AXES
+    return axes - self.bound[n]
+
+  def parts(self, axes: Axes, differ: Callable[[], Axes]) -> Axes:
+    """The axes along which a predicate parts devices.
+
+    Args:
+      axes: those that it varies over.
+      differ: gives those along which it may differ.
+    """
+    axes = vt.parting(axes)
+    if axes:
+      parted = axes & differ()
+      self.agreeing = axes - parted
+      return parted
+    return axes
 
 
 # By the primitive's name; the modules that the package lists fill it.
@@ -220,7 +327,7 @@ def diverges(site: Site, axes: Axes) -> list[Region]:
   for n, region in enumerate(site.kids):
     used = without_unused_sums(region.jaxpr, axes)
     if used is not region.jaxpr:
-      site.kids[n] = Region(used)
+      site.kids[n] = Region(used, site, n)
       if region.ins is not None:
         site.kids[n].run(region.ins)
   return site.kids
@@ -306,7 +413,4 @@ def record_ref_writes(site: Site, region: Region, ins: list[Axes],
   return ins
 
 
-def callee(params) -> str:
-  """The parameter that holds the jaxpr that a call equation calls."""
-  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
-              if p in params)
+callee = jaxprs.callee

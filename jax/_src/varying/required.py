@@ -126,9 +126,8 @@ def _each(eqn, ins) -> Needs:
 
 
 def _agreed(eqn, ins) -> Needs:
-  """The needs of a predicate: its sources', and not its own."""
-  less = map(frozenset, eqn.params['less'])
-  return [_union([a - n for a, n in zip(ins[1:], less)])], {}
+  """The needs of a predicate along axes along which it isn't known to agree."""
+  return [ins[0].difference(eqn.params['along'])], {}
 
 
 def _reduced(eqn, ins) -> Needs:

@@ -27,6 +27,7 @@ import operator
 import threading
 
 from jax._src import core
+from jax._src.varying import agreement
 from jax._src.varying import flow
 from jax._src.varying import notes
 from jax._src.varying import outdated
@@ -145,6 +146,7 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
   joined = [vt.varying(v.aval) | vt.varying(vt.typeof(x))
             for v, x in zip(jaxpr.invars, values)]
   region = flow.Region(jaxpr)
+  region.facts = lambda n: agreement.differs(values[n])
   region.run(joined)
   missing = not _directions.given and outdated.missing_sums(region)
   if missing:

@@ -58,7 +58,7 @@ def _is_one_number(outs) -> bool:
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   choice, *ops = ins
-  index = vt.parting(choice)
+  index = site.parts(choice, lambda: site.operand_differs(0))
   branches = site.regions(*site.eqn.params['branches'])
   refs = any(b.refs for b in branches)
   widens = refs and flow.refs_widen()
@@ -99,8 +99,16 @@ def _widen_refs(site: flow.Site, branches, ops: list[Axes]) -> list[Axes]:
 
 
 FLOW_RULES = {'cond': cond_rule}
-BUILDERS = {'cond': lambda b, site: retype.copy(
-    b, site, **_Cond.typed_params(site))}
+
+
+def _build(b, site: flow.Site) -> None:
+  """Copies a conditional, with an index that parts who it does part."""
+  if site.agreeing:
+    site = agreeing_predicates.with_agreed_index(b, site)
+  retype.copy(b, site, **_Cond.typed_params(site))
+
+
+BUILDERS = {'cond': _build}
 
 
 def reading(cond_p: core.Primitive, branches, operands):

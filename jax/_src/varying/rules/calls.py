@@ -24,6 +24,7 @@ from collections.abc import Sequence
 
 from jax._src import linear_util as lu
 from jax._src.varying import backward
+from jax._src.varying import dependences
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
@@ -98,10 +99,7 @@ def _linear_call(b, site: flow.Site) -> None:
               transpose_thunk=transpose_at_new_types)
 
 
-_CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
-          'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call',
-          'scheduling_group')  # the last of 0.7.1 and 0.7.2 alone
-_CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
+_CALLS, _CUSTOM_VJP = dependences.CALLS, dependences.CUSTOM_VJP
 FLOW_RULES = dict.fromkeys((*_CALLS, *_CUSTOM_VJP, 'linear_call'), call)
 BUILDERS = {**dict.fromkeys(_CALLS, _call),
             **dict.fromkeys(_CUSTOM_VJP, _custom_vjp),

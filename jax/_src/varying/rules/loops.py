@@ -63,8 +63,12 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
   cond_consts, body_consts, carry = split_list(ins, [nc, nb])
   if site.operands:
     carry = _grow(carry, site.operands[nc + nb:], body, nb)
+
+  def differs() -> Axes:
+    out, = cond.jaxpr.outvars
+    return cond.differs(out)
   while True:
-    pred = vt.parting(*cond.run(cond_consts + carry))
+    pred = site.parts(*cond.run(cond_consts + carry), differs)
     if pred and body.refs and flow.refs_widen():
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
@@ -141,16 +145,7 @@ class _While(binding.Binding):
 
   @staticmethod
   def agreed(args, params):
-    nc, nb = params['cond_nconsts'], params['body_nconsts']
-    cond, body = map(vt.open_jaxpr, (params['cond_jaxpr'],
-                                     params['body_jaxpr']))
-    if not vt.parting(vt.varying(cond.outvars[0].aval)):
-      return args, params
-    unchanged = {n: n for n in range(nc)}
-    for n, source in enumerate(forwarded.sources(body)):
-      if source == nb + n:
-        unchanged[nc + n] = nc + nb + n
-    return agreeing_predicates.agreed_loop(args, params, unchanged)
+    return args, agreeing_predicates.agreed_loop(args, params)
 
   @staticmethod
   def binders(params) -> list[core.Var]:
@@ -163,7 +158,9 @@ class _While(binding.Binding):
     cond, body = site.kids
     params = site.eqn.params
     return permute.marked(site, dict(
-        cond_jaxpr=vt.reclose(params['cond_jaxpr'], retype.rebuild(cond)),
+        cond_jaxpr=vt.reclose(
+            params['cond_jaxpr'], agreeing_predicates.with_agreed_output(
+                retype.rebuild(cond), site.agreeing)),
         body_jaxpr=vt.reclose(params['body_jaxpr'],
                               retype.rebuild(body, site.outs))))
 

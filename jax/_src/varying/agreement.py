@@ -1,0 +1,190 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Along which axes a value at hand may differ between devices.
+
+A type can only say that a value varies: what ``all_gather`` returns does, and
+what is cast does, although each device has the same. That a value agrees along
+an axis of its type is a fact of its own, made of its operands' facts: what
+doesn't vary agrees, so does what is computed of that alone (``dependences``),
+and what a gather or a reduction over the axis returns. It is found when it is
+first asked for, and kept with the trace, one set of axes for a value. What a
+traced function captures has the fact that it has outside.
+
+An eager ``shard_map`` traces nothing; there, each value's fact is found as it is
+computed.
+
+Limits: a function's argument differs along all that its type names, unless
+whoever calls it says more (``given``).
+
+Cost: one visit of each equation that a value that is asked for is computed by,
+as far as it agrees: the walk ends where a value differs along all its axes.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+import functools
+from typing import Any, NamedTuple
+import weakref
+
+from jax._src import core
+from jax._src.mend import traces
+from jax._src.varying import contents
+from jax._src.varying import dependences
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes, NO_AXES
+
+
+class _Facts:
+  """The facts of a trace's values so far.
+
+  Attributes:
+    known: the axes along which a value may differ, by its variable.
+    made: the dependences of an equation's results, by the equation's id, with
+      the equation.
+  """
+
+  def __init__(self, trace: Any):
+    self.trace, self.steps = weakref.ref(trace), traces.steps(trace)
+    self.known: dict[core.Var, Axes] = {}
+    self.made: dict[int, tuple[Any, list[dependences.Dependence]]] = {}
+
+  def of(self, tracer: Any) -> Axes:
+    todo, atom = [self.steps.node(tracer)], self.steps.atom
+    while todo:
+      v = atom(node := todo[-1])
+      if type(v) is core.Literal or v in self.known:
+        todo.pop()
+        continue
+      axes = vt.varying(v.aval)
+      if not axes:
+        self.known[v] = axes
+      elif (made := self.steps.step(node)) is None:
+        self.known[v] = axes & self._of_input(v, axes)
+      else:
+        missing = self._visit(v, axes, *made)
+        if missing is not None:
+          todo.append(missing)
+          continue
+      todo.pop()
+    v = atom(self.steps.node(tracer))
+    return NO_AXES if type(v) is core.Literal else self.known[v]
+
+  def _visit(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
+             ) -> Any | None:
+    """Finds the fact of a result; returns an operand that it lacks, if any."""
+    dependence = self._of_result(v, eqn, len(operands))
+    missing = None
+
+    def differ(n: int) -> Axes:
+      nonlocal missing
+      if missing is not None:
+        return axes  # for the search to end
+      atom = self.steps.atom(operands[n])
+      if type(atom) is core.Literal or not vt.varying(atom.aval):
+        return NO_AXES
+      if atom in self.known:
+        return self.known[atom]
+      missing = operands[n]
+      return axes
+
+    found = dependence.axes(
+        differ, lambda n: vt.varying(self.steps.atom(operands[n]).aval),
+        limit=axes)
+    if missing is None:
+      self.known[v] = axes & found
+    return missing
+
+  def _of_result(self, v: core.Var, eqn: Any, count: int):
+    if id(eqn) not in self.made:
+      self.made[id(eqn)] = eqn, dependences.of_results(
+          eqn, list(map(dependences.on_input, range(count))))
+    return self.made[id(eqn)][1][eqn.outvars.index(v)]
+
+  def _of_input(self, v: core.Var, axes: Axes) -> Axes:
+    outer = self.trace().frame.constvar_to_val.get(v)
+    return differs(outer) if isinstance(outer, core.Tracer) else axes
+
+
+_facts: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def differs(x: Any) -> Axes:
+  """The axes along which a value may differ, of those that its type names."""
+  inner = None
+  for inner in traces.layers(x):
+    pass
+  if inner is None:
+    return NO_AXES
+  axes = vt.varying(vt.typeof(inner))
+  if not axes:
+    return axes
+  trace = inner._trace
+  if not hasattr(trace, 'frame'):  # it isn't traced to a jaxpr
+    return axes - _remembered(inner)
+  if trace not in _facts:
+    _facts[trace] = _Facts(trace)
+  return _facts[trace].of(inner)
+
+
+# By the id of a tracer of an eager shard_map, with a reference to it: the axes
+# along which it is the same, of those that it varies over.
+_same_along: dict[int, tuple[weakref.ref, Axes]] = {}
+
+
+def _remembered(x: Any) -> Axes:
+  reference, axes = _same_along.get(id(x), (None, NO_AXES))
+  return axes if reference is not None and reference() is x else NO_AXES
+
+
+class Bound(NamedTuple):
+  """What is bound, as an equation has it."""
+  primitive: core.Primitive
+  params: dict[str, Any]
+  outvars: Sequence[Any]
+  effects: Any = frozenset()
+
+
+def remembering(process):
+  """Has an eager ``shard_map``'s trace remember which results agree.
+
+  Args:
+    process: ``ShardMapTrace.process_primitive``.
+  """
+  @functools.wraps(process)
+  def process_primitive(self, prim, tracers, params):
+    result = process(self, prim, tracers, params)
+    if vt.checking():
+      outs = result if prim.multiple_results else [result]
+      jaxprs = map(vt.open_jaxpr, contents.jaxprs_in(params))
+      effects = flow.union(j.effects for j in jaxprs)
+      _remember(Bound(prim, params, outs, effects), tracers)
+    return result
+  return process_primitive
+
+
+def _remember(eqn: Bound, tracers: Sequence[Any]) -> None:
+  varying = [vt.varying(vt.typeof(out)) for out in eqn.outvars]
+  if not any(varying):
+    return
+  found = dependences.of_results(
+      eqn, list(map(dependences.on_input, range(len(tracers)))))
+  for out, axes, dependence in zip(eqn.outvars, varying, found):
+    same = axes and axes - dependence.axes(
+        lambda n: differs(tracers[n]),
+        lambda n: vt.varying(vt.typeof(tracers[n])), limit=axes)
+    if same and isinstance(out, core.Tracer):
+      key = id(out)
+      reference = weakref.ref(out, lambda _, key=key: _same_along.pop(key, 0))
+      _same_along[key] = reference, same

@@ -1,0 +1,371 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What each value of a jaxpr is a function of, and along which axes that counts.
+
+A value that is a function of others is the same on all devices along an axis if
+they are. Operations of ``jax.lax``, of linear algebra and of random keys are
+functions of all of their operands. What a gather or reduction over devices
+returns is the same along the axes that it names, whatever its operand. Calls,
+branches and loops are what their jaxprs make of the operands; what a branch
+returns depends on the index, too, and what a loop changes on its predicate.
+
+One pass forward over a jaxpr finds the ``Dependence`` of each of its values on
+the jaxpr's inputs, which are the bits of an integer. It is kept as long as the
+jaxpr, and holds at whatever types that is typed again. Loops are solved as
+least fixpoints over their carries.
+
+Limits: a scatter is a function of unknown things, since its sums may come out
+in another order on another device; so is whatever has an effect, and a
+primitive of another library. They differ along what their types say.
+
+Cost: a visit of each equation of a jaxpr, once; of a loop's body or a branch a
+union of integers for each result and each trip until nothing changes.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+import functools
+from typing import Any, NamedTuple
+
+from jax._src import core
+from jax._src.mend import jaxprs
+from jax._src.varying import contents
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes, NO_AXES
+
+
+class Dependence(NamedTuple):
+  """What a value may differ along, given what the inputs differ along.
+
+  Attributes:
+    own: the axes along which it may differ whatever the inputs are.
+    inputs: sets of inputs, as the bits of an integer, by the axes that don't
+      count of them and by whether they count as their types say.
+  """
+  own: Axes
+  inputs: dict[tuple[Axes, bool], int]
+
+  def axes(self, differ: Callable[[int], Axes], types: Callable[[int], Axes],
+           own: bool = True, limit: Axes | None = None) -> Axes:
+    """The axes along which the value may differ.
+
+    Args:
+      differ: gives those of an input, by its number.
+      types: gives what its type says.
+      own: whether the value's own count.
+      limit: axes beyond which there are none, at which the search ends.
+    """
+    found = self.own if own else NO_AXES
+    if limit is not None and limit <= found:
+      return found
+    for (less, by_type), mask in self.inputs.items():
+      of_input = types if by_type else differ
+      for n in _bits(mask):
+        axes = of_input(n)
+        if axes and not axes <= found:
+          found |= axes - less
+          if limit is not None and limit <= found:
+            return found
+    return found
+
+
+NOTHING = Dependence(NO_AXES, {})
+
+
+def on_input(n: int) -> Dependence:
+  return Dependence(NO_AXES, {(NO_AXES, False): 1 << n})
+
+
+def _bits(mask: int) -> Iterable[int]:
+  while mask:
+    low = mask & -mask
+    yield low.bit_length() - 1
+    mask ^= low
+
+
+def joined(parts: Iterable[Dependence]) -> Dependence:
+  """The dependence of a function of values of these."""
+  own, inputs, alone = NO_AXES, {}, None
+  for part in parts:
+    if alone is None:
+      alone = part
+    elif part is not alone:
+      if not inputs:
+        own, inputs = alone.own, dict(alone.inputs)
+      own |= part.own
+      for key, mask in part.inputs.items():
+        inputs[key] = inputs.get(key, 0) | mask
+  if alone is None:
+    return NOTHING
+  return Dependence(own, inputs) if inputs or own else alone
+
+
+def _gathered(part: Dependence, names: Axes) -> Dependence:
+  """The dependence of what is the same along these axes."""
+  inputs: dict[tuple[Axes, bool], int] = {}
+  for (less, by_type), mask in part.inputs.items():
+    key = less | names, by_type
+    inputs[key] = inputs.get(key, 0) | mask
+  return Dependence(part.own - names, inputs)
+
+
+def _by_type(part: Dependence, traced: Axes) -> Dependence:
+  """The dependence of what may differ as its type says, or will say."""
+  mask = 0
+  for m in part.inputs.values():
+    mask |= m
+  return Dependence(traced, {(NO_AXES, True): mask} if mask else {})
+
+
+_OVER_DEVICES = frozenset([
+    'psum', 'psum_invariant', 'pmax', 'pmin', 'all_gather',
+    'all_gather_invariant'])
+_ELSEWHERE = frozenset([  # functions, too, in modules that hold others
+    'stop_gradient', 'cumsum', 'cumprod', 'cummax', 'cummin', 'cumlogsumexp',
+    'platform_index', 'random_seed', 'random_split', 'random_fold_in',
+    'random_bits', 'random_wrap', 'random_unwrap', 'random_clone',
+    'threefry2x32', 'iota_2x32_shape'])
+_OTHERWISE = frozenset([  # in the modules of _operations, and not functions
+    'rng_uniform', 'infeed', 'outfeed', 'after_all', 'create_token', 'empty',
+    'empty2'])
+_EACH = frozenset(['pvary', 'optimization_barrier', 'copy', 'copy_p'])
+
+
+@functools.cache
+def _operations() -> frozenset[core.Primitive]:
+  """The operations of JAX that are functions of their operands."""
+  from jax._src.lax import convolution, fft, lax, linalg, slicing, special
+  from jax._src.lax import windowed_reductions
+  found = [p for module in (convolution, fft, lax, linalg, slicing, special,
+                            windowed_reductions)
+           for p in vars(module).values() if isinstance(p, core.Primitive)]
+  return frozenset(p for p in found if p.name not in _OTHERWISE
+                   and not p.name.startswith('scatter'))
+
+
+def is_function(primitive: core.Primitive) -> bool:
+  """True of a primitive whose results are functions of all its operands."""
+  return primitive in _operations() or vt.name_of(primitive) in _ELSEWHERE
+
+
+def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
+  """The dependences of an equation's results, by those of its operands.
+
+  Args:
+    eqn: an equation, or what was bound as one.
+    ins: the dependences of its operands.
+  """
+  prim, count = eqn.primitive, len(eqn.outvars)
+  name = vt.name_of(prim)
+  if any(not isinstance(e, core.NamedAxisEffect) for e in eqn.effects):
+    return _unknown(eqn, ins)
+  if name in _EACH and len(ins) == count:
+    return list(ins)
+  if prim in _operations() or name in _ELSEWHERE:
+    return [joined(ins)] * count
+  if name in _OVER_DEVICES:
+    if eqn.params.get('axis_index_groups') is not None:
+      return _unknown(eqn, ins)
+    names = contents.named_axes(eqn)
+    if len(ins) == count:
+      return [_gathered(i, names) for i in ins]
+    return [_gathered(joined(ins), names)] * count
+  if name == 'agreed':
+    return [_gathered(ins[0], NO_AXES.union(eqn.params['along']))]
+  rule = _INSIDE.get(name)
+  found = rule(eqn.params, ins) if rule else None
+  if found is None or len(found) != count:
+    return _unknown(eqn, ins)
+  return found
+
+
+def _unknown(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
+  every = joined(ins)
+  return [_by_type(every, vt.varying(_type(v))) for v in eqn.outvars]
+
+
+def _type(v: Any) -> Any:
+  return vt.typeof(v) if isinstance(v, core.Tracer) else v.aval
+
+
+@contents.cached
+def of_values(jaxpr: core.Jaxpr) -> dict[core.Var, Dependence]:
+  """The dependence of each value of a jaxpr on its inputs."""
+  known = {v: on_input(n) for n, v in enumerate(jaxpr.invars)}
+  for v in jaxpr.constvars:
+    known[v] = Dependence(vt.varying(v.aval), {})
+  for eqn in jaxpr.eqns:
+    found = of_results(eqn, [of_atom(known, v) for v in eqn.invars])
+    known.update(zip(eqn.outvars, found))
+  return known
+
+
+def of_atom(known: dict[core.Var, Dependence], atom: Any) -> Dependence:
+  return NOTHING if type(atom) is core.Literal else known[atom]
+
+
+def _outputs(jaxpr: core.Jaxpr) -> list[Dependence]:
+  known = of_values(jaxpr)
+  return [of_atom(known, v) for v in jaxpr.outvars]
+
+
+class _Inside:
+  """A jaxpr in an equation, and the dependences of what it is given."""
+
+  def __init__(self, jaxpr: core.Jaxpr, ins: Sequence[Dependence]):
+    self.jaxpr, self.ins = jaxpr, ins
+    self.known: dict[tuple[Axes, bool, int], Dependence] = {}
+
+  def outputs(self) -> list[Dependence]:
+    return [joined([Dependence(out.own, {}), *(
+        self._of_inputs(less, by_type, mask)
+        for (less, by_type), mask in out.inputs.items())])
+            for out in _outputs(self.jaxpr)]
+
+  def _of_inputs(self, less: Axes, by_type: bool, mask: int) -> Dependence:
+    key = less, by_type, mask  # many outputs are functions of the same
+    if key not in self.known:
+      parts = [self.ins[n] for n in _bits(mask)]
+      if by_type:
+        parts = [_by_type(self.ins[n], vt.varying(self.jaxpr.invars[n].aval))
+                 for n in _bits(mask)]
+      self.known[key] = _gathered(joined(parts), less)
+    return self.known[key]
+
+
+def _jaxpr(params: dict[str, Any], name: str) -> core.Jaxpr:
+  return vt.open_jaxpr(params[name])
+
+
+def _call(params: dict[str, Any], ins: Sequence[Dependence]
+          ) -> list[Dependence] | None:
+  jaxpr = _jaxpr(params, jaxprs.callee(params))
+  if len(jaxpr.invars) != len(ins):
+    return None
+  return _Inside(jaxpr, ins).outputs()
+
+
+def _cond(params: dict[str, Any], ins: Sequence[Dependence]
+          ) -> list[Dependence]:
+  index, *operands = ins
+  outs = [_Inside(vt.open_jaxpr(b), operands).outputs()
+          for b in params['branches']]
+  return [joined([index, *each]) for each in zip(*outs)]
+
+
+def _carried(jaxpr: core.Jaxpr, first: int, carry: Sequence[Dependence],
+             after: Callable[[Sequence[Dependence]], Sequence[Dependence]],
+             until: Callable[[Sequence[Dependence]], Dependence] | None = None
+             ) -> list[Dependence]:
+  """The dependences of a loop's carries, at their fixpoint.
+
+  Args:
+    jaxpr: the loop's body.
+    first: which of its inputs is the first carry.
+    carry: those of the initial values.
+    after: gives those after a trip, by those before.
+    until: gives that of the predicate.
+  """
+  carry = list(carry)
+  kept = [v is out for v, out in zip(jaxpr.invars[first:], jaxpr.outvars)]
+  while True:
+    stop = [until(carry)] if until else []
+    new = [c if k else joined([c, out, *stop])
+           for c, k, out in zip(carry, kept, after(carry))]
+    if new == carry:
+      return carry
+    carry = new
+
+
+def _scan_carry(params: dict[str, Any], ins: Sequence[Dependence]) -> list[Dependence]:
+  body, (nc, nk) = _jaxpr(params, 'jaxpr'), vt.scan_counts(params)
+  return _carried(body, nc, ins[nc:nc + nk], lambda carry: _Inside(
+      body, [*ins[:nc], *carry, *ins[nc + nk:]]).outputs()[:nk])
+
+
+def _scan(params: dict[str, Any], ins: Sequence[Dependence]
+          ) -> list[Dependence]:
+  body, (nc, nk) = _jaxpr(params, 'jaxpr'), vt.scan_counts(params)
+  carry = _scan_carry(params, ins)
+  outs = _Inside(body, [*ins[:nc], *carry, *ins[nc + nk:]]).outputs()
+  return [*carry, *outs[nk:]]
+
+
+def _while(params: dict[str, Any], ins: Sequence[Dependence]
+           ) -> list[Dependence]:
+  cond, body = _jaxpr(params, 'cond_jaxpr'), _jaxpr(params, 'body_jaxpr')
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  consts = ins[nc:nc + nb]
+  return _carried(
+      body, nb, ins[nc + nb:],
+      lambda carry: _Inside(body, [*consts, *carry]).outputs(),
+      lambda carry: _Inside(cond, [*ins[:nc], *carry]).outputs()[0])
+
+
+def _solve(params: dict[str, Any], ins: Sequence[Dependence]
+           ) -> list[Dependence] | None:
+  """What a linear solve returns is a function of all that it is given."""
+  solve = vt.open_jaxpr(params['jaxprs'].solve)
+  if any(out.own or any(by_type for _, by_type in out.inputs)
+         for out in _outputs(solve)):
+    return None
+  return [joined(ins)] * len(solve.outvars)
+
+
+# The primitives that call the one jaxpr in their parameters.
+CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
+         'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call',
+         'scheduling_group')  # the last of 0.7.1 and 0.7.2 alone
+CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
+_INSIDE: dict[str, Callable[..., list[Dependence] | None]] = {
+    'cond': _cond, 'scan': _scan, 'while': _while,
+    'custom_linear_solve': _solve,
+    **dict.fromkeys((*CALLS, *CUSTOM_VJP, 'linear_call'), _call)}
+
+
+def of_inputs(eqn: core.JaxprEqn, n: int) -> list[Dependence] | None:
+  """The dependences of the inputs of a jaxpr in an equation, on its operands.
+
+  Those of a loop are of all of its trips.
+
+  Args:
+    eqn: the equation.
+    n: which jaxpr in its parameters; a loop's predicate comes before its body.
+
+  Returns:
+    A dependence for each input; None if that isn't known.
+  """
+  name = vt.name_of(eqn.primitive)
+  ins = [on_input(n) for n in range(len(eqn.invars))]
+  if name == 'cond':
+    return ins[1:]
+  if name == 'scan':
+    nc, nk = vt.scan_counts(eqn.params)
+    return [*ins[:nc], *_scan_carry(eqn.params, ins), *ins[nc + nk:]]
+  if name == 'while':
+    nc, nb = eqn.params['cond_nconsts'], eqn.params['body_nconsts']
+    return [*(ins[nc:nc + nb] if n else ins[:nc]), *_while(eqn.params, ins)]
+  return ins if _INSIDE.get(name) is _call else None
+
+
+def of_predicate(params: dict[str, Any], count: int) -> Dependence:
+  """The dependence of a while loop's predicate on the loop's operands.
+
+  Args:
+    params: the loop's parameters.
+    count: the number of its operands.
+  """
+  ins = list(map(on_input, range(count)))
+  given = [*ins[:params['cond_nconsts']], *_while(params, ins)]
+  return _Inside(_jaxpr(params, 'cond_jaxpr'), given).outputs()[0]
