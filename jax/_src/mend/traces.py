@@ -118,6 +118,13 @@ class _ByTracer:
     eqn = node.parent
     return eqn and Step(eqn, eqn.in_tracers)
 
+  @staticmethod
+  def equations(trace: Any) -> Iterator[Step]:
+    for held in trace.frame.tracing_eqns:
+      eqn = held() if callable(held) else held
+      if eqn is not None:
+        yield Step(eqn, eqn.in_tracers)
+
 
 class _ByVariable:
   """The steps of a trace whose frame has the equations: before 0.7."""
@@ -141,6 +148,11 @@ class _ByVariable:
     eqn = self.made.get(node)
     return eqn and Step(eqn, eqn.invars)
 
+  @staticmethod
+  def equations(trace: Any) -> Iterator[Step]:
+    for eqn in trace.frame.eqns:
+      yield Step(eqn, eqn.invars)
+
 
 def steps(trace: Any) -> _ByTracer | _ByVariable:
   """Finds what made the values of a trace to a jaxpr.
@@ -150,7 +162,8 @@ def steps(trace: Any) -> _ByTracer | _ByVariable:
 
   Returns:
     An object that has ``node``, by which the value of a tracer is found,
-    ``atom`` of a node, and its ``step``, None if no equation made it.
+    ``atom`` of a node, and its ``step``, None if no equation made it;
+    ``equations`` gives all steps so far, in order.
   """
   by_variable = hasattr(trace.frame, 'tracer_to_var')
   return (_ByVariable if by_variable else _ByTracer)(trace)

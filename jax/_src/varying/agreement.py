@@ -25,7 +25,7 @@ An eager ``shard_map`` traces nothing; there, each value's fact is found as it i
 computed.
 
 Limits: a function's argument differs along all that its type names, unless
-whoever calls it says more (``given``).
+whoever calls it says more (``arguments``).
 
 Cost: one visit of each equation that a value that is asked for is computed by,
 as far as it agrees: the walk ends where a value differs along all its axes.
@@ -60,17 +60,18 @@ class _Facts:
     self.known: dict[core.Var, Axes] = {}
     self.made: dict[int, tuple[Any, list[dependences.Dependence]]] = {}
 
-  def of(self, tracer: Any) -> Axes:
-    todo, atom = [self.steps.node(tracer)], self.steps.atom
+  def of(self, node: Any) -> Axes:
+    """The axes along which the value of a node of ``steps`` may differ."""
+    todo, atom = [node], self.steps.atom
     while todo:
-      v = atom(node := todo[-1])
+      v = atom(step := todo[-1])
       if type(v) is core.Literal or v in self.known:
         todo.pop()
         continue
       axes = vt.varying(v.aval)
       if not axes:
         self.known[v] = axes
-      elif (made := self.steps.step(node)) is None:
+      elif (made := self.steps.step(step)) is None:
         self.known[v] = axes & self._of_input(v, axes)
       else:
         missing = self._visit(v, axes, *made)
@@ -78,7 +79,7 @@ class _Facts:
           todo.append(missing)
           continue
       todo.pop()
-    v = atom(self.steps.node(tracer))
+    v = atom(node)
     return NO_AXES if type(v) is core.Literal else self.known[v]
 
   def _visit(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
@@ -113,11 +114,63 @@ class _Facts:
     return self.made[id(eqn)][1][eqn.outvars.index(v)]
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
-    outer = self.trace().frame.constvar_to_val.get(v)
-    return differs(outer) if isinstance(outer, core.Tracer) else axes
+    frame = (trace := self.trace()).frame
+    if v in frame.constvar_to_val:
+      outer = frame.constvar_to_val[v]
+      return differs(outer) if isinstance(outer, core.Tracer) else axes
+    if trace in given_in_order:
+      n = frame.invars.index(v)
+      facts = given_in_order[trace]
+      return facts[n] if n < len(facts) else axes
+    if v in given.get(trace, ()):
+      return given[trace][v]
+    if vt.parting(axes):
+      asked.setdefault(trace, set()).add(v)
+    return axes
 
 
+# By a function's trace, the axes along which its arguments may differ, if its
+# caller says, in their order or by variable; if not, those asked about.
+given_in_order: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+given: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+asked: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _facts: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def give(x: Any, axes: Axes) -> core.Var | None:
+  """Says along which axes an argument of a function may differ.
+
+  Args:
+    x: the argument, as the function has it, which may be traced.
+    axes: the axes.
+
+  Returns:
+    The input of the function's jaxpr that it is, if it is one.
+  """
+  inner = None
+  for inner in traces.layers(x):
+    pass
+  frame = getattr(getattr(inner, '_trace', None), 'frame', None)
+  if frame is None and inner is not None:
+    _remember_of(inner, varying(inner) - axes)
+  if frame is not None:
+    steps = facts_of(inner._trace).steps
+    v = steps.atom(steps.node(inner))
+    if v in frame.invars:
+      given.setdefault(inner._trace, {})[v] = axes
+      return v
+  return None
+
+
+def facts_of(trace: Any) -> _Facts:
+  if trace not in _facts:
+    _facts[trace] = _Facts(trace)
+  return _facts[trace]
+
+
+def varying(x: Any) -> Axes:
+  """The axes that a value's type names; none of what is no tracer."""
+  return vt.varying(vt.typeof(x)) if isinstance(x, core.Tracer) else NO_AXES
 
 
 def differs(x: Any) -> Axes:
@@ -133,9 +186,8 @@ def differs(x: Any) -> Axes:
   trace = inner._trace
   if not hasattr(trace, 'frame'):  # it isn't traced to a jaxpr
     return axes - _remembered(inner)
-  if trace not in _facts:
-    _facts[trace] = _Facts(trace)
-  return _facts[trace].of(inner)
+  facts = facts_of(trace)
+  return facts.of(facts.steps.node(inner))
 
 
 # By the id of a tracer of an eager shard_map, with a reference to it: the axes
@@ -184,7 +236,12 @@ def _remember(eqn: Bound, tracers: Sequence[Any]) -> None:
     same = axes and axes - dependence.axes(
         lambda n: differs(tracers[n]),
         lambda n: vt.varying(vt.typeof(tracers[n])), limit=axes)
-    if same and isinstance(out, core.Tracer):
-      key = id(out)
-      reference = weakref.ref(out, lambda _, key=key: _same_along.pop(key, 0))
-      _same_along[key] = reference, same
+    if isinstance(out, core.Tracer):
+      _remember_of(out, same)
+
+
+def _remember_of(x: core.Tracer, same: Axes) -> None:
+  if same:
+    key = id(x)
+    reference = weakref.ref(x, lambda _, key=key: _same_along.pop(key, 0))
+    _same_along[key] = reference, same

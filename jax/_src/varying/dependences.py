@@ -21,7 +21,7 @@ branches and loops are what their jaxprs make of the operands; what a branch
 returns depends on the index, too, and what a loop changes on its predicate.
 
 One pass forward over a jaxpr finds the ``Dependence`` of each of its values on
-the jaxpr's inputs, which are the bits of an integer. It is kept as long as the
+the jaxpr's inputs and captured values, which are the bits of an integer. It is kept as long as the
 jaxpr, and holds at whatever types that is typed again. Loops are solved as
 least fixpoints over their carries.
 
@@ -139,7 +139,8 @@ _ELSEWHERE = frozenset([  # functions, too, in modules that hold others
 _OTHERWISE = frozenset([  # in the modules of _operations, and not functions
     'rng_uniform', 'infeed', 'outfeed', 'after_all', 'create_token', 'empty',
     'empty2'])
-_EACH = frozenset(['pvary', 'optimization_barrier', 'copy', 'copy_p'])
+_EACH = frozenset([
+    'pvary', 'optimization_barrier', 'copy', 'copy_p', 'device_put'])
 
 
 @functools.cache
@@ -202,9 +203,8 @@ def _type(v: Any) -> Any:
 @contents.cached
 def of_values(jaxpr: core.Jaxpr) -> dict[core.Var, Dependence]:
   """The dependence of each value of a jaxpr on its inputs."""
-  known = {v: on_input(n) for n, v in enumerate(jaxpr.invars)}
-  for v in jaxpr.constvars:
-    known[v] = Dependence(vt.varying(v.aval), {})
+  known = {v: on_input(n) for n, v in enumerate(
+      [*jaxpr.invars, *jaxpr.constvars])}
   for eqn in jaxpr.eqns:
     found = of_results(eqn, [of_atom(known, v) for v in eqn.invars])
     known.update(zip(eqn.outvars, found))
@@ -224,7 +224,8 @@ class _Inside:
   """A jaxpr in an equation, and the dependences of what it is given."""
 
   def __init__(self, jaxpr: core.Jaxpr, ins: Sequence[Dependence]):
-    self.jaxpr, self.ins = jaxpr, ins
+    self.jaxpr, self.ins = jaxpr, [*ins, *(
+        Dependence(vt.varying(v.aval), {}) for v in jaxpr.constvars)]
     self.known: dict[tuple[Axes, bool, int], Dependence] = {}
 
   def outputs(self) -> list[Dependence]:
@@ -238,10 +239,16 @@ class _Inside:
     if key not in self.known:
       parts = [self.ins[n] for n in _bits(mask)]
       if by_type:
-        parts = [_by_type(self.ins[n], vt.varying(self.jaxpr.invars[n].aval))
-                 for n in _bits(mask)]
+        parts = [_by_type(part, vt.varying(v.aval)) for part, v in zip(
+            parts, map(self._input, _bits(mask)))]
       self.known[key] = _gathered(joined(parts), less)
     return self.known[key]
+
+
+  def _input(self, n: int) -> core.Var:
+    first = len(self.jaxpr.invars)
+    return (self.jaxpr.invars[n] if n < first else
+            self.jaxpr.constvars[n - first])
 
 
 def _jaxpr(params: dict[str, Any], name: str) -> core.Jaxpr:
@@ -334,29 +341,74 @@ _INSIDE: dict[str, Callable[..., list[Dependence] | None]] = {
     **dict.fromkeys((*CALLS, *CUSTOM_VJP, 'linear_call'), _call)}
 
 
-def of_inputs(eqn: core.JaxprEqn, n: int) -> list[Dependence] | None:
+def inner(eqn: Any) -> list[core.Jaxpr]:
+  """The jaxprs in an equation, a loop's predicate before its body."""
+  name, params = vt.name_of(eqn.primitive), eqn.params
+  if name == 'while':
+    return [_jaxpr(params, 'cond_jaxpr'), _jaxpr(params, 'body_jaxpr')]
+  return list(contents.jaxprs_in(params))
+
+
+def operand_of(eqn: Any, number: int, n: int) -> int | None:
+  """The operand that an input of a jaxpr in an equation is, in the first trip.
+
+  Args:
+    eqn: the equation.
+    number: which of the jaxprs that ``inner`` gives.
+    n: which of its inputs.
+
+  Returns:
+    The operand's number; None if the input isn't one.
+  """
+  name, params = vt.name_of(eqn.primitive), eqn.params
+  if name == 'cond':
+    return n + 1
+  if name == 'while':
+    nc, nb = params['cond_nconsts'], params['body_nconsts']
+    return n + nc if number else n if n < nc else n + nb
+  if name == 'custom_linear_solve':
+    return _operand_of_solve(params, number, n)
+  return n if name == 'scan' or _INSIDE.get(name) is _call else None
+
+
+def _operand_of_solve(params: dict[str, Any], number: int, n: int
+                      ) -> int | None:
+  jaxprs, lengths = params['jaxprs'], params['const_lengths']
+  fields = [f for f, j in zip(jaxprs._fields, jaxprs) if j is not None]
+  own = getattr(lengths, fields[number])
+  if n < own:
+    return n + sum(lengths[:jaxprs._fields.index(fields[number])])
+  return sum(lengths) + n - own if fields[number] == 'solve' else None
+
+
+def of_inputs(eqn: Any, number: int) -> list[Dependence | None]:
   """The dependences of the inputs of a jaxpr in an equation, on its operands.
 
   Those of a loop are of all of its trips.
 
   Args:
     eqn: the equation.
-    n: which jaxpr in its parameters; a loop's predicate comes before its body.
+    number: which of the jaxprs that ``inner`` gives.
 
   Returns:
-    A dependence for each input; None if that isn't known.
+    A dependence for each input; None where that isn't known.
   """
-  name = vt.name_of(eqn.primitive)
-  ins = [on_input(n) for n in range(len(eqn.invars))]
-  if name == 'cond':
-    return ins[1:]
+  name, params = vt.name_of(eqn.primitive), eqn.params
+  ins = list(map(on_input, range(len(eqn.invars))))
+  carry: list[Dependence] = []
   if name == 'scan':
-    nc, nk = vt.scan_counts(eqn.params)
-    return [*ins[:nc], *_scan_carry(eqn.params, ins), *ins[nc + nk:]]
-  if name == 'while':
-    nc, nb = eqn.params['cond_nconsts'], eqn.params['body_nconsts']
-    return [*(ins[nc:nc + nb] if n else ins[:nc]), *_while(eqn.params, ins)]
-  return ins if _INSIDE.get(name) is _call else None
+    first, carry = vt.scan_counts(params)[0], _scan_carry(params, ins)
+  elif name == 'while':
+    first = params['body_nconsts'] if number else params['cond_nconsts']
+    carry = _while(params, ins)
+  found: list[Dependence | None] = []
+  for n in range(len(inner(eqn)[number].invars)):
+    place = operand_of(eqn, number, n)
+    if carry and first <= n < first + len(carry):
+      found.append(carry[n - first])
+    else:
+      found.append(None if place is None else ins[place])
+  return found
 
 
 def of_predicate(params: dict[str, Any], count: int) -> Dependence:

@@ -42,6 +42,10 @@ allow = trace_key.option(
     'all devices along that axis.')
 
 
+class DivergentCollectiveError(ValueError):
+  """A collective that only some of its devices reach."""
+
+
 def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
   """Raises if a collective in ``jaxprs`` is over an axis of ``predicate``.
 
@@ -52,7 +56,7 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
     where: the source line of the predicate.
 
   Raises:
-    ValueError: if there is such a collective, unless the option
+    DivergentCollectiveError: if there is one, unless the option
       ``jax_allow_divergent_collectives`` is set.
   """
   if allow.value:
@@ -66,7 +70,7 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
         message = _message(eqn, derived, axes, name, where)
         if derived:
           raise retrace.DivergentDerivativeError(message, axes)
-        raise ValueError(message)
+        raise DivergentCollectiveError(message)
 
 
 def _message(eqn, derived, axes, name, where) -> str:

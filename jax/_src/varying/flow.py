@@ -70,7 +70,7 @@ class Region:
                number: int = 0):
     self.jaxpr = jaxpr
     self.around, self.number = around, number
-    self.given: list[dependences.Dependence] | None = None
+    self.given: list[dependences.Dependence | None] | None = None
     self.facts: Callable[[int], Axes] | None = None
     self.state: list[Axes] | None = None
     self.invars, self.outvars = jaxpr.invars, jaxpr.outvars
@@ -108,12 +108,19 @@ class Region:
     if not axes:
       return axes
     known = dependences.of_values(self.jaxpr)[atom]
-    return axes & known.axes(
-        lambda n: self._input_differs(n, own),
-        lambda n: self.read(self.invars[n]) - (
-            NO_AXES if own else self.traced[n]), own)
+    return axes & known.axes(lambda n: self._input_differs(n, own),
+                             lambda n: self._input_varies(n, own), own)
+
+  def _input_varies(self, n: int, own: bool) -> Axes:
+    if n >= len(self.invars):
+      return self._input_differs(n, own)
+    axes = self.read(self.invars[n])
+    return axes if own else axes - self.traced[n]
 
   def _input_differs(self, n: int, own: bool) -> Axes:
+    if n >= len(self.invars):  # what is captured
+      return self.read(self.jaxpr.constvars[n - len(self.invars)]) if own else (
+          NO_AXES)
     site, axes = self.around, self.read(self.invars[n])
     less = NO_AXES if own else self.traced[n]
     if site is None or not axes:
@@ -121,10 +128,11 @@ class Region:
         axes &= self.facts(n)
       return axes - less
     if self.given is None:
-      self.given = dependences.of_inputs(site.eqn, self.number) or []
-    if not self.given:
+      self.given = dependences.of_inputs(site.eqn, self.number)
+    known = self.given[n]
+    if known is None:
       return axes - less
-    return axes & self.given[n].axes(
+    return axes & known.axes(
         lambda k: site.operand_differs(k, own),
         lambda k: site.ins[k] - (
             NO_AXES if own else vt.varying(site.eqn.invars[k].aval)), own)

@@ -41,10 +41,16 @@ class Note(str):
 
   Attributes:
     differentiates: whether a backward pass ran meanwhile.
+    asks: the inputs of which it matters whether they agree (``arguments``).
+    trusts: the axes along which an input may differ, if it is taken to agree.
+    refusal: what is to be raised where it is applied, if anything.
     grown: if it would be traced otherwise by now, as a ref came to vary: of
       each input, those captured first, what it came to vary over.
   """
   differentiates: bool = False
+  asks: frozenset[core.Var] = frozenset()
+  trusts: dict[core.Var, Axes] | None = None
+  refusal: Exception | None = None
   grown: tuple[Axes, ...] = ()
 
 

@@ -1,0 +1,331 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Predicates made of arguments and of loops' carries that all devices share.
+
+Solvers whose matrix is split by rows gather each product, so that all devices
+take the same steps. Values that agree are passed to functions that branch by
+them. The oracle is numpy's, or the function on one device.
+"""
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+from testing.sharding import shard_map
+from varying.testing.common import cast
+from varying.testing.common import make_mesh
+from varying.testing.common import maybe_jit
+
+jax.config.parse_flags_with_absl()
+
+SIZES = {'1d': (4,), '2d': (2, 2), 'one': (1,), 'one_of_two': (4, 1)}
+N = 8
+
+
+def _matrix():
+  q = np.random.RandomState(0).randn(N, N)
+  return (q @ q.T + N * np.eye(N)).astype(np.float32)
+
+
+A = _matrix()
+B = np.random.RandomState(1).randn(N).astype(np.float32)
+
+
+def product(part, axes):
+  """The product with a matrix that is split by rows."""
+  def apply(v):
+    rows = part @ v
+    for axis in reversed(axes):
+      rows = lax.all_gather(rows, axis, tiled=True)
+    return rows
+  return apply
+
+
+def conjugate_gradients(apply, b, hand):
+  def body(s):
+    x, r, p, rs, k = s
+    ap = apply(p)
+    alpha = rs / (p @ ap)
+    x, r = x + alpha * p, r - alpha * ap
+    new = r @ r
+    return x, r, r + new / rs * p, new, k + 1
+  init = (jnp.zeros_like(b), b, b, b @ b, jnp.int32(0))
+  return lax.while_loop(lambda s: (s[3] > 1e-10) & (s[4] < 50), body,
+                        hand(init))[0]
+
+
+def power_iteration(apply, b, hand):
+  def body(s):
+    v, n, _ = s
+    w = apply(v)
+    norm = jnp.linalg.norm(w)
+    return w / norm, norm, jnp.abs(norm - n)
+  init = b / jnp.linalg.norm(b), jnp.float32(0), jnp.float32(1)
+  return lax.while_loop(lambda s: s[2] > 1e-5, body, hand(init))[1]
+
+
+def page_rank(apply, b, hand):
+  def body(s):
+    v, _ = s
+    w = .85 / 40. * apply(v) + .15 / N
+    return w, jnp.abs(w - v).sum()
+  init = jnp.ones_like(b) / N, jnp.float32(1)
+  return lax.while_loop(lambda s: s[1] > 1e-6, body, hand(init))[0]
+
+
+def of_scipy(name, apply, b, hand, **params):
+  solve = getattr(jax.scipy.sparse.linalg, name)
+  return solve(apply, hand(b), tol=1e-6, **params)[0]
+
+
+SOLVERS = {
+    'conjugate_gradients': conjugate_gradients, 'power': power_iteration,
+    'page_rank': page_rank, 'cg': functools.partial(of_scipy, 'cg'),
+    'bicgstab': functools.partial(of_scipy, 'bicgstab'),
+    'gmres': functools.partial(of_scipy, 'gmres', restart=N),
+    'gmres_incremental': functools.partial(
+        of_scipy, 'gmres', restart=N, solve_method='incremental')}
+
+
+def by_ring(x, hand):
+  """A loop with a permutation, whose carry is all cast but what is permuted."""
+  there = [(i, (i + 1) % 4) for i in range(4)]
+  def body(s):
+    k, v, _ = s
+    v = lax.ppermute(v, 'x', there) * .5
+    return k + 1, v, jnp.max(lax.all_gather(jnp.abs(v), 'x'))
+  k, residual = hand((jnp.int32(0), jnp.float32(9)))
+  return lax.while_loop(lambda s: (s[0] < 20) & (s[2] > .1), body,
+                        (k, x, residual))[1]
+
+
+def by_counter(x, hand):
+  there = [(i, (i + 1) % 4) for i in range(4)]
+  body = lambda s: (s[0] + 1, lax.ppermute(s[1], 'x', there))
+  return lax.while_loop(lambda s: s[0] < 3, body, (hand(jnp.int32(0)), x))[1]
+
+
+def chosen(p, w, x):
+  """A branch by p that sums over the devices."""
+  return lax.cond(p > 0., lambda w: w * lax.psum(x, 'x'), lambda w: 2. * w, w)
+
+
+def jitted(p, w, x):
+  return jax.jit(lambda p, w: chosen(p, w, x))(p, w)
+
+
+def jitted_within(p, w, x):
+  inner = jax.jit(lambda p, w: chosen(p, w, x))
+  step = lambda w, _: (.1 * inner(p, w), None)
+  return jax.jit(lambda p, w: lax.scan(step, w, None, length=2)[0])(p, w)
+
+
+def deeper(p, w, x):
+  inner = jax.jit(lambda p, w, x: chosen(p, w, x))
+  def step(w, q):
+    return .1 * inner(q, w, x), None
+  outer = jax.jit(lambda p, w: lax.scan(step, w, jnp.stack([p, -p]))[0])
+  return outer(p, w)
+
+
+def checkpointed(p, w, x):
+  return jax.checkpoint(lambda p, w: chosen(p, w, x))(p, w)
+
+
+def scanned(p, w, x):
+  step = lambda w, p: (.1 * chosen(p, w, x), None)
+  return lax.scan(step, w, jnp.stack([p, -p, p]))[0]
+
+
+def with_jvp(p, w, x):
+  f = jax.custom_jvp(lambda p, w: chosen(p, w, x))
+  f.defjvp(lambda primals, tangents: (f(*primals), chosen(
+      primals[0], tangents[1], x)))
+  return f(p, w)
+
+
+def with_vjp(p, w, x):
+  f = jax.custom_vjp(chosen)
+  f.defvjp(lambda p, w, x: (chosen(p, w, x), (p, x)),
+           lambda r, c: (None, chosen(r[0], c, r[1]), 0. * r[1]))
+  return f(p, w, x)
+
+
+def carried(p, w, x):
+  """A branch by a carry that the body makes of what all devices have."""
+  def step(c, _):
+    p, w = c
+    w = .1 * chosen(p, w, x)
+    return (jnp.max(lax.all_gather(p - 1., 'x')), w), None
+  return lax.scan(step, (p, w), None, length=3)[0][1]
+
+
+FORMS = {f.__name__: f for f in (
+    jitted, jitted_within, deeper, checkpointed, scanned, with_jvp, with_vjp,
+    carried)}
+
+
+class AgreeingCarriesTest(jtu.JaxTestCase):
+
+  def check_solver(self, name, sizes, hand, jit):
+    mesh = make_mesh(*SIZES[sizes])
+    axes = mesh.axis_names
+    by_hand = (lambda tree: jax.tree.map(lambda x: cast(x, axes), tree)) if (
+        hand) else lambda x: x
+    solver = SOLVERS[name]
+    f = shard_map(
+        lambda part, b: jnp.atleast_1d(solver(product(part, axes), b, by_hand)),
+        mesh=mesh, in_specs=(P(axes), P()), out_specs=P(axes))
+    got = np.split(np.asarray(maybe_jit(jit)(f)(A, B)), mesh.size)
+    if name == 'power':
+      want = np.linalg.eigvalsh(A)[-1:]
+    elif name == 'page_rank':
+      want = np.linalg.solve(np.eye(N) - .85 / 40. * A, np.full(N, .15 / N))
+    else:
+      want = np.linalg.solve(A, B)
+    for part in got:
+      self.assertAllClose(part, want.astype(np.float32), rtol=1e-2, atol=1e-4)
+
+  @parameterized.product(
+      name=list(SOLVERS), at=[('1d', True), ('2d', True), ('1d', False)])
+  def test_plain(self, name, at):
+    self.check_solver(name, at[0], False, at[1])
+
+  @parameterized.product(name=['conjugate_gradients', 'power', 'page_rank'],
+                         at=[('1d', True), ('2d', True), ('1d', False)])
+  def test_cast_by_hand(self, name, at):
+    self.check_solver(name, at[0], True, at[1])
+
+  @parameterized.product(name=['bicgstab', 'gmres', 'gmres_incremental'])
+  def test_cast_by_hand_of_scipy(self, name):
+    self.check_solver(name, '1d', True, True)
+
+  @parameterized.parameters(True, False)
+  def test_cast_by_hand_of_cg(self, jit):
+    self.check_solver('cg', '1d', True, jit)
+
+  @parameterized.product(name=['conjugate_gradients', 'gmres'],
+                         sizes=['one', 'one_of_two'])
+  def test_axis_of_one_device(self, name, sizes):
+    self.check_solver(name, sizes, False, True)
+
+  @parameterized.product(f=[by_ring, by_counter], hand=[True, False],
+                         jit=[True, False])
+  def test_permutation(self, f, hand, jit):
+    x = np.arange(4., dtype=np.float32)
+    by_hand = (lambda t: jax.tree.map(lambda x: cast(x, 'x'), t)) if hand else (
+        lambda t: t)
+    got = maybe_jit(jit)(shard_map(
+        functools.partial(f, hand=by_hand), mesh=make_mesh(4), in_specs=P('x'),
+        out_specs=P('x')))(x)
+    if f is by_counter:
+      want = np.roll(x, 3)
+    else:  # 3 is halved until it is below .1
+      want = np.roll(x, 5) / 2 ** 5
+    self.assertAllClose(got, want)
+
+  def test_refuses_a_carry_that_comes_to_differ(self):
+    def f(x):
+      body = lambda s: (s[0] + x[0], lax.psum(s[1], 'x'))
+      return lax.while_loop(lambda s: s[0] < 3., body, (
+          cast(jnp.float32(0), 'x'), x))[1]
+    g = shard_map(f, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
+    with self.assertRaisesRegex(ValueError, 'psum over mesh axis .x. at'):
+      jax.jit(g)(np.ones(4, np.float32))
+
+
+class AgreeingArgumentsTest(jtu.JaxTestCase):
+
+  def check_form(self, form, jit, derive=None, sizes=(4,)):
+    mesh = make_mesh(*sizes)
+    x = np.arange(1., 5., dtype=np.float32)
+
+    def f(w, x):
+      p = jnp.max(lax.all_gather(x, 'x'))
+      run = lambda w: FORMS[form](p, w, x[0])
+      return (derive(run) if derive else run)(w)
+
+    got = maybe_jit(jit)(shard_map(
+        f, mesh=mesh, in_specs=(P(), P('x')), out_specs=P()))(
+            np.float32(.5), x)
+    def whole(w, x):
+      p = jnp.max(x)
+      run = lambda w: one_form(form, p, w, jnp.sum(x))
+      return (derive(run) if derive else run)(w)
+    self.assertAllClose(got, whole(np.float32(.5), x), rtol=1e-5)
+
+  @parameterized.product(form=list(FORMS), jit=[True, False])
+  def test_value(self, form, jit):
+    self.check_form(form, jit)
+
+  @parameterized.product(form=list(FORMS), jit=[True, False])
+  def test_gradient_inside(self, form, jit):
+    self.check_form(form, jit, jax.grad)
+
+  @parameterized.product(form=list(FORMS))
+  def test_two_axes(self, form):
+    self.check_form(form, True, None, (4, 2))
+
+  @parameterized.product(form=['jitted', 'scanned', 'checkpointed'])
+  def test_same_function_where_it_differs(self, form):
+    """What was traced for an argument that agrees isn't used for another."""
+    mesh = make_mesh(4)
+    f = jax.jit(lambda p, w: lax.cond(
+        p > 2., lambda w: 2. * w, lambda w: 3. * w, w))
+    step = lambda w, p: (f(p, w), None)
+    calls = {'jitted': f,
+             'scanned': lambda p, w: lax.scan(step, w, p[None])[0],
+             'checkpointed': jax.checkpoint(lambda p, w: f(p, w))}
+    call = calls[form]
+    def both(w, x):
+      same = call(jnp.max(lax.all_gather(x, 'x')), w)
+      return same, call(x[0], w)[None], call(
+          lax.all_gather(x, 'x')[1, 0], w)
+    got = jax.jit(shard_map(both, mesh=mesh, in_specs=(P(), P('x')),
+                            out_specs=(P(), P('x'), P())))(
+        np.float32(1.), np.arange(1., 5., dtype=np.float32))
+    want = np.float32(2), np.array([3, 3, 2, 2], np.float32), np.float32(3)
+    self.assertAllClose(got, want)
+
+  def test_refuses_what_differs(self):
+    def f(w, x):
+      return jax.jit(lambda p: chosen(p, w, x[0]))(x[0])
+    g = shard_map(f, mesh=make_mesh(4), in_specs=(P(), P('x')), out_specs=P())
+    with self.assertRaisesRegex(ValueError, 'psum over mesh axis .x. at'):
+      jax.jit(g)(np.float32(1), np.ones(4, np.float32))
+
+
+def one_form(form, p, w, x):
+  """What the form computes on one device, x being the sum over all."""
+  choose = lambda p, w: jnp.where(p > 0., w * x, 2. * w)
+  if form == 'jitted_within':
+    return .1 * choose(p, .1 * choose(p, w))
+  if form == 'deeper':
+    return .1 * choose(-p, .1 * choose(p, w))
+  if form == 'scanned':
+    return .1 * choose(p, .1 * choose(-p, .1 * choose(p, w)))
+  if form == 'carried':
+    for n in range(3):
+      w = .1 * choose(p - n, w)
+    return w
+  return choose(p, w)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
