@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import functools
+import threading
 from typing import Any, NamedTuple
 import weakref
 
@@ -208,6 +209,18 @@ class Bound(NamedTuple):
   effects: Any = frozenset()
 
 
+class _Executing(threading.local):
+  on = False
+
+
+_executing = _Executing()
+
+
+def executing() -> bool:
+  """True while an eager ``shard_map`` runs what was bound, facts at hand."""
+  return _executing.on
+
+
 def remembering(process):
   """Has an eager ``shard_map``'s trace remember which results agree.
 
@@ -216,7 +229,11 @@ def remembering(process):
   """
   @functools.wraps(process)
   def process_primitive(self, prim, tracers, params):
-    result = process(self, prim, tracers, params)
+    before, _executing.on = _executing.on, True
+    try:
+      result = process(self, prim, tracers, params)
+    finally:
+      _executing.on = before
     if vt.checking():
       outs = result if prim.multiple_results else [result]
       jaxprs = map(vt.open_jaxpr, contents.jaxprs_in(params))

@@ -374,6 +374,8 @@ def check_solve(bind: Callable) -> Callable:
   def checked(*args, **params):
     jaxpr = vt.open_jaxpr(params['jaxprs'].solve)
     note = notes.on(jaxpr)
+    if agreement.executing():
+      note = None
     if note is not None and note.refusal:
       raise note.refusal
     if note is not None and note.trusts:

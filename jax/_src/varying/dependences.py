@@ -25,9 +25,9 @@ the jaxpr's inputs and captured values, which are the bits of an integer. It is 
 jaxpr, and holds at whatever types that is typed again. Loops are solved as
 least fixpoints over their carries.
 
-Limits: a scatter is a function of unknown things, since its sums may come out
-in another order on another device; so is whatever has an effect, and a
-primitive of another library. They differ along what their types say.
+Limits: a scatter whose places aren't known to differ is a function of unknown
+things, unless it sums integers; so is whatever has an effect, and a primitive
+of another library. They differ along what their types say.
 
 Cost: a visit of each equation of a jaxpr, once; of a loop's body or a branch a
 union of integers for each result and each trip until nothing changes.
@@ -37,6 +37,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 import functools
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from jax._src import core
 from jax._src.mend import jaxprs
@@ -151,13 +153,21 @@ def _operations() -> frozenset[core.Primitive]:
   found = [p for module in (convolution, fft, lax, linalg, slicing, special,
                             windowed_reductions)
            for p in vars(module).values() if isinstance(p, core.Primitive)]
-  return frozenset(p for p in found if p.name not in _OTHERWISE
-                   and not p.name.startswith('scatter'))
+  return frozenset(p for p in found if p.name not in _OTHERWISE)
 
 
-def is_function(primitive: core.Primitive) -> bool:
-  """True of a primitive whose results are functions of all its operands."""
-  return primitive in _operations() or vt.name_of(primitive) in _ELSEWHERE
+def _is_function(eqn: Any) -> bool:
+  """True if an equation's results are functions of its operands alone.
+
+  A scatter to the same place, or a sum of its floating updates, depends on
+  their order, which can be another on another device.
+  """
+  prim, name = eqn.primitive, vt.name_of(eqn.primitive)
+  if prim not in _operations():
+    return name in _ELSEWHERE
+  return not name.startswith('scatter') or eqn.params['unique_indices'] or (
+      name != 'scatter'
+      and np.issubdtype(_type(eqn.outvars[0]).dtype, np.integer))
 
 
 def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
@@ -173,7 +183,7 @@ def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
     return _unknown(eqn, ins)
   if name in _EACH and len(ins) == count:
     return list(ins)
-  if prim in _operations() or name in _ELSEWHERE:
+  if _is_function(eqn):
     return [joined(ins)] * count
   if name in _OVER_DEVICES:
     if eqn.params.get('axis_index_groups') is not None:
