@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What each value of a jaxpr is a function of, and along which axes that counts.
+"""What each value of a jaxpr is a function of, and the axes that count.
 
 A value that is a function of others is the same on all devices along an axis if
 they are. Operations of ``jax.lax``, of linear algebra and of random keys are
@@ -21,9 +21,9 @@ branches and loops are what their jaxprs make of the operands; what a branch
 returns depends on the index, too, and what a loop changes on its predicate.
 
 One pass forward over a jaxpr finds the ``Dependence`` of each of its values on
-the jaxpr's inputs and captured values, which are the bits of an integer. It is kept as long as the
-jaxpr, and holds at whatever types that is typed again. Loops are solved as
-least fixpoints over their carries.
+the jaxpr's inputs and captured values, which are the bits of an integer. It is
+kept as long as the jaxpr, and holds at whatever types that is typed again.
+Loops are solved as least fixpoints over their carries.
 
 Limits: a scatter whose places aren't known to differ is a function of unknown
 things, unless it sums integers; so is whatever has an effect, and a primitive
@@ -305,7 +305,8 @@ def _carried(jaxpr: core.Jaxpr, first: int, carry: Sequence[Dependence],
     carry = new
 
 
-def _scan_carry(params: dict[str, Any], ins: Sequence[Dependence]) -> list[Dependence]:
+def _scan_carry(params: dict[str, Any], ins: Sequence[Dependence]
+                ) -> list[Dependence]:
   body, (nc, nk) = _jaxpr(params, 'jaxpr'), vt.scan_counts(params)
   return _carried(body, nc, ins[nc:nc + nk], lambda carry: _Inside(
       body, [*ins[:nc], *carry, *ins[nc + nk:]]).outputs()[:nk])
