@@ -74,13 +74,12 @@ def ring(x, w, b, hand):
 
 
 def rnn(x, w, b, hand):
-  """A loop over as many steps as the data says; its carry begins replicated."""
-  steps = jnp.int32(2) + (x.sum() > 0.).astype(jnp.int32)
+  """A loop over steps, whose carry begins replicated."""
   def body(s):
     n, c = s
     return n + 1, jnp.tanh(c @ w + x)
-  start = (hand(jnp.int32(0)), hand(jnp.zeros_like(w)[:x.shape[0]]))
-  _, y = lax.while_loop(lambda s: s[0] < steps, body, start)
+  start = jnp.int32(0), hand(jnp.zeros_like(w)[:x.shape[0]])
+  _, y = lax.while_loop(lambda s: s[0] < 5, body, start)
   return x + lax.stop_gradient(y) * b
 
 

@@ -305,8 +305,8 @@ class OtherCarriesTest(jtu.JaxTestCase):
     with warnings.catch_warnings(record=True) as caught:
       warnings.simplefilter('always')
       # A scatter could add in another order on each device.
-      got = self.descend_where(lambda x: jnp.zeros(1).at[0].add(
-          lax.all_gather(x, 'x').sum())[0] > 1.)
+      got = self.descend_where(lambda x: jnp.zeros(1).at[
+          jnp.zeros(4, int)].add(lax.all_gather(x, 'x'))[0] > 1.)
     self.assertTrue(any('say so, for example with jax.lax.pmax(predicate'
                         in str(w.message) for w in caught), 'nothing is said')
     self.assertAllClose(got, np.float32([.45, .35, .25, .15]), rtol=1e-5)

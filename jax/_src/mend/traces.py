@@ -23,7 +23,8 @@ it does on later releases. An eager ``shard_map`` has no parent on any.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+import operator
+from typing import Any
 
 from jax._src import core
 from jax._src.mend import release_types
@@ -93,10 +94,14 @@ def layers(x: Any) -> Iterator[core.Tracer]:
     x = held(x)
 
 
-class Step(NamedTuple):
-  """The equation that made a value, and what its operands are found by."""
-  eqn: Any
-  operands: Sequence[Any]
+def innermost(x: Any) -> Any:
+  """The innermost tracer that a value consists of; itself if it is none."""
+  *_, x = layers(x) if isinstance(x, core.Tracer) else (x,)
+  return x
+
+
+# The equation that made a value, and what its operands are found by.
+Step = tuple[Any, Sequence[Any]]
 
 
 class _ByTracer:
@@ -109,21 +114,19 @@ class _ByTracer:
   def node(tracer: Any) -> Any:
     return tracer
 
-  @staticmethod
-  def atom(node: Any) -> Any:
-    return node.val
+  atom = staticmethod(operator.attrgetter('val'))
 
   @staticmethod
   def step(node: Any) -> Step | None:
     eqn = node.parent
-    return eqn and Step(eqn, eqn.in_tracers)
+    return eqn and (eqn, eqn.in_tracers)
 
   @staticmethod
   def equations(trace: Any) -> Iterator[Step]:
     for held in trace.frame.tracing_eqns:
       eqn = held() if callable(held) else held
       if eqn is not None:
-        yield Step(eqn, eqn.in_tracers)
+        yield eqn, eqn.in_tracers
 
 
 class _ByVariable:
@@ -146,12 +149,12 @@ class _ByVariable:
       self.made.update(dict.fromkeys(eqn.outvars, eqn))
     self.seen = len(eqns)
     eqn = self.made.get(node)
-    return eqn and Step(eqn, eqn.invars)
+    return eqn and (eqn, eqn.invars)
 
   @staticmethod
   def equations(trace: Any) -> Iterator[Step]:
     for eqn in trace.frame.eqns:
-      yield Step(eqn, eqn.invars)
+      yield eqn, eqn.invars
 
 
 def steps(trace: Any) -> _ByTracer | _ByVariable:

@@ -21,8 +21,8 @@ and what a gather or a reduction over the axis returns. It is found when it is
 first asked for, and kept with the trace, one set of axes for a value. What a
 traced function captures has the fact that it has outside.
 
-An eager ``shard_map`` traces nothing; there, each value's fact is found as it is
-computed.
+An eager ``shard_map`` traces nothing; there, each value's fact is found as it
+is computed.
 
 Limits: a function's argument differs along all that its type names, unless
 whoever calls it says more (``arguments``).
@@ -63,29 +63,50 @@ class _Facts:
 
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
-    todo, atom = [node], self.steps.atom
+    todo, known, atom_of = [node], self.known, self.steps.atom
+    plain = dependences.plain_operations()
     while todo:
-      v = atom(step := todo[-1])
-      if type(v) is core.Literal or v in self.known:
+      step = todo[-1]
+      v = atom_of(step)
+      if type(v) is core.Literal or v in known:
         todo.pop()
         continue
       axes = vt.varying(v.aval)
       if not axes:
-        self.known[v] = axes
+        found = axes
       elif (made := self.steps.step(step)) is None:
-        self.known[v] = axes & self._of_input(v, axes)
+        found = axes & self._of_input(v, axes)
       else:
-        missing = self._visit(v, axes, *made)
-        if missing is not None:
-          todo.append(missing)
+        eqn, operands = made
+        found = (self._of_function(axes, operands)
+                 if eqn.primitive in plain and not eqn.effects else
+                 self._of_other(v, axes, eqn, operands))
+        if type(found) is not frozenset:
+          todo.append(found)
           continue
+      known[v] = found
       todo.pop()
-    v = atom(node)
-    return NO_AXES if type(v) is core.Literal else self.known[v]
+    v = atom_of(node)
+    return NO_AXES if type(v) is core.Literal else known[v]
 
-  def _visit(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
-             ) -> Any | None:
-    """Finds the fact of a result; returns an operand that it lacks, if any."""
+  def _of_function(self, axes: Axes, operands: Sequence[Any]) -> Any:
+    """The fact of a function of the operands, or one that it lacks."""
+    found, known, atom_of = NO_AXES, self.known, self.steps.atom
+    for x in operands:
+      v = atom_of(x)
+      if type(v) is core.Literal:
+        continue
+      if v in known:
+        found |= known[v]
+        if axes <= found:
+          break
+      elif vt.varying(v.aval):
+        return x
+    return axes & found
+
+  def _of_other(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
+                ) -> Any:
+    """The fact of a result, or an operand whose fact it lacks."""
     dependence = self._of_result(v, eqn, len(operands))
     missing = None
 
@@ -104,9 +125,7 @@ class _Facts:
     found = dependence.axes(
         differ, lambda n: vt.varying(self.steps.atom(operands[n]).aval),
         limit=axes)
-    if missing is None:
-      self.known[v] = axes & found
-    return missing
+    return axes & found if missing is None else missing
 
   def _of_result(self, v: core.Var, eqn: Any, count: int):
     if id(eqn) not in self.made:
@@ -148,11 +167,9 @@ def give(x: Any, axes: Axes) -> core.Var | None:
   Returns:
     The input of the function's jaxpr that it is, if it is one.
   """
-  inner = None
-  for inner in traces.layers(x):
-    pass
+  inner = traces.innermost(x)
   frame = getattr(getattr(inner, '_trace', None), 'frame', None)
-  if frame is None and inner is not None:
+  if frame is None and isinstance(inner, core.Tracer):
     _remember_of(inner, varying(inner) - axes)
   if frame is not None:
     steps = facts_of(inner._trace).steps
@@ -176,10 +193,8 @@ def varying(x: Any) -> Axes:
 
 def differs(x: Any) -> Axes:
   """The axes along which a value may differ, of those that its type names."""
-  inner = None
-  for inner in traces.layers(x):
-    pass
-  if inner is None:
+  inner = traces.innermost(x)
+  if not isinstance(inner, core.Tracer):
     return NO_AXES
   axes = vt.varying(vt.typeof(inner))
   if not axes:

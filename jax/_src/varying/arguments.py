@@ -20,8 +20,8 @@ on an argument that does, and the trace is right as it is. So a call of
 or a linear solve, in whose function a predicate was asked about, is looked at
 once more before it is bound: if an argument agrees along more axes than was
 taken for granted, the outermost such call is made again, and each function in
-it is given the facts of its arguments. They are part of the tracing caches' keys
-then. What was refused for want of them is refused at the end of that alone.
+it is given the facts of its arguments. They are part of the keys of tracing
+caches then. What was refused for want of them is refused after that alone.
 
 A loop's carry is taken to agree as its initial value does. If what the body
 makes of that doesn't, the loop is traced again with as much less.
@@ -50,7 +50,6 @@ from jax._src.varying import dependences
 from jax._src.varying import divergence
 from jax._src.varying import flow
 from jax._src.varying import notes
-from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -82,10 +81,6 @@ class _Call:
     if len(leaves) != count:
       leaves = [x for x in leaves if hasattr(x, 'dtype')]
     return leaves if len(leaves) == count else None
-
-
-REFUSALS = (divergence.DivergentCollectiveError,
-            retrace.DivergentDerivativeError)
 
 
 class _Asked(Exception):
@@ -129,7 +124,17 @@ def begins() -> bool:
   return vt.checking()
 
 
-def giving(api: Callable, arguments: Any, carry: Any, /, *args, **kwargs) -> Any:
+def asks(parameters: Any) -> bool:
+  """``begins``, of a jitted function's call.
+
+  Args:
+    parameters: those that jit has kept of another call; None if it has none.
+  """
+  return (parameters is None or _asking(parameters) is not None) and begins()
+
+
+def giving(api: Callable, arguments: Any, carry: Any, /, *args,
+           **kwargs) -> Any:
   """Calls a function that traces another, which may ask about its arguments.
 
   Args:
@@ -154,7 +159,7 @@ def giving(api: Callable, arguments: Any, carry: Any, /, *args, **kwargs) -> Any
     except _Asked:
       refusal = None
     except (TypeError, ValueError) as e:
-      if not (agreement.asked or isinstance(e, REFUSALS)):
+      if not (agreement.asked or divergence.is_refusal(e)):
         raise
       refusal = e
     agreement.asked.clear()
@@ -230,7 +235,7 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
           call.carries <= len(jaxpr.outvars)):
         _check_carry(call, trace, jaxpr)
     return traced
-  if agreement.asked or _ever_asked:
+  if agreement.asked or any_asks:
     _ask_of_calls(trace)
   asks = agreement.asked.pop(trace, None)
   if not asks:
@@ -240,11 +245,11 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
     for v, x in zip(jaxpr.invars, leaves):
       if v in asks:
         _ask(v, agreement.differs(x))
-  _ever_asked.append(True)
+  any_asks[:] = [True]
   return notes.noted(jaxpr, asks=frozenset(asks)), *others
 
 
-_ever_asked: list[bool] = []
+any_asks: list[bool] = []  # whether a jaxpr was ever noted to
 
 
 def _ask(v: core.Var, differ: Axes) -> None:
@@ -283,16 +288,22 @@ def _unasked(call: _Call, result: Any) -> Any:
   Raises:
     _Asked: if an argument that it asks about agrees.
   """
-  params = getattr(result[0], 'params', None) if (
-      type(result) is tuple and len(result) == 2) else None
-  if _ever_asked and isinstance(params, dict) and 'jaxpr' in params:
-    jaxpr = vt.open_jaxpr(params['jaxpr'])
-    note = notes.on(jaxpr)
-    if note is not None and note.asks and len(result[1]) == len(jaxpr.invars):
-      for v, x in zip(jaxpr.invars, result[1]):
-        if v in note.asks:
-          _ask(v, agreement.differs(x))
+  if any_asks and type(result) is tuple and len(result) == 2 and (
+      jaxpr := _asking(result[0])) and len(result[1]) == len(jaxpr.invars):
+    for v, x in zip(jaxpr.invars, result[1]):
+      if v in notes.on(jaxpr).asks:
+        _ask(v, agreement.differs(x))
   return result
+
+
+def _asking(parameters: Any) -> core.Jaxpr | None:
+  """The jaxpr in a jitted function's parameters, if it asks."""
+  params = getattr(parameters, 'params', None)
+  if not isinstance(params, dict) or 'jaxpr' not in params:
+    return None
+  jaxpr = vt.open_jaxpr(params['jaxpr'])
+  note = notes.on(jaxpr)
+  return jaxpr if note is not None and note.asks else None
 
 
 def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr) -> None:
@@ -362,7 +373,9 @@ def _refused_later(function: Callable) -> Callable:
   def traced(*args):
     try:
       return function(*args)
-    except REFUSALS as e:
+    except ValueError as e:
+      if not divergence.is_refusal(e):
+        raise
       _seen.setdefault(core.trace_ctx.trace, {})['refusal'] = e
       with divergence.allow(True):
         return function(*args)
@@ -385,7 +398,7 @@ def check_solve(bind: Callable) -> Callable:
         axes = vt.parting(agreement.differs(x) - note.trusts.get(
             v, vt.varying(v.aval)))
         if axes:
-          raise divergence.DivergentCollectiveError(
+          raise divergence.refusal(
               'lax.custom_linear_solve: expected a right-hand side, tangent or '
               'cotangent that is the same on all devices along '
               f'{vt.ordered(axes)}, as the solver takes as many steps as it '

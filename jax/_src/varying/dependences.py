@@ -156,6 +156,13 @@ def _operations() -> frozenset[core.Primitive]:
   return frozenset(p for p in found if p.name not in _OTHERWISE)
 
 
+@functools.cache
+def plain_operations() -> frozenset[core.Primitive]:
+  """Operations whose result is a function of the operands, whatever it is."""
+  return frozenset(p for p in _operations() if not p.name.startswith(
+      ('scatter', 'optimization')))
+
+
 def _is_function(eqn: Any) -> bool:
   """True if an equation's results are functions of its operands alone.
 
@@ -179,7 +186,8 @@ def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
   """
   prim, count = eqn.primitive, len(eqn.outvars)
   name = vt.name_of(prim)
-  if any(not isinstance(e, core.NamedAxisEffect) for e in eqn.effects):
+  if eqn.effects and any(
+      not isinstance(e, core.NamedAxisEffect) for e in eqn.effects):
     return _unknown(eqn, ins)
   if name in _EACH and len(ins) == count:
     return list(ins)
@@ -215,9 +223,17 @@ def of_values(jaxpr: core.Jaxpr) -> dict[core.Var, Dependence]:
   """The dependence of each value of a jaxpr on its inputs."""
   known = {v: on_input(n) for n, v in enumerate(
       [*jaxpr.invars, *jaxpr.constvars])}
+  plain = plain_operations()
   for eqn in jaxpr.eqns:
-    found = of_results(eqn, [of_atom(known, v) for v in eqn.invars])
-    known.update(zip(eqn.outvars, found))
+    ins = [NOTHING if type(v) is core.Literal else known[v]
+           for v in eqn.invars]
+    if eqn.primitive in plain and not eqn.effects:
+      first = ins[0] if ins else NOTHING
+      every = first if ins.count(first) == len(ins) else joined(ins)
+      for v in eqn.outvars:
+        known[v] = every
+    else:
+      known.update(zip(eqn.outvars, of_results(eqn, ins)))
   return known
 
 
@@ -422,13 +438,16 @@ def of_inputs(eqn: Any, number: int) -> list[Dependence | None]:
   return found
 
 
-def of_predicate(params: dict[str, Any], count: int) -> Dependence:
+def of_predicate(params: dict[str, Any], count: int, trips: bool
+                 ) -> Dependence:
   """The dependence of a while loop's predicate on the loop's operands.
 
   Args:
     params: the loop's parameters.
     count: the number of its operands.
+    trips: whether it is that of all trips, or of the first.
   """
   ins = list(map(on_input, range(count)))
-  given = [*ins[:params['cond_nconsts']], *_while(params, ins)]
-  return _Inside(_jaxpr(params, 'cond_jaxpr'), given).outputs()[0]
+  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  carry = _while(params, ins) if trips else ins[nc + nb:]
+  return _Inside(_jaxpr(params, 'cond_jaxpr'), [*ins[:nc], *carry]).outputs()[0]

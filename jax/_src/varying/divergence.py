@@ -42,8 +42,17 @@ allow = trace_key.option(
     'all devices along that axis.')
 
 
-class DivergentCollectiveError(ValueError):
-  """A collective that only some of its devices reach."""
+def refusal(message: str) -> ValueError:
+  """The error for a collective that only some of its devices may reach."""
+  error = ValueError(message)
+  error.diverges = True
+  return error
+
+
+def is_refusal(error: Exception) -> bool:
+  """True of such an error, and of one for a derivative's sum."""
+  return (isinstance(error, retrace.DivergentDerivativeError)
+          or getattr(error, 'diverges', False))
 
 
 def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
@@ -56,7 +65,7 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
     where: the source line of the predicate.
 
   Raises:
-    DivergentCollectiveError: if there is one, unless the option
+    ValueError: if there is such a collective, unless the option
       ``jax_allow_divergent_collectives`` is set.
   """
   if allow.value:
@@ -70,7 +79,7 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
         message = _message(eqn, derived, axes, name, where)
         if derived:
           raise retrace.DivergentDerivativeError(message, axes)
-        raise DivergentCollectiveError(message)
+        raise refusal(message)
 
 
 def _message(eqn, derived, axes, name, where) -> str:

@@ -127,6 +127,9 @@ class Region:
       if self.facts and axes - less:
         axes &= self.facts(n)
       return axes - less
+    place = dependences.operand_of(site.eqn, self.number, n)
+    if place is not None and axes - less <= site.operand_differs(place, own):
+      return axes - less  # in the first trip
     if self.given is None:
       self.given = dependences.of_inputs(site.eqn, self.number)
     known = self.given[n]
@@ -299,16 +302,20 @@ class Site:
       return axes if own else NO_AXES
     return axes - self.bound[n]
 
-  def parts(self, axes: Axes, differ: Callable[[], Axes]) -> Axes:
+  def parts(self, axes: Axes, predicate: Any, differ: Callable[[], Axes]
+            ) -> Axes:
     """The axes along which a predicate parts devices.
 
     Args:
       axes: those that it varies over.
-      differ: gives those along which it may differ.
+      predicate: the variable that it is. It parts devices along what that
+        varies over, which was asked when its jaxpr was traced.
+      differ: gives the axes along which it may differ, now that it varies over
+        more.
     """
     axes = vt.parting(axes)
-    if axes:
-      parted = axes & differ()
+    if axes and not axes <= vt.varying(predicate.aval):
+      parted = axes & (vt.varying(predicate.aval) | differ())
       self.agreeing = axes - parted
       return parted
     return axes

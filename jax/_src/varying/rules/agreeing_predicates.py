@@ -113,9 +113,12 @@ def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
   axes = vt.varying(out.aval)
   if not vt.parting(axes):
     return params
-  differ = dependences.of_predicate(params, len(args)).axes(
-      lambda n: agreement.differs(args[n]),
-      lambda n: vt.varying(vt.typeof(args[n])), limit=axes)
+  for trips in False, True:  # mostly the first tells
+    differ = dependences.of_predicate(params, len(args), trips).axes(
+        lambda n: agreement.differs(args[n]),
+        lambda n: vt.varying(vt.typeof(args[n])), limit=axes)
+    if axes <= differ:
+      return params
   jaxpr = with_agreed_output(vt.open_jaxpr(closed), axes - differ)
   return {**params, 'cond_jaxpr': vt.reclose(closed, jaxpr)}
 

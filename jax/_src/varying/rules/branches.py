@@ -58,7 +58,8 @@ def _is_one_number(outs) -> bool:
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   choice, *ops = ins
-  index = site.parts(choice, lambda: site.operand_differs(0))
+  index = site.parts(choice, site.eqn.invars[0],
+                     lambda: site.operand_differs(0))
   branches = site.regions(*site.eqn.params['branches'])
   refs = any(b.refs for b in branches)
   widens = refs and flow.refs_widen()

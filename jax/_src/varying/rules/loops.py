@@ -64,11 +64,10 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
   if site.operands:
     carry = _grow(carry, site.operands[nc + nb:], body, nb)
 
-  def differs() -> Axes:
-    out, = cond.jaxpr.outvars
-    return cond.differs(out)
+  predicate, = cond.jaxpr.outvars
+  differs = lambda: cond.differs(predicate)
   while True:
-    pred = site.parts(*cond.run(cond_consts + carry), differs)
+    pred = site.parts(*cond.run(cond_consts + carry), predicate, differs)
     if pred and body.refs and flow.refs_widen():
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
