@@ -58,7 +58,7 @@ TOGETHER = ((), (100,), (10_000,), (1_000_000,))
 
 
 def words(axes):
-  return f"axis {axes[0]}" if len(axes) == 1 else f'axes {axes}'
+  return f'axis {axes[0]}' if len(axes) == 1 else f'axes {axes}'
 
 
 def on_one_device():
@@ -271,7 +271,7 @@ def serve(group):
 
 
 class Server:
-  """A process that holds one side's programs, or two sides'."""
+  """A process that holds the programs of one side or two."""
 
   def __init__(self, python, group):
     devices = GROUPS[group][2]
@@ -281,8 +281,8 @@ class Server:
     if python != sys.executable:
       env.pop('PYTHONPATH', None)
     self.process = subprocess.Popen(
-        [python, os.path.abspath(__file__), f'--serve={group}'], env=env, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        [python, os.path.abspath(__file__), f'--serve={group}'], env=env,
+        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     self.version, self.names = self.answer()
 
   def answer(self):

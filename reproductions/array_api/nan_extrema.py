@@ -50,3 +50,13 @@ def of_windows():
   """the largest of a window with nan is nan"""
   return _nan(lambda x: jax.lax.reduce_window(
       x, -jnp.inf, jax.lax.max, (5000,), (5000,), "VALID")[0])
+
+
+def among_devices():
+  """pmax over two devices is nan where one of them has nan"""
+  f = jax.pmap(lambda x: jax.lax.pmax(x, "i"), axis_name="i",
+               devices=jax.devices()[:2])
+  got = [float(f(np.array(x, np.float32))[0])
+         for x in ([np.nan, 1], [1, np.nan])]
+  assert np.isnan(got).all(), got
+  return str(got)

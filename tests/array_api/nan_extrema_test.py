@@ -224,7 +224,7 @@ class ArrayApiNanExtremaTest(Case):
 
 
 class ArrayApiNanExtremaAmongDevicesTest(Case):
-  """By default."""
+  """By default, where nothing is said."""
 
   @parameterized.parameters(*DTYPES)
   def test_among_devices(self, dtype):
@@ -266,8 +266,8 @@ class ArrayApiNanExtremaAmongDevicesTest(Case):
       *itertools.product(((('x', 'y'),), ('x', 'y'), ('x',), (None, 'y')),
                          DTYPES))
   def test_split_among_devices(self, spec, dtype):
-    if dtype in ('float16', 'float64') and forgets_on_one_device():
-      self.with_option()  # there they cost more, and are left alone without
+    if forgets_on_one_device():
+      self.with_option()  # there it costs more, and is left alone without
     mesh = js.Mesh(np.array(jax.devices()).reshape(2, 4), ('x', 'y'))
     where = js.NamedSharding(mesh, P(*spec))
     with x64():
@@ -334,6 +334,18 @@ class ArrayApiNanExtremaUnchangedTest(Case):
       text = jax.jit(f).lower(np.ones((4, 32, 32, 8), np.float32)).as_text()
       for operation in ('multiply', 'compare NE', 'bitcast'):
         self.assertNotIn(operation, text)
+
+  @parameterized.parameters(*DTYPES)
+  def test_softmax_keeps_nan(self, dtype):
+    with x64():
+      x = with_nans((64, 80), dtype, count=40)
+      x[np.isinf(x)] = 1
+      for axis in (0, 1):
+        found = np.isnan(x).any(axis)
+        self.agrees(np.isnan(jax.nn.logsumexp(x, axis)), found)
+        soft = np.isnan(np.asarray(jax.nn.softmax(x, axis)))
+        self.agrees(soft.any(axis), found)
+        self.agrees(soft.all(axis), found)
 
   def test_exported_and_called_over_devices(self):
     x = np.random.RandomState(0).randn(64, 80).astype(np.float32)

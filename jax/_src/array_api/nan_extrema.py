@@ -30,17 +30,18 @@ What is corrected is the lowering for CPUs.
 * *By integers*: floats are compared as integers of the same order. The bits, of
   negative numbers with all but the sign turned, count from -nan to nan; they are
   shifted so that all nans lie beyond the last infinity, at the end that wins.
-  So one reduction of unsigned integers has the result, by the same collectives.
+  So one reduction of unsigned integers has the result, by the same
+  collectives.
 * *Elementwise*: an operand that is nan is selected, after the compiler's
   value. The library doesn't take a select, so it leaves the maximum before it
   alone.
 
 By default only what devices reduce together is corrected, and only where that
-costs little: ``pmax`` and ``pmin`` by integers, as are reductions in a program
-for several devices before the library came; with the library, those of float32
-and bfloat16 beside a sum. Everything else is lowered as upstream lowers it,
-unless the option ``jax_cpu_nan_extrema`` is on: a reduction reads its operand a
-second time (docs/array_api.md has figures), which who has no nan would pay for.
+costs little: ``pmax`` and ``pmin``, and reductions in a program for several
+devices where there is no library, by integers. Everything else is lowered as
+upstream lowers it, unless the option ``jax_cpu_nan_extrema`` is on: a reduction
+then reads its operand a second time, which who has no nan would pay for
+(docs/array_api.md and docs/proof/lowerings.md have figures).
 
 Limits: functions of the user's own in ``lax.reduce`` stay as they are, as does
 ``pmax`` in a module for several platforms. Modules that another release, or the
@@ -75,9 +76,10 @@ _SIZES = frozenset([int])
 def _new_option() -> Any:
   make = functools.partial(
       config.bool_state, 'jax_cpu_nan_extrema', False,
-      'On CPUs, let minima and maxima keep nan where the compiler computes them '
-      'by a library that forgets it (jax#39887; from jaxlib 0.10.2 on). They '
-      'take up to two and a half times as long, of float16 longer.')
+      'On CPUs, let minima and maxima keep nan where the compiler has them '
+      'computed by a library that forgets it (jax#39887; from jaxlib 0.10.2 '
+      'on). A reduction then takes up to three times as long, of float16 up to '
+      'sixteen times.')
   if not releases.library_forgets_nan():
     return make()  # which changes nothing
   from jax._src.mend import trace_key  # older releases need an edit for it
@@ -141,7 +143,7 @@ def _reduction(rule: _Lowering, sums: _Lowering, greatest: bool) -> _Lowering:
     if among_devices and not releases.library_forgets_nan():
       corrected = _by_integers(rule, ctx, x, greatest, **params)
       other = plain()[0] if _is_for_others(ctx) else None
-    elif _is_asked_for(aval) or among_devices and _is_cheap_or_asked_for(aval):
+    elif _is_asked_for(aval, of_any_size=among_devices):
       other, = plain()
       corrected = _beside_sum(sums, ctx, x, other, **params)
     else:
@@ -239,17 +241,12 @@ def _is_partitioned(ctx: mlir.LoweringRuleContext) -> bool:
   return getattr(context, 'num_devices', 1) > 1
 
 
-def _is_cheap_or_asked_for(aval: Any) -> bool:
-  """True if devices keep nan of such an array, of any size."""
-  return (aval.dtype in (np.float32, dtypes.bfloat16) or
-          cpu_nan_extrema.value)
-
-
-def _is_asked_for(aval: Any) -> bool:
+def _is_asked_for(aval: Any, of_any_size: bool = False) -> bool:
   """True if the option is on, and the library may be given such an array."""
   if not cpu_nan_extrema.value or not releases.library_forgets_nan():
     return False
-  return not _is_constant(aval) or math.prod(aval.shape) >= _LIBRARY_LEAST
+  return (of_any_size or not _is_constant(aval)
+          or math.prod(aval.shape) >= _LIBRARY_LEAST)
 
 
 def _is_constant(aval: Any) -> bool:
