@@ -40,15 +40,19 @@ def calls():
   import jax
   import jax.numpy as jnp
   import numpy as np
-  room = np.zeros(8192 + 32, np.float32)
-  start = -room.ctypes.data % 64 // 4
-  numbers = room[start:start + 8192]  # aligned, and so shared
-  big = np.zeros(1 << 20, np.float32)
+
+  def aligned(size):  # and so shared
+    room = np.zeros(size + 32, np.float32)
+    start = -room.ctypes.data % 64 // 4
+    return room[start:start + size]
+
+  numbers, big = aligned(8192), aligned(1 << 20)
   x, device = jnp.ones(3), jax.devices()[0]
   few = np.ones(3, np.float32)
   return {
       'from_dlpack of NumPy, 32 kB': lambda: jnp.from_dlpack(numbers),
       'from_dlpack of NumPy, 4 MB': lambda: jnp.from_dlpack(big),
+      'from_dlpack, copy=True': lambda: jnp.from_dlpack(few, copy=True),
       'from_dlpack of an array': lambda: jnp.from_dlpack(x),
       'linspace(0, 1, 50)': lambda: jnp.linspace(0, 1, 50),
       'linspace of arrays': lambda: jnp.linspace(x, x, 5),

@@ -246,6 +246,9 @@ class _DLTensor(ctypes.Structure):
               ('strides', ctypes.c_void_p), ('byte_offset', ctypes.c_uint64)]
 
 
+# As many as a tensor can have dimensions: what is beyond its own isn't read.
+_NUMBERS = ctypes.c_int64 * 64
+
 # Bytes before the tensor, by the capsule's name: none, or a version, two
 # pointers and flags.
 _OFFSETS = {b'dltensor': 0, b'dltensor_versioned': 32}
@@ -283,15 +286,15 @@ def _is_empty(capsule: Any) -> bool:
 def _is_in_rows(capsule: Any) -> bool:
   """True if the last dimension is dense, and each one on those after it."""
   tensor = _tensor(capsule)
-  if tensor is None or not tensor.strides or _is_empty(capsule):
+  if tensor is None or not tensor.strides or not tensor.ndim:
     return True
-  numbers = ctypes.POINTER(ctypes.c_int64)
-  shape = ctypes.cast(tensor.shape, numbers)[:tensor.ndim]
-  strides = ctypes.cast(tensor.strides, numbers)[:tensor.ndim]
+  rank = tensor.ndim
+  shape = _NUMBERS.from_address(tensor.shape)[:rank]
+  strides = _NUMBERS.from_address(tensor.strides)[:rank]
   dense = 1
   for size, stride in zip(reversed(shape), reversed(strides)):
     if size != 1 and stride != dense:
-      return False
+      return 0 in shape
     dense *= size
   return True
 
