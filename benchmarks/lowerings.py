@@ -23,6 +23,10 @@ each program a side has the least of many calls, and the least of a few
 compilations of a function that is traced anew; in each round the sides come in
 another order. Where mended lowers to pristine's text, the table has '='.
 
+With --one_core both run on one core, the same one. On a busy machine a kernel
+of several threads has all of its cores in one process and not in the other, by
+chance, and a factor of two is no difference then.
+
 Limits, for what is on by default: of extrema, 1.5 times in the geometric mean
 of all programs and 2.2 in each; of the others 1.3 in each, or 1.05 of a call of
 compute_on. To compile, 30 ms more.
@@ -270,10 +274,14 @@ def serve(group):
     print(json.dumps(answer), flush=True)
 
 
+def _pinned():
+  os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
 class Server:
   """A process that holds the programs of one side or two."""
 
-  def __init__(self, python, group):
+  def __init__(self, python, group, one_core=False):
     devices = GROUPS[group][2]
     env = dict(os.environ, JAX_PLATFORMS='cpu')
     if devices > 1:
@@ -282,7 +290,8 @@ class Server:
       env.pop('PYTHONPATH', None)
     self.process = subprocess.Popen(
         [python, os.path.abspath(__file__), f'--serve={group}'], env=env,
-        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        preexec_fn=_pinned if one_core else None)
     self.version, self.names = self.answer()
 
   def answer(self):
@@ -381,7 +390,7 @@ def verdicts(found, limits):
 def measure_group(group, args):
   """The lines of a group's section, and whether its limits are held."""
   _, dtypes, _, *limits = GROUPS[group]
-  pristine, mended = (Server(python, group)
+  pristine, mended = (Server(python, group, args.one_core)
                       for python in (args.pristine, sys.executable))
   servers = {'pristine': pristine, 'mended': mended}
   if group.startswith('extrema'):
@@ -399,7 +408,9 @@ def measure_group(group, args):
     return [], True
   said, held = verdicts(found, limits)
   print('\n'.join(said), flush=True)
-  return [f'## {mended.version}: {group}', '', f"{', '.join(dtypes)}.", '',
+  where = ', on one core' if args.one_core else ''
+  return [f'## {mended.version}: {group}{where}', '',
+          f"{', '.join(dtypes)}.", '',
           *(f'- {line}' for line in said), '', *table(found), ''], held
 
 
@@ -409,6 +420,8 @@ def main():
   parser.add_argument('--rounds', type=int, default=15)
   parser.add_argument('--group', action='append', choices=list(GROUPS),
                       help='default: all')
+  parser.add_argument('--one_core', action='store_true',
+                      help='pin both processes to one core')
   parser.add_argument('--only', default='', help='programs whose name has this')
   parser.add_argument('--write', help='the page to append the tables to')
   parser.add_argument('--serve', help=argparse.SUPPRESS)

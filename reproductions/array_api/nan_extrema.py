@@ -37,17 +37,17 @@ def _nan(f):
 
 
 def maximum():
-  """max of 5000 numbers is nan where one of them is"""
+  """max of 5000 is nan where one is, with jax_cpu_nan_extrema"""
   return _nan(jnp.max)
 
 
 def after_relu():
-  """the sum of relu(x) is nan where x is"""
+  """the sum of relu(x) is nan where x is, with the option"""
   return _nan(jax.jit(lambda x: jnp.sum(jax.nn.relu(x))))
 
 
 def of_windows():
-  """the largest of a window with nan is nan"""
+  """the largest of a window with nan is nan, with the option"""
   return _nan(lambda x: jax.lax.reduce_window(
       x, -jnp.inf, jax.lax.max, (5000,), (5000,), "VALID")[0])
 

@@ -28,9 +28,9 @@ What is corrected is the lowering for CPUs.
   and what overflows is infinite. The library takes both reductions, and devices
   add what is nan to nan. The sum is in float32, or float64.
 * *By integers*: floats are compared as integers of the same order. The bits, of
-  negative numbers with all but the sign turned, count from -nan to nan; they are
-  shifted so that all nans lie beyond the last infinity, at the end that wins.
-  So one reduction of unsigned integers has the result, by the same
+  negative numbers with all but the sign turned, count from -nan to nan; they
+  are shifted so that all nans lie beyond the last infinity, at the end that
+  wins. So one reduction of unsigned integers has the result, by the same
   collectives.
 * *Elementwise*: an operand that is nan is selected, after the compiler's
   value. The library doesn't take a select, so it leaves the maximum before it
