@@ -13,6 +13,8 @@
 # limitations under the License.
 """Minima and maxima of arrays that hold nan, on CPUs (jax#39887)."""
 
+import itertools
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -51,11 +53,34 @@ def with_nans(shape, dtype='float32', count=3, sign=1, seed=0):
   return x.astype(jnp.dtype(dtype))
 
 
-class ArrayApiNanExtremaTest(jtu.JaxTestCase):
+def forgets_on_one_device():
+  """True if the compiler has the library that forgets nan."""
+  return jax._src.lib.version >= (0, 10, 2)
+
+
+def set_option(value):
+  """Sets the option, where it exists: not on pristine."""
+  if hasattr(jax.config, 'jax_cpu_nan_extrema'):
+    jax.config.update('jax_cpu_nan_extrema', value)
+
+
+class Case(jtu.JaxTestCase):
+
+  def with_option(self):
+    set_option(True)
+    self.addCleanup(set_option, False)
 
   def agrees(self, got, want):
     np.testing.assert_array_equal(
         np.asarray(got).astype(np.float64), np.asarray(want), 'forgot nan')
+
+
+class ArrayApiNanExtremaTest(Case):
+  """With the option on."""
+
+  def setUp(self):
+    super().setUp()
+    self.with_option()
 
   @parameterized.parameters(*DTYPES)
   def test_large_dtypes_and_axes(self, dtype):
@@ -120,13 +145,32 @@ class ArrayApiNanExtremaTest(jtu.JaxTestCase):
     want[1:-1] = x
     self.agrees(padded, want.reshape(33, 2, 20, 4).max((1, 3)))
 
-  def test_large_functions_of_the_user(self):
-    x = with_nans((5000,), count=1)
-    least = np.float32(-np.inf)
-    for f in (lax.max, lambda a, b: lax.max(b, a),
-              lambda a, b: lax.max(a, b) * 1):
-      self.agrees(jax.jit(lambda x, f=f: lax.reduce(x, least, f, (0,)))(x),
-                  np.nan)
+  def test_large_infinities_and_overflow_are_no_nan(self):
+    top = np.float32(3e38)
+    for x in (np.float32([np.inf, -np.inf]), np.float32([top, -top]),
+              np.float16([65504, -65504, np.inf, -np.inf])):
+      x = np.resize(x, 5000)
+      for f, want in ((jnp.max, x.max()), (jnp.min, x.min())):
+        self.assertEqual(jax.jit(f)(x), want)
+        y = np.array(x)
+        y[4000] = np.nan
+        self.agrees(jax.jit(f)(y), np.nan)
+
+  def test_large_option_counts_when_a_function_is_called(self):
+    f = jax.jit(jnp.max)
+    x = np.linspace(-1, 1, 4096).astype(np.float32)
+    x[7] = np.nan
+    self.agrees(f(x), np.nan)
+    text = f.lower(x).as_text()
+    set_option(False)
+    plain = f.lower(x).as_text()
+    f(x), jnp.max(x)
+    for operation in ('multiply', 'compare', 'select', 'bitcast'):
+      self.assertNotIn(operation, plain)
+    set_option(True)
+    self.agrees(f(x), np.nan)
+    self.agrees(jnp.max(x), np.nan)
+    self.assertEqual(f.lower(x).as_text(), text)
 
   def test_large_transformed(self):
     x = with_nans((6, 1000))
@@ -143,7 +187,9 @@ class ArrayApiNanExtremaTest(jtu.JaxTestCase):
   def test_large_exported(self):
     x = with_nans((4100,))
     symbolic = jax.ShapeDtypeStruct(export.symbolic_shape('n'), x.dtype)
-    for f in (jnp.max, lambda x: jnp.sum(jnp.maximum(x, 0))):
+    for f in (jnp.max, lambda x: jnp.sum(jnp.maximum(x, 0)),
+              lambda x: lax.reduce_window(x, np.inf, lax.min, (2,), (2,),
+                                          ((0, 0),)).sum()):
       for platforms in (('cpu',), ('tpu', 'cpu')):
         exported = export.export(jax.jit(f), platforms=platforms)
         self.agrees(exported(x).call(x), np.nan)
@@ -164,6 +210,21 @@ class ArrayApiNanExtremaTest(jtu.JaxTestCase):
             jax.ShapeDtypeStruct((2, size), dtype))
         out = exported.call(one)
         self.agrees(out, np.full(out.shape, expected, dtype))
+
+  def test_large_exported_and_called_over_devices(self):
+    x = with_nans((64, 80), count=1)
+    mesh = js.Mesh(np.array(jax.devices()), ('x',))
+    split = jax.device_put(x, js.NamedSharding(mesh, P('x')))
+    for f in (lambda m, x: m.max(x, 0), lambda m, x: m.min(x),
+              lambda m, x: m.max(x, 1)):
+      exported = export.export(jax.jit(lambda x, f=f: f(jnp, x)))(x)
+      got = jax.jit(exported.call)(split)
+      if forgets_on_one_device():
+        self.agrees(got, f(np, x))
+
+
+class ArrayApiNanExtremaAmongDevicesTest(Case):
+  """By default, where nothing is said."""
 
   @parameterized.parameters(*DTYPES)
   def test_among_devices(self, dtype):
@@ -201,24 +262,33 @@ class ArrayApiNanExtremaTest(jtu.JaxTestCase):
     got = jax.pmap(lambda x: lax.pmax(x, 'i'), axis_name='i')(x)
     self.agrees(got[5], x.max(0))
 
-  @parameterized.parameters(('x', 'y'), ('x',), (None, 'y'), (('x', 'y'),))
-  def test_split_among_devices(self, *spec):
+  @parameterized.parameters(
+      *itertools.product(((('x', 'y'),), ('x', 'y'), ('x',), (None, 'y')),
+                         DTYPES))
+  def test_split_among_devices(self, spec, dtype):
+    if forgets_on_one_device():
+      self.with_option()  # there it costs more, and is left alone without
     mesh = js.Mesh(np.array(jax.devices()).reshape(2, 4), ('x', 'y'))
     where = js.NamedSharding(mesh, P(*spec))
-    for shape in ((8, 16), (64, 96)):
-      for axes in ((0,), (1,), (0, 1)):
-        f = jax.jit(lambda x, axes=axes: (jnp.max(x, axes), jnp.min(x, axes)))
-        for seed in range(4):
-          x = with_nans(shape, seed=seed)
-          most, least = f(jax.device_put(x, where))
-          self.agrees(most, x.max(axes))
-          self.agrees(least, x.min(axes))
+    with x64():
+      for shape in ((8, 16), (64, 96)):
+        for axes in ((0,), (1,), (0, 1)):
+          f = jax.jit(lambda x, axes=axes: (jnp.max(x, axes),
+                                            jnp.min(x, axes)))
+          for seed in range(4):
+            x = with_nans(shape, dtype, seed=seed)
+            wide = x.astype(np.float64)
+            most, least = f(jax.device_put(x, where))
+            self.agrees(most, wide.max(axes))
+            self.agrees(least, wide.min(axes))
 
 
-class ArrayApiNanExtremaUnchangedTest(jtu.JaxTestCase):
+class ArrayApiNanExtremaUnchangedTest(Case):
 
-  @parameterized.parameters(*DTYPES)
-  def test_numbers(self, dtype):
+  @parameterized.product(dtype=DTYPES, option=(False, True))
+  def test_numbers(self, dtype, option):
+    if option:
+      self.with_option()
     with x64():
       x = np.random.RandomState(0).randn(70, 80).astype(np.float32)
       x = x.astype(jnp.dtype(dtype))
@@ -246,49 +316,68 @@ class ArrayApiNanExtremaUnchangedTest(jtu.JaxTestCase):
     np.testing.assert_array_equal(slope, x > 0)
 
   def test_other_platforms_and_jaxprs(self):
+    self.with_option()
     x = np.ones((64, 80), np.float32)
     for f in (jnp.max, lambda x: lax.max(x, -x)):
       text = jax.jit(f).trace(x).lower(lowering_platforms=('tpu',)).as_text()
       self.assertNotIn('compare', text)
-      self.assertNotIn('bitcast', text)
+      self.assertNotIn('multiply', text)
     self.assertLen(jax.make_jaxpr(lambda x: lax.reduce_max(x, (0,)))(x).eqns, 1)
 
-  def test_layers_have_one_function_for_reductions_that_are_alike(self):
-    def layers(x):
-      for i in range(6):
-        x = x - jnp.max(x, 1, keepdims=True)
-        x = x + jnp.min(x, 1, keepdims=True) * i
-      return x, jnp.max(x, 0), jnp.max(x.reshape(80, 64), 1)
+  def test_one_device_has_the_plain_lowering(self):
+    window = lambda x: lax.reduce_window(
+        x, -np.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), 'VALID')
+    for f in (jnp.max, lambda x: jnp.min(x, (0, 2)), window, jax.nn.relu,
+              lambda x: jnp.sum(lax.max(x, x + x)), jax.nn.logsumexp,
+              lambda x: lax.reduce(x, np.float32(0),
+                                   lambda a, b: lax.max(b, a), (1, 3))):
+      text = jax.jit(f).lower(np.ones((4, 32, 32, 8), np.float32)).as_text()
+      for operation in ('multiply', 'compare NE', 'bitcast'):
+        self.assertNotIn(operation, text)
+
+  @parameterized.parameters(*DTYPES)
+  def test_softmax_keeps_nan(self, dtype):
+    with x64():
+      x = with_nans((64, 80), dtype, count=40)
+      x[np.isinf(x)] = 1
+      for axis in (0, 1):
+        found = np.isnan(x).any(axis)
+        self.agrees(np.isnan(jax.nn.logsumexp(x, axis)), found)
+        soft = np.isnan(np.asarray(jax.nn.softmax(x, axis)))
+        self.agrees(soft.any(axis), found)
+        self.agrees(soft.all(axis), found)
+
+  def test_exported_and_called_over_devices(self):
     x = np.random.RandomState(0).randn(64, 80).astype(np.float32)
-    text = jax.jit(layers).lower(x).as_text()
-    # By the rows' maxima, their minima, of columns, and of another shape.
-    self.assertEqual(text.count('func private @reduce_max_keeping_nan')
-                     + text.count('func private @reduce_min_keeping_nan'),
-                     4 if 'bitcast' in text else 0)
-    want = np.array(x)
-    for i in range(6):
-      want = want - want.max(1, keepdims=True)
-      want = want + want.min(1, keepdims=True) * i
-    got, of_columns, _ = jax.jit(layers)(x)
-    self.assertAllClose(got, want, rtol=1e-5)
-    self.assertAllClose(of_columns, want.max(0), rtol=1e-5)
+    mesh = js.Mesh(np.array(jax.devices()), ('x',))
+    for f in (lambda x: jnp.max(x, 0), jnp.min, lambda x: jnp.max(x, 1),
+              lambda x: jax.nn.softmax(x, 0), jax.nn.logsumexp,
+              lambda x: lax.reduce(x, np.float32(-np.inf),
+                                   lambda a, b: lax.max(b, a), (0,)),
+              lambda x: jnp.mean(jax.nn.relu(x), 0)):
+      exported = export.export(jax.jit(f))(x)
+      for spec in (P('x'), P(None, 'x')):
+        split = jax.device_put(x, js.NamedSharding(mesh, spec))
+        self.assertAllClose(jax.jit(exported.call)(split), f(x), rtol=1e-5)
 
   def test_what_is_small_complex_or_whole(self):
+    self.with_option()
     for x in (np.ones(4095, np.float32), np.ones(5000, np.int32),
               np.ones(5000, np.uint8), np.ones(5000, bool)):
       for f in (jnp.max, jnp.min, lambda x: lax.max(x, x)):
         text = jax.jit(f).lower(x).as_text()
-        self.assertNotIn('bitcast', text)
+        self.assertNotIn('multiply', text)
         self.assertNotIn('select', text)
     z = np.ones(5000, np.complex64)
-    self.assertNotIn('bitcast', jax.jit(jnp.max).lower(z).as_text())
+    self.assertNotIn('multiply', jax.jit(jnp.max).lower(z).as_text())
     self.assertEqual(jnp.max(z), 1)
 
   def test_windows_that_overlap(self):
+    self.with_option()
     x = np.random.RandomState(0).randn(64, 80).astype(np.float32)
     f = jax.jit(lambda x: lax.reduce_window(
         x, -jnp.inf, lax.max, (3, 3), (2, 2), 'SAME'))
-    self.assertNotIn('bitcast', f.lower(x).as_text())
+    self.assertNotIn('multiply', f.lower(x).as_text())
     y = np.array(x)
     y[5, 5] = np.nan
     self.assertTrue(np.isnan(f(y)).any())

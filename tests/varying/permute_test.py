@@ -14,6 +14,7 @@
 """ppermute over one axis where devices part ways along another."""
 from absl.testing import absltest
 import jax
+from jax import export
 from jax import lax
 from jax._src import config
 from jax._src import test_util as jtu
@@ -219,6 +220,26 @@ class ApartTest(jtu.JaxTestCase):
       self.assertIn('collective_permute', text)
       self.assertNotIn('all_gather', text)
     self.assertNotIn('collective_permute', self.lowered(branch, 'cpu'))
+
+  def exported(self, f):
+    def body(x):
+      return f(shift(RING), x, lax.axis_index('x') == 0)
+    g = shard_map(body, mesh=common.make_mesh(2, 4), in_specs=P('x', 'y'),
+                  out_specs=P('x', 'y'))
+    return g, export.export(jax.jit(g), platforms=('cpu', 'tpu'))(X)
+
+  def test_for_several_platforms_each_has_its_own(self):
+    g, exported = self.exported(branch)
+    self.assertIn('all_gather', exported.mlir_module())
+    self.assertIn('collective_permute', exported.mlir_module())
+    split = jax.device_put(X, jax.sharding.NamedSharding(
+        common.make_mesh(2, 4), P('x', 'y')))
+    self.assertAllClose(np.asarray(jax.jit(exported.call)(split)),
+                        np.asarray(jax.jit(g)(X)))
+
+  def test_outside_of_branches_no_platform_is_asked_for(self):
+    _, exported = self.exported(lambda move, x, p: move(x))
+    self.assertNotIn('stablehlo.case', exported.mlir_module())
 
   def test_outside_of_branches_it_stays(self):
     text = self.lowered(lambda move, x, p: move(x), 'cpu')

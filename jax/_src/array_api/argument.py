@@ -26,7 +26,8 @@ the function's name. What ``jax.device_put`` knows beyond devices, a layout for
 one, passes through: some of the functions end in it. A PartitionSpec does so
 where there is a mesh that it can be of, and in those functions.
 
-Cost: one comparison where no device is given, else a few calls of isinstance.
+Cost: one comparison where no device is given and two where it is one of JAX's
+own, else a few calls of isinstance.
 """
 from __future__ import annotations
 
@@ -76,8 +77,8 @@ def of(function: str, device: Any) -> Any:
   Raises:
     TypeError: if `device` is nothing that says where an array is.
   """
-  if device is None:
-    return None
+  if device is None or type(device) is xc.Device:
+    return device
   device = _without_token(device)
   if device is None:
     return None
@@ -160,6 +161,8 @@ def constrained(constrain: Callable, x: Any, shardings: Any) -> Any:
 
 
 def _mapped(change: Callable, device: Any) -> Any:
+  if _is_jax_own(device):  # which is no token
+    return device
   if device is None or isinstance(device, _ONE):
     return change(device)
   leaves, tree = tree_util.tree_flatten(device, is_leaf=lambda d: d is None)
@@ -167,6 +170,14 @@ def _mapped(change: Callable, device: Any) -> Any:
   if all(new is old for new, old in zip(found, leaves)):
     return device
   return tree_util.tree_unflatten(tree, found)
+
+
+def _is_jax_own(device: Any) -> bool:
+  """True of a device, or a sharding on it, that no token can be."""
+  kind = type(device)
+  return kind is xc.Device or (
+      kind is sharding_impls.SingleDeviceSharding
+      and type(device._device) is xc.Device)
 
 
 def _without_token(device: Any) -> Any:

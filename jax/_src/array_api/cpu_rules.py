@@ -39,14 +39,26 @@ def correct(primitive: Any, corrected: Callable[[Rule], Rule]) -> None:
     primitive: whose rule it is.
     corrected: makes the new rule, from the old one.
   """
+  platform, rule = own_rule(primitive)
+  mlir.register_lowering(primitive, corrected(rule), platform)
+
+
+def own_rule(primitive: Any) -> tuple[str | None, Rule]:
+  """A primitive's rule on CPUs, and the platform whose table has it.
+
+  Args:
+    primitive: whose rule it is.
+
+  Returns:
+    'cpu' or, of a rule for all platforms, None; and the rule.
+  """
   # A rule of the CPU's own comes before the one for all platforms.
   platform = 'cpu'
   rules = mlir._platform_specific_lowerings[platform]
   if primitive not in rules:
     platform, rules = None, mlir._lowerings
   # Newer releases keep more than the rule.
-  rule = getattr(rules[primitive], 'rule', rules[primitive])
-  mlir.register_lowering(primitive, corrected(rule), platform)
+  return platform, getattr(rules[primitive], 'rule', rules[primitive])
 
 
 def platforms(ctx: mlir.LoweringRuleContext) -> Sequence[str]:

@@ -35,8 +35,9 @@ than the first comes back on its own device: DLPack has one CPU, and all its
 devices share the memory.
 
 The capsule's layout is the C interface of DLPack; two fixed offsets are read.
-Limits: strided views in the memory of an accelerator are refused. Cost: a
-comparison of two integers; the copies that are asked for.
+Limits: strided views in the memory of an accelerator are refused. Cost: the
+copies that are asked for; a capsule is read, which takes some microseconds,
+where `copy` is given or the runtime doesn't heed the order of dimensions.
 """
 from __future__ import annotations
 
@@ -73,9 +74,9 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
   Raises:
     ValueError: if `copy` is False and there is no way without one.
   """
-  source = _address(capsule)
-  in_rows = _is_in_rows(capsule)
-  if not in_rows and not _reads_strides():
+  reads, moves = _reads_strides(), _moves_strides()
+  in_rows = reads and moves or _is_in_rows(capsule)  # else it is not asked
+  if not in_rows and not reads:
     out = None
     if device.platform == 'cpu':
       _may_copy(copy, 'the runtime of this release reads arrays in the order of'
@@ -88,11 +89,12 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
           ' release reads. Got one in another order. Pass a contiguous copy of'
           ' it, such as x.contiguous() of PyTorch.')
     return out
-  if copy is not False and not in_rows and not _moves_strides():
+  if copy is not False and not in_rows and not moves:
     out = _by_numpy(capsule, device)
     if out is not None:
       return out
     copy = True  # into rows
+  source = None if copy is None else _address(capsule)
   try:
     out = releases.runtime().dlpack_managed_tensor_to_buffer(
         capsule, device, *args)
@@ -105,6 +107,8 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
     out = _by_numpy(capsule, device)
     if out is None:
       raise
+    return out
+  if copy is None:
     return out
   if dtypes.canonicalize_dtype(out.dtype) != out.dtype:
     dtype = dtypes.canonicalize_dtype(out.dtype)
@@ -140,32 +144,36 @@ def home(external: Any, device: xc.Device) -> xc.Device:
   Returns:
     The own device of an array of ours on a CPU, else `device`.
   """
-  if device.platform != 'cpu' or not isinstance(external, array.ArrayImpl):
+  if (not isinstance(external, array.ArrayImpl)
+      or getattr(external.sharding, '_device', None) is device
+      or device.platform != 'cpu'):
     return device
   own, = external.devices()
   return own if own.client is device.client else device
 
 
-def wait_if_moved(out: Any, device: xc.Device) -> Any:
+def wait_if_moved(out: Any, wanted: xc.Device | None, device: xc.Device) -> Any:
   """Waits for `out` if it was moved away from memory of another library.
 
   Args:
     out: the imported array.
+    wanted: the device that it was to be moved to, if any.
     device: where the memory of the producer is.
 
   Returns:
     `out`.
   """
   # Under jit, what is moved is traced.
-  if (device.platform == 'cpu' and isinstance(out, array.ArrayImpl)
-      and out.devices() != {device}):
+  if (wanted is not None and device.platform == 'cpu'
+      and isinstance(out, array.ArrayImpl) and out.devices() != {device}):
     out.block_until_ready()
   return out
 
 
 def is_beyond_dlpack(external: Any) -> bool:
   """True if NumPy can't export `external`, which JAX can still read."""
-  if not isinstance(external, np.ndarray):
+  if not isinstance(external, np.ndarray) or (
+      external.dtype.isbuiltin == 1 and external.flags.writeable):
     return False
   from jax._src import dlpack  # not on top: dlpack imports this module
   if not external.flags.writeable and (
@@ -238,6 +246,9 @@ class _DLTensor(ctypes.Structure):
               ('strides', ctypes.c_void_p), ('byte_offset', ctypes.c_uint64)]
 
 
+# As many as a tensor can have dimensions: what is beyond its own isn't read.
+_NUMBERS = ctypes.c_int64 * 64
+
 # Bytes before the tensor, by the capsule's name: none, or a version, two
 # pointers and flags.
 _OFFSETS = {b'dltensor': 0, b'dltensor_versioned': 32}
@@ -275,15 +286,15 @@ def _is_empty(capsule: Any) -> bool:
 def _is_in_rows(capsule: Any) -> bool:
   """True if the last dimension is dense, and each one on those after it."""
   tensor = _tensor(capsule)
-  if tensor is None or not tensor.strides or _is_empty(capsule):
+  if tensor is None or not tensor.strides or not tensor.ndim:
     return True
-  numbers = ctypes.POINTER(ctypes.c_int64)
-  shape = ctypes.cast(tensor.shape, numbers)[:tensor.ndim]
-  strides = ctypes.cast(tensor.strides, numbers)[:tensor.ndim]
+  rank = tensor.ndim
+  shape = _NUMBERS.from_address(tensor.shape)[:rank]
+  strides = _NUMBERS.from_address(tensor.strides)[:rank]
   dense = 1
   for size, stride in zip(reversed(shape), reversed(strides)):
     if size != 1 and stride != dense:
-      return False
+      return 0 in shape
     dense *= size
   return True
 

@@ -28,6 +28,7 @@ Cost: on CPU, room for the operands of all devices along the axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import functools
 import math
 from typing import Any
 
@@ -84,16 +85,28 @@ def lower_for_cpu(ppermute_p: core.Primitive, lowering: Callable[..., Any]):
 
   def lower(ctx, x, /, **params):
     axes = params['axis_name']
-    if type(axes) is not PartlyReached:
+    platforms = ctx.platforms or ctx.module_context.platforms
+    if type(axes) is not PartlyReached or 'cpu' not in platforms:
       return lowering(ctx, x, **params)
     aval, = map(core.physical_aval, ctx.avals_in)  # of a key, its words
     gather = _summed if _aborts_at_gathers(ctx) else _gathered
-    return mlir.lower_fun(
-        lambda x: _from_source(x, tuple(axes), params['perm'], gather),
-        multiple_results=False
-    )(ctx.replace(avals_in=[aval], avals_out=[aval]), x)
+    f = lambda x: _from_source(x, tuple(axes), params['perm'], gather)
+    if len(platforms) > 1:
+      f = functools.partial(_on_cpu, f, tuple(axes), params['perm'])
+    return mlir.lower_fun(f, multiple_results=False)(
+        ctx.replace(avals_in=[aval], avals_out=[aval]), x)
 
-  mlir.register_lowering(ppermute_p, lower, platform='cpu')
+  # Not for CPUs alone: where a primitive has a rule of one platform's own, a
+  # module for several has a branch at each.
+  mlir.register_lowering(ppermute_p, lower)
+
+
+def _on_cpu(f: Callable, axes: tuple, perm: Sequence[tuple[int, int]], x):
+  """`f` of `x` on CPUs, and the permute itself elsewhere."""
+  from jax._src.lax import parallel  # it imports this
+  from jax._src.lax.control_flow import conditionals
+  return conditionals.platform_dependent(
+      x, cpu=f, default=lambda x: parallel.ppermute(x, axes, perm))
 
 
 def _aborts_at_gathers(ctx) -> bool:
