@@ -14,15 +14,16 @@
 """How the time to trace and to lower grows with the layers of a program.
 
   python benchmarks/shard_map_growth.py PRISTINE MENDED [NAME,NAME] [ROUNDS]
+      [bare]
 
 PRISTINE and MENDED are each a Python that has that jax, or PYTHON:FOLDER for a
 Python with FOLDER put first on its path (what `build.py apply` writes). Ten
 ordinary programs (``growth_programs``) of 10, 20, 40 and 80 layers, each plain,
-differentiated outside and inside of ``shard_map``. Pristine is given the casts
-that it asks for, mended none. Printed: the ratio of mended to pristine in the
+differentiated outside and inside of ``shard_map``, with the casts that pristine
+asks for; with ``bare``, mended has none, and does what it is for. Printed: the ratio of mended to pristine in the
 processor's seconds, the least of ROUNDS (3) in turn, to trace and to lower, and
 in calls of functions, which don't depend on the machine. Fails if the calls are
-more than LIMIT times pristine's, or grow.
+more than LIMIT times pristine's.
 """
 import gc
 import json
@@ -117,8 +118,8 @@ def ratios(sides, name, kind, layers, rounds):
                       (least, counts))]
 
 
-def compare(pristine, mended, chosen='', rounds='3'):
-  sides = [Side(pristine, True), Side(mended, False)]
+def compare(pristine, mended, chosen='', rounds='3', bare=''):
+  sides = [Side(pristine, True), Side(mended, not bare)]
   print(f'{"program":34s}{"pristine":>16s}{"seconds":>16s}{"calls":>16s}')
   failed = []
   for name, kind in sides[0].names:
