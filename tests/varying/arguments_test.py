@@ -242,7 +242,7 @@ class AgreeingCarriesTest(jtu.JaxTestCase):
 
   def test_refuses_a_carry_that_comes_to_differ(self):
     def f(x):
-      body = lambda s: (s[0] + x[0], lax.psum(s[1], 'x'))
+      body = lambda s: (s[0] + x[0], s[1] + lax.psum(s[1], 'x'))
       return lax.while_loop(lambda s: s[0] < 3., body, (
           cast(jnp.float32(0), 'x'), x))[1]
     g = shard_map(f, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))

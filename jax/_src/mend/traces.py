@@ -94,6 +94,15 @@ def layers(x: Any) -> Iterator[core.Tracer]:
     x = held(x)
 
 
+def captured(trace: Any, v: core.Var) -> Any:
+  """The value outside that a variable of a traced function stands for.
+
+  0.8.1 keeps it in a pair with the value as it was given.
+  """
+  value = trace.frame.constvar_to_val.get(v)
+  return getattr(value, 'canonical', value)
+
+
 def innermost(x: Any) -> Any:
   """The innermost tracer that a value consists of; itself if it is none."""
   *_, x = layers(x) if isinstance(x, core.Tracer) else (x,)

@@ -136,7 +136,7 @@ class _Facts:
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
     frame = (trace := self.trace()).frame
     if v in frame.constvar_to_val:
-      outer = frame.constvar_to_val[v]
+      outer = traces.captured(trace, v)
       return differs(outer) if isinstance(outer, core.Tracer) else axes
     if trace in given_in_order:
       n = frame.invars.index(v)

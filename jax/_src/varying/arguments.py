@@ -36,7 +36,6 @@ once, nested calls included, but for loops whose carry agrees less.
 from __future__ import annotations
 
 from collections.abc import Callable
-import copy
 import functools
 import threading
 from typing import Any
@@ -227,26 +226,36 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
   if _state.careful:
     seen = _seen.pop(trace, None)
     if seen:
-      return notes.noted(jaxpr, **seen), *others
+      new = _renamed(trace, jaxpr)
+      trusts = {new.get(v, v): a for v, a in seen.get('trusts', {}).items()}
+      return notes.noted(jaxpr, **{**seen, 'trusts': trusts}), *others
     if call is not None and call.facts is not None:
       agreement.given_in_order.pop(trace, None)
       _facts.set_local(call.facts)
       if call.carries and len(call.facts) == len(jaxpr.invars) and (
           call.carries <= len(jaxpr.outvars)):
-        _check_carry(call, trace, jaxpr)
+        _check_carry(call, trace, jaxpr, others)
     return traced
   if agreement.asked or any_asks:
     _ask_of_calls(trace)
   asks = agreement.asked.pop(trace, None)
   if not asks:
     return traced
+  new = _renamed(trace, jaxpr)
+  asks = frozenset(new.get(v, v) for v in asks)
   if call is not None:
     leaves = call.leaves(len(jaxpr.invars)) or ()
     for v, x in zip(jaxpr.invars, leaves):
       if v in asks:
         _ask(v, agreement.differs(x))
   any_asks[:] = [True]
-  return notes.noted(jaxpr, asks=frozenset(asks)), *others
+  return notes.noted(jaxpr, asks=asks), *others
+
+
+def _renamed(trace: Any, jaxpr: core.Jaxpr) -> dict[core.Var, core.Var]:
+  """The inputs of a jaxpr by those of its trace, which 0.6 names anew."""
+  given = trace.frame.invars
+  return dict(zip(given, jaxpr.invars[len(jaxpr.invars) - len(given):]))
 
 
 any_asks: list[bool] = []  # whether a jaxpr was ever noted to
@@ -306,15 +315,21 @@ def _asking(parameters: Any) -> core.Jaxpr | None:
   return jaxpr if note is not None and note.asks else None
 
 
-def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr) -> None:
-  known, captured = dependences.of_values(jaxpr), trace.frame.constvar_to_val
+def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr, others) -> None:
+  """Raises _Weaker if the body makes a carry differ along more axes."""
+  known, constants = dependences.of_values(jaxpr), {}
+  for values in others:
+    if isinstance(values, list) and len(values) == len(jaxpr.constvars):
+      constants = dict(zip(jaxpr.constvars, values))
+      break
   inputs = [*jaxpr.invars, *jaxpr.constvars]
 
   def differ(n: int) -> Axes:
     axes = vt.varying(inputs[n].aval)
     if n < len(jaxpr.invars):
       return axes & call.facts[n]
-    return axes & agreement.differs(captured.get(inputs[n]))
+    x = constants.get(inputs[n])
+    return axes if x is None else axes & agreement.differs(x)
 
   facts = list(call.facts)
   for n, v in enumerate(jaxpr.outvars[:call.carries]):
@@ -417,7 +432,8 @@ def custom(rule: Any) -> Callable:
   def call(*args, **kwargs):
     copied = rule
     if _state.careful:
-      copied = copy.copy(rule)
+      copied = object.__new__(type(rule))
+      copied.__dict__.update(rule.__dict__)
       copied.fun = _given(rule.fun, args, list(map(
           agreement.differs, tree_util.tree_leaves(args))))
     return copied(*args, **kwargs)
