@@ -46,6 +46,7 @@ from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
+from jax._src.mend import foreign
 from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
@@ -78,7 +79,7 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
     return x, aval
   spec = _spec_inside(aval.sharding.spec, mesh)
   inside = NamedSharding(mesh, spec)
-  if primitive is not None and primitive.name in _LEFT_ALONE:
+  if primitive is not None and foreign.name_of(primitive) in _LEFT_ALONE:
     return x, aval.update(sharding=inside)
   if spec != aval.sharding.spec:
     x = _gathered(x, aval, NamedSharding(aval.sharding.mesh, spec))

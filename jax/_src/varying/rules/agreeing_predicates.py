@@ -207,7 +207,7 @@ def remembering(process):
 
 
 def _remember(eqn: _Bound, tracers: Sequence[Any]) -> None:
-  if eqn.primitive.name in dependences.LOOPS:  # a walk for each carry
+  if vt.name_of(eqn.primitive) in dependences.LOOPS:  # a walk for each carry
     return
   for n, out in enumerate(eqn.outvars):
     axes = vt.varying(vt.typeof(out))

@@ -85,18 +85,19 @@ def of_result(eqn: Any, n: int, count: int) -> Dependences | None:
     return None
   if prim is core.pvary_p:
     return {n: NO_AXES}
-  if prim in _operations() or prim.name in _ELSEWHERE:
+  name = vt.name_of(prim)
+  if prim in _operations() or name in _ELSEWHERE:
     return dict.fromkeys(range(count), NO_AXES)
-  if prim.name in _OVER_DEVICES:
+  if name in _OVER_DEVICES:
     if params.get('axis_index_groups') is not None:
       return None
     each = (n,) if count == len(eqn.outvars) else range(count)
     return dict.fromkeys(each, contents.named_axes(eqn))
-  if prim.name == 'agreed':
+  if name == 'agreed':
     return {k: NO_AXES.union(less) for k, less in enumerate(params['less'], 1)}
-  if prim.name in _INSIDE:
-    return _INSIDE[prim.name](params, n, count)
-  if flow.rules.get(prim.name) is calls.call:
+  if name in _INSIDE:
+    return _INSIDE[name](params, n, count)
+  if flow.rules.get(name) is calls.call:
     return _of_call(params, n, count)
   return None
 
