@@ -95,8 +95,9 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
 _NOT_NOW = (
     'jax.ensure_compile_time_eval: in a jax.shard_map over some axes of a mesh '
     'of which others are Explicit, an array from outside of it was used. '
-    'Expected: numbers and numpy arrays. Got: an array of type {}. Compute what '
-    'depends on it outside of the shard_map, or pass it as an argument.')
+    'Expected: numbers and numpy arrays. Got: an array of type {}. Compute '
+    'what depends on it outside of the shard_map, or pass it as an argument.'
+)
 
 
 def _is_evaluated_now(x: Any) -> bool:

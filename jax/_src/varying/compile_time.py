@@ -22,8 +22,8 @@ given to shard_map alone. And a shard_map that isn't under jit traces, too, but
 had no notion of evaluating: what it computed stayed abstract.
 
 What tells devices apart or is a collective isn't evaluated by eager shard_map:
-its value isn't known to one device. Nor is anything where other axes of the mesh
-are Explicit: eager shard_map computes there as it does everywhere else.
+its value isn't known to one device. Nor is anything where other axes of the
+mesh are Explicit: eager shard_map computes there as it does everywhere else.
 """
 from __future__ import annotations
 
