@@ -203,6 +203,19 @@ class CapturedTest(jtu.JaxTestCase):
     text = jax.jit(f).lower(jnp.ones((8, 8))).as_text()
     self.assertEqual(text.count('sdy.sharding_constraint'), 3)
 
+  @jtu.sample_product(kind=['1d', 'partly'], jit=[True, False])
+  def test_guard_evaluated_while_tracing(self, kind, jit):
+    mesh = mesh_of(kind)
+    x, w = placed(mesh, P('x'))
+    def program(x, w):
+      with jax.ensure_compile_time_eval():
+        total = jnp.sum(w)
+      return x * total
+    f = lambda x: mapped(program, kind, mesh)(x, w)
+    # Not a RecursionError.
+    with self.assertRaises((NotImplementedError, ValueError)):
+      (jax.jit(f) if jit else f)(x)
+
   def test_one_jit_in_two_shard_maps(self):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))

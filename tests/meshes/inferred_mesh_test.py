@@ -73,6 +73,15 @@ TRANSFORMS = {
 }
 
 
+# A result by two arguments, whose values it doesn't need.
+UNUSED = {
+    'linear': (lambda x, y: jax.grad(lambda x, y: jnp.sum(3. * x + y))(x, y),
+               np.full(8, 3., np.float32)),
+    'ignored': (lambda x, y: jax.grad(plain, 1)(x, y),
+                np.zeros(8, np.float32)),
+}
+
+
 class InferredMeshTest(jtu.JaxTestCase):
 
   def arguments(self, mesh, spec=None):
@@ -134,6 +143,20 @@ class InferredMeshTest(jtu.JaxTestCase):
       x, y = self.arguments(mesh)
       step = jax.value_and_grad(f, (0, 1))
       self.check_on(mesh, step(x, y), step)
+
+  @parameterized.parameters(*UNUSED)
+  def test_an_argument_without_a_use_names_the_mesh(self, name):
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    twins = [Mesh(d, (name,), axis_types=TYPES['1d']) for d in devices]
+    f, want = UNUSED[name]
+    for mesh in twins + twins:
+      x, y = self.arguments(mesh)
+      got = jax.jit(f)(x, y)
+      self.assertEqual(got.sharding.device_set, set(mesh.devices.flat))
+      np.testing.assert_allclose(got, want, rtol=1e-6)
+    x, y = self.arguments(twins[0])[0], self.arguments(twins[1])[1]
+    with self.assertRaises(ValueError):
+      jax.jit(f)(x, y)
 
   def test_of_two_meshes_neither_is_meant(self):
     devices = np.array(jax.devices()[:8]).reshape(2, 4)

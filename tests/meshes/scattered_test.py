@@ -58,6 +58,35 @@ class ScatteredTest(jtu.JaxTestCase):
     np.testing.assert_allclose(
         got, np.moveaxis(BLOCKS.sum(0), 1, 0), rtol=1e-5)
 
+  def test_unreduced(self):
+    if not hasattr(lax, 'pcast'):
+      self.skipTest('no cast to unreduced')
+    types = []
+    def f(x):
+      x = lax.pcast(x, 'x', to='unreduced')
+      y = lax.psum_scatter(x, 'x', scatter_dimension=1)
+      types.append(jax.typeof(y).sharding.spec)
+      return y
+    got = run(f, BLOCKS)
+    np.testing.assert_allclose(
+        got, np.moveaxis(BLOCKS.sum(0), 1, 0), rtol=1e-5)
+    self.assertEqual(types[0], P(None, 'y'))
+
+  @parameterized.product(to=['invarying', 'reduced'], axis=[0, 1, 2])
+  def test_gathered_and_the_same_everywhere(self, to, axis):
+    if not hasattr(lax, 'pcast'):
+      self.skipTest('no cast from reduced')
+    if to == 'invarying' and jax.__version_info__ < (0, 10):
+      self.skipTest('not a state to gather to')
+    types = []
+    def f(x):
+      y = lax.all_gather(x, 'x', axis=axis, to=to)
+      types.append(jax.typeof(y).sharding.spec)
+      return lax.pcast(y, 'x', to='varying')
+    got = run(f, BLOCKS)
+    np.testing.assert_array_equal(got, [np.stack(BLOCKS, axis)] * 2)
+    self.assertEqual(list(types[0]), [None, None, None, 'y'])
+
   def test_the_sharding_of_the_others_stays(self):
     types = []
     def f(x):

@@ -25,12 +25,15 @@ from jax import lax
 from jax._src import mesh as mesh_lib
 from jax._src import test_util as jtu
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import CHECK, shard_map
+from testing.sharding import (
+    AxisType, CHECK, partly_manual, shard_map, typed_mesh)
 from varying.testing.common import MESHES
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
+from varying.testing.common import RUNS_PARTLY_MANUAL
 
 jax.config.parse_flags_with_absl()
 
@@ -130,6 +133,20 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
       return x
     run(f, True, jit)
     self.assertTrue(all(seen) and seen)
+
+  def test_guard_another_axis_is_explicit(self):
+    if not RUNS_PARTLY_MANUAL:
+      self.skipTest('this release needs jit')
+    # An eager shard_map computes there as if nothing had been asked for.
+    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    def f(x):
+      with jax.ensure_compile_time_eval():
+        c = jnp.sin(jnp.float32(2.))
+      return x * c
+    g = shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=P('x'),
+                  **partly_manual('y', of='xy'))
+    x = jax.device_put(X, NamedSharding(mesh, P('x')))
+    np.testing.assert_allclose(g(x), X * np.sin(np.float32(2.)), rtol=1e-6)
 
 
 if __name__ == '__main__':

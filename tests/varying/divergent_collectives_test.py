@@ -12,6 +12,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 """Collectives that only some of their devices reach are refused."""
+import re
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -19,6 +21,7 @@ from jax import lax
 from jax._src import config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
+import jax.scipy.sparse.linalg
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -51,6 +54,26 @@ def in_while_predicate(x):
 def in_fori(x):
   return lax.fori_loop(0, x[0].astype(int),
                        lambda i, c: c + lax.all_gather(c, 'x').sum(0), x)
+
+
+def by_counter(x):
+  return lax.fori_loop(0, x[0].astype(int), lambda i, c: summed(c), x)
+
+
+def by_counter_elsewhere(x):
+  return lax.fori_loop(0, x[0].astype(int), lambda i, c: summed(c), x)
+
+
+def by_residual(x):
+  return jax.scipy.sparse.linalg.cg(lambda v: v * x[0] + summed(v), x, x)[0]
+
+
+def by_jitted(x):
+  return lax.while_loop(jax.jit(lambda c: c[0] < x[0]), summed, x)
+
+
+def summed(c):
+  return lax.psum(c, 'x') + c
 
 
 def over_both_axes(x):
@@ -185,6 +208,16 @@ class ShardMapDivergenceTest(jtu.JaxTestCase):
     except ValueError as e:
       self.assertEqual(str(e).count('divergent_collectives_test.py'), 2)
       self.assertIn('lax.while_loop', str(e))
+
+  @parameterized.parameters(
+      'by_counter', 'by_counter_elsewhere', 'by_residual', 'by_jitted')
+  def test_names_the_line_of_a_predicate_of_jax(self, name):
+    f = globals()[name]
+    with self.assertRaises(ValueError) as e:
+      self.traced(f)
+    where, = re.findall(r'whose predicate, at (.*?), varies', str(e.exception))
+    line = f.__code__.co_firstlineno + 1
+    self.assertRegex(where, rf'divergent_collectives_test\.py:{line}\b')
 
   @parameterized.parameters('other_axis', 'same_predicate', 'cast_inside',
                             'same_trip_count', 'mapped_predicate')

@@ -122,6 +122,23 @@ def named_batcher(args, dims, /, **params):
 batching.primitive_batchers[named_p] = named_batcher
 
 
+# JAX's own primitives have parameters that these lack.
+NAMES = ('scan', 'cond', 'while', 'custom_linear_solve', 'shard_map', 'jit',
+         'custom_vjp_call', 'linear_call', 'custom_lin', 'call_hi_primitive',
+         'pallas_call', 'psum', 'axis_index', 'agreed')
+named = {}
+
+
+def named_as_ours(name):
+  """A product that a library named as JAX has named something else."""
+  if name not in named:
+    # Its operands vary alike, and the result as they do.
+    prim = named[name] = primitive(name, lambda x, y: x * y, lambda x, _: x)
+    ad.defbilinear(prim, lambda ct, x, y: prim.bind(ct, y),
+                   lambda ct, x, y: prim.bind(x, ct))
+  return named[name]
+
+
 class ExtensionsTest(jtu.JaxTestCase):
 
   @parameterized.product(jit=[True, False], mesh=[(4,), (2, 2)])
@@ -198,6 +215,59 @@ class ExtensionsTest(jtu.JaxTestCase):
     np.testing.assert_allclose(f(W, W), W * W)
     g = jax.vmap(jax.grad(lambda x, w: jnp.sum(f(x, w))))
     np.testing.assert_allclose(jax.jit(g)(X, X + 1), X + 1)
+
+  @parameterized.product(name=NAMES)
+  def test_named_as_a_primitive_of_jax(self, name):
+    prod = named_as_ours(name).bind
+
+    def f(x):
+      def body(c):
+        n, y = c
+        z = lax.cond(y[0] > 2, lambda: prod(y, x), lambda: prod(x, x))
+        y, _ = lax.scan(lambda y, _: (prod(y, x), None), z, None, length=2)
+        return n + 1., jax.jit(prod)(y, x) / 9
+
+      stop = lax.all_gather(x, 'x').max() + 2.
+      go_on = lambda c: prod(c[0], stop) < prod(stop, stop)
+      n = x[0] * 0.
+      return lax.while_loop(go_on, body, (n, x))[1]
+
+    def by_hand(x):
+      y, n, stop = x, 0., X.max() + 2
+      while n * stop < stop * stop:
+        y, n = np.where(y[0] > 2, y, x) * x * x * x * x / 9, n + 1
+      return y
+    got = run_rows(f, ('1d', True), X)
+    np.testing.assert_allclose(got, [by_hand(x) for x in X], rtol=1e-4)
+
+  @parameterized.product(name=NAMES)
+  def test_gradient_of_one_named_as_ours(self, name):
+    prod = named_as_ours(name).bind
+    f = lambda x: lax.scan(
+        lambda c, _: (prod(c, x), prod(c, c)), x, None, length=2)[0]
+    loss = jax.checkpoint(lambda x: jnp.sum(run_rows(f, ('1d', True), x)))
+    got = jax.jit(jax.grad(loss))(X)
+    np.testing.assert_allclose(got, 3 * X * X, rtol=1e-5)
+
+  @parameterized.product(name=NAMES)
+  def test_named_as_ours_typed_again(self, name):
+    # Its equation was traced with operands that the loop makes vary.
+    prod = named_as_ours(name).bind
+
+    def f(x, w):
+      def body(c, _):
+        d = lax.cond(prod(c, c)[0] > 2., lambda: prod(c, c), lambda: c)
+        return prod(d, d) * x, None
+      return lax.scan(body, w, None, length=2)[0]
+
+    def by_hand(x):
+      c = W
+      for _ in range(2):
+        d = c * c if c[0] * c[0] > 2 else c
+        c = d * d * x
+      return c
+    got = run_rows(f, ('1d', True), X, shared=W)
+    np.testing.assert_allclose(got, [by_hand(x) for x in X], rtol=1e-4)
 
   def test_outside_of_shard_map(self):
     eqn, = jax.make_jaxpr(product_p.bind)(W, W).eqns

@@ -423,5 +423,27 @@ class TypesTest(BlockwiseTestCase):
     self.assertNotIn('pcast', text)
 
 
+class LoopsByGatheredNumbersTest(jtu.JaxTestCase):
+  """Loops that all devices go round equally often, by a number they share."""
+
+  @parameterized.product(jit=[True, False], loop=['fori', 'while'])
+  def test_derivative(self, jit, loop):
+    x, t = block_values()[:4], np.linspace(-1., 1., 16).reshape(4, 4)
+
+    def f(x):
+      trips = (lax.all_gather(x, 'x').max() * 3).astype(int)
+      if loop == 'fori':
+        return lax.fori_loop(0, trips, lambda i, y: y * x, x)
+      return lax.while_loop(lambda c: c[0] < trips,
+                            lambda c: (c[0] + 1, c[1] * x),
+                            (trips * 0, x))[1]
+    g = shard_map(f, mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
+    ans, rate = maybe_jit(jit)(lambda x, t: jax.jvp(g, (x,), (t,)))(
+        x, t.astype(x.dtype))
+    n = int(x.max() * 3) + 1
+    np.testing.assert_allclose(ans, x ** n, rtol=1e-5)
+    np.testing.assert_allclose(rate, n * x ** (n - 1) * t, rtol=1e-4)
+
+
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

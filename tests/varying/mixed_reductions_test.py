@@ -96,6 +96,17 @@ class ShardMapMixedReductionsTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'corresponds to one of'):
       jax.jit(run)(self.x)
 
+  @parameterized.parameters('jit', 'eager')
+  def test_guard_without_casts_it_is_refused(self, how):
+    if not hasattr(config, 'auto_pcast'):
+      self.skipTest('this release always casts')
+    f = lambda x: lax.psum(x, ('x', 'y'))
+    with config.auto_pcast(False):
+      with self.assertRaisesRegex(ValueError, 'corresponds to one of'):
+        self.check(f, how, 0.)
+      by_hand = lambda x: f(lax.pcast(x, 'y', to='varying'))
+      self.check(by_hand, how, 3. * self.x.reshape(2, 2).sum(0))
+
 
 if __name__ == '__main__':
   absltest.main(testLoader=jtu.JaxTestLoader())

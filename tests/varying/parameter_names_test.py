@@ -21,6 +21,7 @@ import ast
 import functools
 import importlib
 import pathlib
+import sys
 import types
 
 from absl.testing import absltest
@@ -29,6 +30,9 @@ import jax
 from jax._src import core as core_src
 from jax._src import test_util as jtu
 from jax._src.interpreters import ad as ad_src
+from jax import export  # noqa: F401  for its primitives, as those below
+from jax.experimental import pallas  # noqa: F401
+from jax.experimental import sparse  # noqa: F401
 from jax.extend import core
 import jax.numpy as jnp
 
@@ -233,6 +237,19 @@ class ParameterNamesTest(jtu.JaxTestCase):
     params = names_of(getattr(call, '__wrapped__', call))
     call(*args, **params)
     self.assertEqual(prim.seen[-1], params)
+
+  def test_rules_know_the_primitives_of_jax_alone(self):
+    name_of = module('mend.foreign').name_of
+    own = {p for n, m in sorted(sys.modules.items()) if n.startswith('jax.')
+           for p in vars(m).values() if isinstance(p, core_src.Primitive)}
+    self.assertGreater(len(own), 150)
+    self.assertEqual([p for p in own if name_of(p) != p.name], [])
+    other = core.Primitive('scan')
+    other.def_abstract_eval(lambda x, **_: x)
+    self.assertEqual(name_of(other), "another library's scan")
+    undefined = core.Primitive('scan')
+    undefined.abstract_eval = lambda x, **_: (x, set())
+    self.assertNotEqual(name_of(undefined), 'scan')
 
   def test_no_wrapper_takes_names_of_its_own(self):
     here = pathlib.Path(core_src.__file__).parent

@@ -50,6 +50,7 @@ from typing import Any
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import sharding as sharding_lib
+from jax._src.mend import foreign
 from jax._src.mend import jitted
 from jax._src.mend import manual_maps
 from jax._src.mend import releases
@@ -121,7 +122,8 @@ def _own_sharding(arg: Any) -> sharding_lib.Sharding | None:
 
 def _followed(jaxpr: core.Jaxpr) -> list[Any]:
   """Returns for each result its sharding, None, or the argument that it is."""
-  made_by = {v: (eqn, i) for eqn in jaxpr.eqns if eqn.primitive.name in _LAST
+  made_by = {v: (eqn, i) for eqn in jaxpr.eqns
+             if foreign.name_of(eqn.primitive) in _LAST
              for i, v in enumerate(eqn.outvars)}
   arguments, inner = set(jaxpr.invars), {}
   found = []
@@ -140,7 +142,7 @@ def _followed(jaxpr: core.Jaxpr) -> list[Any]:
 def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]],
           jaxpr: core.Jaxpr) -> Any:
   """Returns the i-th result's sharding, None, or the operand that it is."""
-  name = eqn.primitive.name
+  name = foreign.name_of(eqn.primitive)
   if not _is_automatic(eqn.outvars[i].aval):
     return None
   if name == 'sharding_constraint':
@@ -184,7 +186,7 @@ def _unmerged(
     return found
   maker = next((e for e in jaxpr.eqns if operand in e.outvars), None)
   computes = maker is not None and not (
-      maker.primitive.name in _LAST | _NO_OPERATIONS or any(
+      foreign.name_of(maker.primitive) in _LAST | _NO_OPERATIONS or any(
           isinstance(v, core.Literal) and v.val in (0, 1)
           for v in maker.invars))
   return found if computes else None

@@ -45,6 +45,7 @@ from jax._src import sharding as sharding_lib
 from jax._src.compute_on_ahead import mixed_memories
 from jax._src.compute_on_ahead import transfers
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import foreign
 from jax._src.mend import releases
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
@@ -282,7 +283,7 @@ def _is_placeless(x: Any) -> bool:
 
 def _makes_placeless(eqn: Any, known: dict[int, bool]) -> bool:
   """True if an equation's results have no place if its operands have none."""
-  if eqn.effects or eqn.primitive.name in _PLACING:
+  if eqn.effects or foreign.name_of(eqn.primitive) in _PLACING:
     return False
   operands = getattr(eqn, 'in_tracers', None) or eqn.invars
   if not all(isinstance(x.aval, core.ShapedArray) for x in operands):
@@ -290,7 +291,7 @@ def _makes_placeless(eqn: Any, known: dict[int, bool]) -> bool:
   inner = list(core.jaxprs_in_params(eqn.params))
   if not inner:
     return True
-  if eqn.primitive.name not in _CALLS:
+  if foreign.name_of(eqn.primitive) not in _CALLS:
     return False
   for jaxpr in inner:
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)

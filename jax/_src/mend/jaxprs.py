@@ -43,6 +43,35 @@ def reclose(like, jaxpr: core.Jaxpr):
   return jaxpr if inner is like else like.replace(jaxpr=jaxpr)
 
 
+def replace_inputs(jaxpr: core.Jaxpr, inputs: Sequence[core.Var],
+                   **others: Any) -> core.Jaxpr:
+  """``jaxpr.replace`` of a jaxpr's inputs, with debug info that fits them.
+
+  ``replace`` keeps the names of the arguments as they are, up to 0.7.1, however
+  many inputs there are then, and from 0.7.2 on gives up all of them, which the
+  derivative of a while loop can't do without up to 0.9.2.
+
+  Args:
+    jaxpr: the jaxpr.
+    inputs: the new inputs. One that was an input keeps its name. Of as many as
+      before, any other has the name that its place had; of more or fewer it
+      has none.
+    **others: as ``replace`` takes them; with as many results as before.
+
+  Returns:
+    The jaxpr with these inputs.
+  """
+  info, old = jaxpr.debug_info, jaxpr.invars
+  names = info.arg_names
+  if names is not None:
+    names = tuple(names) if len(names) == len(old) else ('',) * len(old)
+    known = dict(zip(old, names))
+    rest = names if len(inputs) == len(old) else ('',) * len(inputs)
+    names = tuple(map(known.get, inputs, rest))
+  return jaxpr.replace(invars=list(inputs), **others,
+                       debug_info=info._replace(arg_names=names))
+
+
 def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
   """A parameter with ``f`` of each jaxpr in it; itself if ``f`` changes none.
 

@@ -34,6 +34,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import foreign
 from jax._src.mend import jaxprs
 from jax._src.mend import release_types
 import numpy as np
@@ -65,7 +66,7 @@ def marked_eqn(eqn: core.JaxprEqn,
     mark: marks a jaxpr that one of its parameters holds.
   """
   params = {name: jaxprs.map_jaxprs(mark, x) for name, x in eqn.params.items()}
-  if eqn.primitive.name == 'ppermute':
+  if foreign.name_of(eqn.primitive) == 'ppermute':
     axes = params['axis_name']
     axes = axes if isinstance(axes, (tuple, list)) else (axes,)
     params['axis_name'] = PartlyReached(axes)

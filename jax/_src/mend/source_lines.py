@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import inspect
+import traceback
 
 from jax._src import core
 from jax._src import source_info_util
@@ -32,6 +33,18 @@ def frames(eqn: core.JaxprEqn) -> Iterator[source_info_util.Frame]:
       info.traceback if _OF_TRACEBACK else info)
 
 
+def running() -> str:
+  """The user's line that is running, of a message; empty if there is none.
+
+  Where JAX traces a function of its own, a value knows no lines outside of it.
+  """
+  for frame, line in traceback.walk_stack(None):
+    code = frame.f_code
+    if source_info_util.is_user_filename(code.co_filename):
+      return f'{code.co_filename}:{line} ({code.co_name})'
+  return ''
+
+
 # Wrappers around what is called.
 _WRAPPERS = frozenset(['reraise_with_filtered_traceback', 'wrapper', 'wrapped',
                        'cache_miss', 'retracing', '__call__'])
@@ -43,9 +56,8 @@ def called(eqn: core.JaxprEqn) -> str:
   It is read from the traceback that the equation keeps: that of a derivative's
   equation is its primal's. Empty if no user's frame is known.
   """
-  traceback = eqn.source_info.traceback
   inside: list[str] = []
-  for frame in getattr(traceback, 'frames', ()):
+  for frame in getattr(eqn.source_info.traceback, 'frames', ()):
     if source_info_util.is_user_filename(frame.file_name):
       return next(filter(None, reversed(inside)), '')
     name = frame.function_name.rpartition('.')[2]

@@ -41,11 +41,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jax._src import config
 from jax._src import core
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
+from jax._src.mend import foreign
 from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
@@ -76,14 +78,36 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
   """
   if not _is_inside_of(mesh, aval.sharding.mesh):
     return x, aval
+  if _is_evaluated_now(x):
+    if mesh._any_axis_explicit:
+      raise NotImplementedError(_NOT_NOW.format(aval.str_short()))
+    return x, aval
   spec = _spec_inside(aval.sharding.spec, mesh)
   inside = NamedSharding(mesh, spec)
-  if primitive is not None and primitive.name in _LEFT_ALONE:
+  if primitive is not None and foreign.name_of(primitive) in _LEFT_ALONE:
     return x, aval.update(sharding=inside)
   if spec != aval.sharding.spec:
     x = _gathered(x, aval, NamedSharding(aval.sharding.mesh, spec))
   x = _type_changed(x, inside)
   return x, traces.typeof(x)
+
+
+_NOT_NOW = (
+    'jax.ensure_compile_time_eval: in a jax.shard_map over some axes of a mesh '
+    'of which others are Explicit, an array from outside of it was used. '
+    'Expected: numbers and numpy arrays. Got: an array of type {}. Compute '
+    'what depends on it outside of the shard_map, or pass it as an argument.'
+)
+
+
+def _is_evaluated_now(x: Any) -> bool:
+  """True of an array under ``jax.ensure_compile_time_eval``.
+
+  It can't be cast: a cast would be evaluated at once, of the same array. JAX's
+  error says what to do.
+  """
+  return (config.eager_constant_folding.value
+          and not isinstance(x, core.Tracer))
 
 
 def arguments(values: Sequence[Any], avals: Sequence[Any]) -> tuple:

@@ -116,9 +116,9 @@ def entering(jaxpr: core.Jaxpr, number: int | None = None) -> core.Jaxpr:
     return jaxpr
   rename = lambda vs: [new.get(v, v) for v in vs]
   casts = [_cast_eqn(outside, v) for v, outside in new.items()]
-  return jaxpr.replace(constvars=rename(jaxpr.constvars),
-                       invars=rename(jaxpr.invars),
-                       eqns=[*casts, *jaxpr.eqns])
+  return jaxprs.replace_inputs(jaxpr, rename(jaxpr.invars),
+                               constvars=rename(jaxpr.constvars),
+                               eqns=[*casts, *jaxpr.eqns])
 
 
 def divided(which: Sequence[bool], known: core.Jaxpr,

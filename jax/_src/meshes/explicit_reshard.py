@@ -36,6 +36,7 @@ from typing import Any
 import warnings
 
 from jax._src import config
+from jax._src.mend import foreign
 from jax._src.mend import trace_key
 from jax._src.meshes import reshard_rules as rules
 
@@ -72,7 +73,7 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
   from jax._src import core
   from jax._src.interpreters import ad
   from jax._src.interpreters import partial_eval as pe
-  rule = rules.RULES.get(prim.name)
+  rule = rules.RULES.get(foreign.name_of(prim))
   # Those that differentiate: a rule may apply operations to the tangents that
   # refuse what the primal operation was given anew.
   if (rule is None or not asked_for() or not isinstance(trace, (

@@ -21,8 +21,10 @@ axes from 0.9 on, so ``jax.grad`` of a function of arrays over such a mesh, of a
 ``shard_map`` for one, failed without ``jit``.)
 
 ``jax.grad`` knows more: its cotangent is made, and pulled back, where the value
-is. Elsewhere, as in a pullback that is called by hand, a computation is placed
-on the mesh of that type if this process has one. If there are several, over
+is. ``jax.jit`` knows its arguments, also those of which a compiled function has
+no use, as the gradient of what is linear. Elsewhere, as in a pullback that is
+called by hand, a computation is placed on the mesh of that type if this process
+has one. If there are several, over
 other devices or in another order, it is refused as before, for what the types
 leave open can't be known. Nothing changes where an argument, a layout, a
 context or ``lowering_platforms`` says more.
@@ -48,7 +50,8 @@ from jax._src.sharding_impls import UnspecifiedValue
 
 
 def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
-            shardings: Sequence[Any], platforms: Sequence[str] | None) -> Any:
+            shardings: Sequence[Any], platforms: Sequence[str] | None,
+            given: Sequence[Any] = ()) -> Any:
   """The mesh that a computation runs on.
 
   Args:
@@ -57,9 +60,11 @@ def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
     avals: the types of its results.
     shardings: those of its arguments and results.
     platforms: what it is lowered for, if that was said.
+    given: the shardings of its arguments, those that it doesn't use among them.
 
   Returns:
-    `context`; or, if that is empty, the one mesh that results' types can mean.
+    `context`; or, if that is empty, the one mesh that results' types can mean:
+    that of the arguments that have it, or the only one of that type.
   """
   if context is not None and not context.empty or platforms is not None:
     return context
@@ -71,6 +76,11 @@ def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
   from jax._src import dispatch  # pylint: disable=g-import-not-at-top
   if any(_places(s) for s, _ in dispatch.get_intermediate_shardings(jaxpr)):
     return context
+  named = {s.mesh for s in given if isinstance(s, NamedSharding)
+           and isinstance(s.mesh, mesh_lib.Mesh)
+           and s.mesh.abstract_mesh in meant}
+  if named:
+    return named.pop() if len(named) == 1 else context
   return _only_one(*meant) or context
 
 

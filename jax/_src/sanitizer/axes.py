@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import core
+from jax._src.mend import foreign as foreign_lib
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
 
@@ -53,7 +54,12 @@ def union(sets) -> Axes:
 
 
 def name_of(primitive: core.Primitive) -> str:
-  """The primitive's name, or that of the one whose derivative it marks."""
+  """The name that rules have for a primitive; none for another library's."""
+  return foreign_lib.name_of(primitive).removesuffix('_p')
+
+
+def title_of(primitive: core.Primitive) -> str:
+  """A primitive's own name, whoever defined it."""
   return getattr(primitive, 'prim', primitive).name.removesuffix('_p')
 
 

@@ -180,8 +180,8 @@ def _untyped(jaxpr: core.Jaxpr) -> core.Jaxpr:
   each = lambda vs: list(map(without, vs))
   eqns = [e.replace(invars=each(e.invars), outvars=each(e.outvars))
           for e in jaxpr.eqns]
-  return jaxpr.replace(
-      constvars=each(jaxpr.constvars), invars=each(jaxpr.invars),
+  return jaxprs.replace_inputs(
+      jaxpr, each(jaxpr.invars), constvars=each(jaxpr.constvars),
       outvars=each(jaxpr.outvars), eqns=eqns)
 
 

@@ -116,7 +116,7 @@ def _collect(scope: scopes_lib.Scope, files: dict) -> None:
     if reason is not None:
       line.reasons[reason] = None
     if id(eqn) in unknown:
-      line.unknown[axes_lib.name_of(eqn.primitive)] = None
+      line.unknown[axes_lib.title_of(eqn.primitive)] = None
     put_in = axes_lib.is_cast(eqn) if reason is None else reason.kind != 'own'
     if not put_in:
       _add(scope, line, eqn, leaving)
@@ -158,7 +158,7 @@ def _value(scope: scopes_lib.Scope, v: Any, eqn: core.JaxprEqn) -> Value:
   aval = getattr(v.aval, 'inner_aval', v.aval)
   kind = sites.type_text(aval) if hasattr(aval, 'dtype') else str(aval)
   return Value(kind, scope.ordered(scope.axes(v)),
-               axes_lib.name_of(eqn.primitive))
+               axes_lib.title_of(eqn.primitive))
 
 
 def _map(scope: scopes_lib.Scope) -> Map:

@@ -180,11 +180,11 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
   """
   jaxpr = body.jaxpr
   made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-  carries = len(jaxpr.outvars) if body.eqn.primitive.name == 'while' else (
-      jaxprs.scan_counts(body.eqn.params)[1])
-  first = (body.eqn.params['body_nconsts']
-           if body.eqn.primitive.name == 'while'
-           else jaxprs.scan_counts(body.eqn.params)[0])
+  params = body.eqn.params
+  if axes_lib.name_of(body.eqn.primitive) == 'while':
+    first, carries = params['body_nconsts'], len(jaxpr.outvars)
+  else:
+    first, carries = jaxprs.scan_counts(params)
   own = {v: jaxpr.outvars[m] for m, v in
          enumerate(jaxpr.invars[first:first + carries])}
   todo: collections.deque = collections.deque([(jaxpr.outvars[n], None)])
@@ -210,7 +210,7 @@ def _spoken(eqn: core.JaxprEqn) -> str:
   frame = next(source_lines.frames(eqn), None)
   text = sites.program_text(eqn)
   if frame is None or not text:
-    return f'`{axes_lib.name_of(eqn.primitive)}`'
+    return f'`{axes_lib.title_of(eqn.primitive)}`'
   return f'`{text}` in line {frame.start_line}'
 
 

@@ -108,7 +108,7 @@ def type_text(aval: Any) -> str:
 def of_result(eqn: core.JaxprEqn, n: int, axes: tuple,
               operands: tuple[Operand, ...]) -> Site:
   """The site of result ``n`` of an equation."""
-  name = axes_lib.name_of(eqn.primitive)
+  name = axes_lib.title_of(eqn.primitive)
   which = f', result {n}' if len(eqn.outvars) > 1 else ''
   text = program_text(eqn)
   return Site(f'`{name}`{which}', place(eqn),

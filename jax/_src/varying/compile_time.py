@@ -22,7 +22,8 @@ given to shard_map alone. And a shard_map that isn't under jit traces, too, but
 had no notion of evaluating: what it computed stayed abstract.
 
 What tells devices apart or is a collective isn't evaluated by eager shard_map:
-its value isn't known to one device.
+its value isn't known to one device. Nor is anything where other axes of the
+mesh are Explicit: eager shard_map computes there as it does everywhere else.
 """
 from __future__ import annotations
 
@@ -53,7 +54,16 @@ def without_devices():
 def is_known(*args) -> bool:
   """True if what depends on `args` alone is to be evaluated now."""
   return (config.eager_constant_folding.value and
-          not any(isinstance(x, core.Tracer) for x in args))
+          not any(isinstance(x, core.Tracer) for x in args) and
+          not _types_place(mesh_lib.get_abstract_mesh()))
+
+
+def _types_place(mesh: mesh_lib.AbstractMesh) -> bool:
+  """True over a mesh with Explicit axes beside Manual ones.
+
+  A type over them would place a value that is evaluated, and knows no devices.
+  """
+  return mesh._any_axis_manual and mesh._any_axis_explicit
 
 
 def keep(primitive: core.Primitive, where: Callable[[], bool]) -> None:

@@ -162,13 +162,14 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
     if 'axes' in params or 'axis_name' in params:
       axes = named_axes(eqn)
       collectives |= axes
-      permutes |= (eqn.primitive.name == 'ppermute' and
+      permutes |= (vt.name_of(eqn.primitive) == 'ppermute' and
                    type(params['axis_name']) is not permute.PartlyReached)
-      if eqn.primitive.name == 'psum_invariant':
+      if vt.name_of(eqn.primitive) == 'psum_invariant':
         sums |= axes
         if from_derivative(eqn):
           derived_sums |= axes
-    elif eqn.primitive.name == 'agreed':
+    elif (eqn.primitive.name == 'agreed'
+          and vt.name_of(eqn.primitive) == 'agreed'):
       agrees = True
     for name, value in params.items():
       if type(value) in _PLAIN or name == 'axes':

@@ -26,7 +26,11 @@ custom_vjp's backward rule until it is differentiated.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jax._src import config
+from jax._src import core
+from jax._src.mend import source_lines
 from jax._src.mend import trace_key
 from jax._src import source_info_util
 from jax._src.varying import flow
@@ -55,14 +59,15 @@ def is_refusal(error: Exception) -> bool:
           or getattr(error, 'diverges', False))
 
 
-def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
+def check(jaxprs, predicate: vt.Axes, name: str,
+          where: Callable[[], str]) -> None:
   """Raises if a collective in ``jaxprs`` is over an axis of ``predicate``.
 
   Args:
     jaxprs: what runs on some devices and not on others.
     predicate: the axes that the choice varies over.
     name: the loop or branch, as the user calls it.
-    where: the source line of the predicate.
+    where: finds the source line of the predicate; empty if none is known.
 
   Raises:
     ValueError: if there is such a collective, unless the option
@@ -76,22 +81,23 @@ def check(jaxprs, predicate: vt.Axes, name: str, where: str) -> None:
     for eqn, derived in retrace.equations(jaxpr):
       axes = named_axes(eqn) & predicate
       if axes:
-        message = _message(eqn, derived, axes, name, where)
+        message = _message(eqn, derived, axes, name, where())
         if derived:
           raise retrace.DivergentDerivativeError(message, axes)
         raise refusal(message)
 
 
 def _message(eqn, derived, axes, name, where) -> str:
+  where = where and f', at {where},'
   axis = ' and '.join(map(repr, vt.ordered(axes)))
   collective = eqn.primitive.name.removesuffix('_invariant')
   message = (
       f'{collective} over mesh axis {axis} at '
-      f'{source_info_util.summarize(eqn.source_info)} is inside a {name} whose '
-      f'predicate, at {where}, varies over {axis}. Devices along {axis} may '
-      'not reach the collective together, which deadlocks or mixes their '
-      'values.\nMake the predicate the same on all of them, for example with '
-      f'jax.lax.pmax(predicate, {axis}) or jax.lax.psum, or move the '
+      f'{source_info_util.summarize(eqn.source_info)} is inside a {name} '
+      f'whose predicate{where} varies over {axis}. Devices '
+      f'along {axis} may not reach the collective together, which deadlocks or '
+      'mixes their values.\nMake the predicate the same on all, for example '
+      f'with jax.lax.pmax(predicate, {axis}) or jax.lax.psum, or move the '
       f'collective out of the {name}.')
   if derived:
     message += (
@@ -107,15 +113,30 @@ def _message(eqn, derived, axes, name, where) -> str:
 _NAMES = {'while': 'lax.while_loop', 'cond': 'lax.cond or lax.switch'}
 
 
+def _line_of_predicate(cond: core.Jaxpr) -> str:
+  """The user's line that computes a loop's predicate, if there is one.
+
+  A function of JAX's own, such as ``fori_loop``'s, was traced when another loop
+  needed it first, maybe: what is known of its lines is no user's, or another's.
+  """
+  file = cond.debug_info.func_filename
+  if file is not None and not source_info_util.is_user_filename(file):
+    return ''
+  out, = cond.outvars
+  return next((source_info_util.summarize(e.source_info) for e in cond.eqns
+               if out in e.outvars), '')
+
+
 def _check_site(site: flow.Site) -> None:
-  name, source = vt.name_of(site.eqn.primitive), site.eqn.source_info
+  name = vt.name_of(site.eqn.primitive)
   jaxprs = [kid.jaxpr for kid in site.kids]
-  if name == 'while':
-    out, = jaxprs[0].outvars
-    source = next((e.source_info for e in jaxprs[0].eqns if out in e.outvars),
-                  source)
-  check(jaxprs, site.predicate, _NAMES[name],
-        source_info_util.summarize(source))
+
+  def where():
+    line = _line_of_predicate(jaxprs[0]) if name == 'while' else ''
+    return (line or source_info_util.summarize(site.eqn.source_info)
+            or source_lines.running())
+
+  check(jaxprs, site.predicate, _NAMES[name], where)
 
 
 DIVERGENCE_CHECKS = {'collectives': _check_site}

@@ -109,7 +109,7 @@ def _inside(eqn: core.JaxprEqn, scope: Scope) -> list[Scope]:
 
   A while loop's predicate comes last, with the loop's outputs as its carries.
   """
-  params, name = eqn.params, eqn.primitive.name
+  params, name = eqn.params, vt.name_of(eqn.primitive)
   if name == 'cond':
     return [_scope(b, eqn, scope, first=1) for b in params['branches']]
   if name == 'while':
@@ -131,9 +131,9 @@ def _inside(eqn: core.JaxprEqn, scope: Scope) -> list[Scope]:
 def _inwards(eqn, scope: Scope, inner: list[Scope], var) -> Iterator[Step]:
   """From an equation's output to what it is made of."""
   n, predicate = eqn.outvars.index(var), None
-  if eqn.primitive.name == 'cond':
+  if vt.name_of(eqn.primitive) == 'cond':
     predicate = scope, eqn.invars[0], True
-  elif eqn.primitive.name == 'while':
+  elif vt.name_of(eqn.primitive) == 'while':
     *inner, cond = inner
     predicate = cond, cond.jaxpr.outvars[0], True
     init = eqn.params['cond_nconsts'] + eqn.params['body_nconsts'] + n

@@ -131,9 +131,10 @@ def only_parted(site: flow.Site) -> bool:
   Its operands do as they did when the branches were traced, refs aside: what is
   written to a ref can differ on devices from then on.
   """
-  return (site.eqn.primitive.name == 'cond' and bool(site.predicate) and all(
-      not vt.is_ref(v.aval) and vt.varying(v.aval) == axes
-      for v, axes in zip(site.eqn.invars[1:], site.ins[1:])))
+  if not site.predicate or vt.name_of(site.eqn.primitive) != 'cond':
+    return False
+  return all(not vt.is_ref(v.aval) and vt.varying(v.aval) == axes
+             for v, axes in zip(site.eqn.invars[1:], site.ins[1:]))
 
 
 def differentiable(aval) -> bool:

@@ -40,16 +40,6 @@ from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
-def _foreign(prim: core.Primitive) -> bool:
-  """True if another package than ``jax`` defined the primitive's rule."""
-  rule = prim.abstract_eval
-  wrapped = getattr(rule, '__closure__', None)
-  if wrapped and rule.__module__ == core.__name__:  # by def_abstract_eval
-    rule = next((c.cell_contents for c in wrapped
-                 if callable(c.cell_contents)), rule)
-  return foreign.is_foreign(rule)
-
-
 # The standard rules of 0.5.3 have names that a library's parameters may have.
 
 def _check(prim, mesh, /, *in_rep, **_):
@@ -70,7 +60,7 @@ def _rewrite(prim, mesh, in_rep, /, *args, **params):
 
 def enter(prim: core.Primitive) -> None:
   """Enters the standard rules of ``prim`` if another library defined it."""
-  if _foreign(prim):
+  if foreign.is_foreign_primitive(prim):
     sm._check_rules.setdefault(prim, functools.partial(_check, prim))
     sm._rewrite_rules.setdefault(prim, functools.partial(_rewrite, prim))
 

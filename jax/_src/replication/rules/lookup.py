@@ -24,6 +24,7 @@ import functools
 import sys
 
 from jax._src import core
+from jax._src.mend import foreign
 
 # module -> function that enters the rules of its primitives
 _pending = {}
@@ -49,7 +50,7 @@ def find(table, prim: core.Primitive):
   """Returns the rule of `prim` in one of the tables of shard_map, or None."""
   if prim not in table:
     enter_loaded()
-  if prim not in table and prim.name not in reasons:
+  if prim not in table and foreign.name_of(prim) not in reasons:
     for enter in others:
       enter(prim)
   return table.get(prim)
@@ -57,7 +58,7 @@ def find(table, prim: core.Primitive):
 
 def raise_no_rule(prim, /, *_, **__):
   """Raises the error for a primitive without a rule."""
-  if prim.name in reasons:
+  if foreign.name_of(prim) in reasons:
     raise NotImplementedError(
         f'shard_map with check_rep=True cannot type the primitive {prim}: '
         f'{reasons[prim.name]}. As a workaround, pass the `check_rep=False` '

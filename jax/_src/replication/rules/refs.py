@@ -35,6 +35,7 @@ from jax._src import util
 from jax._src.lax.control_flow import conditionals
 from jax._src.lax.control_flow import for_loop
 from jax._src.lax.control_flow import loops as lax_loops
+from jax._src.mend import foreign
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import linear
 from jax._src.replication.rules import lookup
@@ -85,7 +86,7 @@ _OF_KERNELS = (
 def _only_computes(jaxpr: core.Jaxpr) -> bool:
   for e in jaxpr.eqns:
     if not (flow.is_standard(e.primitive) or e.primitive in _CONTROL_FLOW
-            or e.primitive.name in _OF_KERNELS):
+            or foreign.name_of(e.primitive) in _OF_KERNELS):
       return False
   return all(map(_only_computes, core.subjaxprs(jaxpr)))
 

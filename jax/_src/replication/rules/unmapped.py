@@ -29,6 +29,7 @@ import threading
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import foreign
 
 
 class Uncast(ValueError):
@@ -129,10 +130,10 @@ def refuse_partly_mapped_within(prim, in_rep, params, reached) -> None:
 
 def _operands(prim, params):
   """The types of the operands, or None where that isn't known."""
-  if prim.name == 'cond':
+  if foreign.name_of(prim) == 'cond':
     index = core.ShapedArray((), dtypes.np.dtype('int32'))
     return [index, *params['branches'][0].in_avals]
-  if prim.name == 'while':
+  if foreign.name_of(prim) == 'while':
     tests = params['cond_jaxpr'].in_avals[:params['cond_nconsts']]
     return [*tests, *params['body_jaxpr'].in_avals]
   for body in params.values():

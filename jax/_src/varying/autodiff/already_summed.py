@@ -177,7 +177,7 @@ def _by_variable(eqns: Sequence[Any], inputs: Sequence[Any] = (),
 def _inside(found: Made) -> Node | None:
   """The result in the jaxpr of a call that the equation is, if it is one."""
   eqn, operands, n = found
-  if eqn.primitive.name in _LOOPS:
+  if vt.name_of(eqn.primitive) in _LOOPS:
     return None
   for inner in jaxprs_in(eqn.params):
     if (len(inner.invars), len(inner.outvars)) == (
@@ -206,7 +206,7 @@ def _sum_behind(node: Node, axes: vt.Axes) -> Made | None:
       continue
     eqn, operands, n = found
     seen.add((id(eqn), n))
-    name = eqn.primitive.name
+    name = vt.name_of(eqn.primitive)
     if name == 'psum_invariant' and _over(eqn, axes) and _backward(eqn):
       return found
     if name in _LINEAR:

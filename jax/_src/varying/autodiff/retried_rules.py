@@ -131,7 +131,7 @@ def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
   """The path to each sum, and its axes of these."""
   before = 0
   for eqn in jaxpr.eqns:
-    name = eqn.primitive.name
+    name = vt.name_of(eqn.primitive)
     if eqn.primitive is core.pvary_p:
       continue
     if name.startswith('psum'):
@@ -149,6 +149,6 @@ def _parts(eqn: core.JaxprEqn) -> bool:
   predicate = {
       'cond': lambda: eqn.invars[0],
       'while': lambda: vt.open_jaxpr(eqn.params['cond_jaxpr']).outvars[0],
-  }.get(eqn.primitive.name)
+  }.get(vt.name_of(eqn.primitive))
   return predicate is not None and bool(
       vt.parting(vt.varying(predicate().aval)))

@@ -197,7 +197,7 @@ def _of_equation(eqn, ins: Sequence[Way], axes) -> list[Way]:
     return [worst] * count
   if not any(ins):
     return [Way.NONE] * count
-  name = eqn.primitive.name
+  name = vt.name_of(eqn.primitive)
   if name == 'cond':
     each = [_outs(b, ins[1:], axes) for b in eqn.params['branches']]
     return [max(ins[0], *ways) for ways in zip(*each)]

@@ -29,6 +29,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import jaxprs
 from jax._src.mend import traces
 from jax._src.ad_util import Zero
 from jax._src.interpreters import ad
@@ -117,8 +118,8 @@ def _reads(jaxpr: core.Jaxpr, i: int) -> bool:
 
 def _taking(branch: core.ClosedJaxpr, kept: list[int]) -> core.ClosedJaxpr:
   jaxpr = branch.jaxpr
-  return branch.replace(
-      jaxpr=jaxpr.replace(invars=[jaxpr.invars[i] for i in kept]))
+  return branch.replace(jaxpr=jaxprs.replace_inputs(
+      jaxpr, [jaxpr.invars[i] for i in kept]))
 
 
 def skip_integers(*prims: core.Primitive) -> None:

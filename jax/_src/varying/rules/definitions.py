@@ -77,7 +77,9 @@ def enter(prim, rule: Callable) -> None:
     rule: what it was given as its abstract evaluation, which may be defined
       more than once.
   """
-  if foreign.is_foreign(rule):
+  others = foreign.is_foreign(rule)
+  foreign.define(prim, others)
+  if others:
     _type_by_union(prim, cast=True)
   else:
     _enter_own(prim)

@@ -57,7 +57,7 @@ def _source(v, at, made) -> int | None:
 
 def _operand(eqn: core.JaxprEqn, n: int, source) -> int | None:
   """The position of the operand that the equation returns as output ``n``."""
-  name, params = eqn.primitive.name, eqn.params
+  name, params = vt.name_of(eqn.primitive), eqn.params
   if name in _SAME:
     return n
   if name in ('scan', 'while'):

@@ -62,7 +62,7 @@ def fitted(prim: core.Primitive, rule: Callable) -> Callable:
     The rule; itself where nothing varies in types, for a call, and for casts
     and linear collectives.
   """
-  if not vt.checking() or prim.name in _CALLS or prim in linear_rules:
+  if not vt.checking() or vt.name_of(prim) in _CALLS or prim in linear_rules:
     return rule
 
   def fit(primals, series, /, **params):

@@ -67,7 +67,7 @@ def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
 
 def _sent_away(eqn: core.JaxprEqn) -> bool:
   """True if an equation names another device, or memory of one."""
-  place = TO_DEVICE.get(eqn.primitive.name)
+  place = TO_DEVICE.get(vt.name_of(eqn.primitive))
   for value in eqn.params.values():
     if hasattr(value, 'unflatten') and hasattr(value, 'num_leaves'):
       if any(name in str(value) for name in _REMOTE_REFS):

@@ -1,0 +1,37 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""An array that is put on the device which holds it in another memory.
+
+``device_put`` to a ``Device`` hands on what is on that device already, in
+whatever memory it is. In host memory it isn't what the result's type says.
+
+Cost: two memory kinds are compared where an array is on the device already.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_in_memory(x: Any, sharding: Any, device: Any) -> bool:
+  """True of an array that is in the memory that is asked for.
+
+  Args:
+    x: the array.
+    sharding: where it is put; one without a memory means the device's own.
+    device: the device there.
+  """
+  held, wanted = x.sharding.memory_kind, sharding.memory_kind
+  if held == wanted or held is None:
+    return True
+  return wanted is None and held == device.default_memory().kind
