@@ -20,10 +20,10 @@ PRISTINE and MENDED are each a Python that has that jax, or PYTHON:FOLDER for a
 Python with FOLDER put first on its path (what `build.py apply` writes). Ten
 ordinary programs (``growth_programs``) of 10, 20, 40 and 80 layers, each plain,
 differentiated outside and inside of ``shard_map``, with the casts that pristine
-asks for; with ``bare``, mended has none, and does what it is for. Printed: the ratio of mended to pristine in the
-processor's seconds, the least of ROUNDS (3) in turn, to trace and to lower, and
-in calls of functions, which don't depend on the machine. Fails if the calls are
-more than LIMIT times pristine's.
+asks for; with ``bare``, mended has none, and does what it is for. Printed: the
+ratio of mended to pristine in the processor's seconds, the least of ROUNDS (3)
+in turn, to trace and to lower, and in calls of functions, which don't depend on
+the machine. Fails if the calls are more than LIMIT times pristine's.
 """
 import gc
 import json

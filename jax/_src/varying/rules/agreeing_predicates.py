@@ -134,7 +134,8 @@ def with_agreed_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
             source_info_util.current())
   eqn = core.new_jaxpr_eqn([out], [new], agreed_p, dict(along=along),
                            core.no_effects, source)
-  return jaxpr.replace(outvars=[new], eqns=[*jaxpr.eqns, eqn])
+  return jaxpr.replace(outvars=[new], eqns=[*jaxpr.eqns, eqn],
+                       debug_info=jaxpr.debug_info)
 
 
 def with_agreed_index(b, site: flow.Site) -> flow.Site:
