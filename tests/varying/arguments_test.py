@@ -22,12 +22,15 @@ import functools
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
+import jax.extend
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.sharding import shard_map
+from varying.testing.common import axes_of
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
@@ -309,6 +312,95 @@ class AgreeingArgumentsTest(jtu.JaxTestCase):
     g = shard_map(f, mesh=make_mesh(4), in_specs=(P(), P('x')), out_specs=P())
     with self.assertRaisesRegex(ValueError, 'psum over mesh axis .x. at'):
       jax.jit(g)(np.float32(1), np.ones(4, np.float32))
+
+
+def choose(p, w):
+  return lax.cond(p > 2., lambda w: w * w, lambda w: 3. * w, w)
+
+
+def shared_then_own(w, x, largest):
+  f = jax.jit(choose)
+  return f(largest, w) * x + f(x, w)
+
+
+def own_then_shared(w, x, largest):
+  f = jax.checkpoint(choose)
+  return f(x, w) + f(largest, w) * x
+
+
+def mixed(w, x, largest):
+  return jax.jit(lambda p, q, w: choose(p - q, w))(largest, x, w)
+
+
+def traced_elsewhere(w, x, largest):
+  """The example agrees, and the argument doesn't."""
+  closed = jax.make_jaxpr(lambda p, w: choose(1. * p, w))(largest, w)
+  f = jax.extend.core.jaxpr_as_fun(closed)
+  return f(x, w)[0] + x * f(largest, w)[0]
+
+
+def cast_inside(w, x, largest):
+  """A jitted function's argument agrees until the jaxpr is typed again."""
+  f = jax.jit(choose)
+  closed = jax.make_jaxpr(lambda p, w: f(cast_if_same(p), w))(
+      jnp.float32(1), w)
+  again = jax.jit(lambda p, w: jax.extend.core.jaxpr_as_fun(closed)(p, w)[0])
+  return again(x, w) + x * again(largest, w)
+
+
+def cast_if_same(p):
+  names = core.get_axis_env().axis_sizes
+  axes = [a for a in ('x', 'y') if a in names and a not in axes_of(p)]
+  return cast(p, axes)
+
+
+def carry_differs_later(w, x, largest):
+  def step(c, _):
+    p, y = c
+    return (p + x, choose(p, y)), None
+  return lax.scan(step, (0. * largest, w), None, length=3)[0][1]
+
+
+def chain_of_carries(w, x, largest):
+  def step(c, _):
+    a, b, d, y = c
+    return (b, d, 1. * x, choose(a, y)), None
+  same = 0. * largest
+  return lax.scan(step, (same, same, same, w), None, length=5)[0][3]
+
+
+def scan_within(w, x, largest):
+  def outer(c, _):
+    p, y = c
+    inner = lambda y, q: (.5 * choose(p * q, y), None)
+    return (p + x, lax.scan(inner, y, jnp.stack([largest, -largest]))[0]), None
+  return lax.scan(outer, (largest, w), None, length=2)[0][1]
+
+
+class ReusedTest(jtu.JaxTestCase):
+  """What agrees in one place, and doesn't in another, counts for itself."""
+
+  @parameterized.product(
+      f=[shared_then_own, own_then_shared, mixed, traced_elsewhere, cast_inside,
+         carry_differs_later, chain_of_carries, scan_within],
+      at=[('1d', True), ('1d', False), ('2d', True)])
+  def test_gradient(self, f, at):
+    mesh = make_mesh(*SIZES[at[0]])
+    axes = mesh.axis_names
+    x = np.arange(1., 5.).astype(np.float32)
+
+    def part(w, x):
+      largest = x[0]
+      for axis in axes:
+        largest = jnp.max(lax.all_gather(largest, axis))
+      return (f(w, x[0], largest) + 0. * x[0])[None]
+
+    g = shard_map(part, mesh=mesh, in_specs=(P(), P(axes)), out_specs=P(axes))
+    got = maybe_jit(at[1])(jax.value_and_grad(lambda w: jnp.sum(g(w, x))))(
+        np.float32(.7))
+    want = jax.value_and_grad(
+        lambda w: sum(f(w, v, np.float32(4)) for v in x))(np.float32(.7))
+    self.assertAllClose(got, want, rtol=1e-5)
 
 
 def one_form(form, p, w, x):

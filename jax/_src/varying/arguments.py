@@ -176,6 +176,18 @@ def giving(api: Callable, arguments: Any, carry: Any, /, *args,
       agreement.asked.clear()
 
 
+def elsewhere(infer_params: Callable) -> Callable:
+  """``_infer_params`` of a function that will be applied to other arguments."""
+  def infer(*args):
+    around, _state.call = _state.call, None
+    _state.own = True  # so that it isn't a call that begins
+    try:
+      return infer_params(*args)
+    finally:
+      _state.call, _state.own = around, False
+  return infer
+
+
 def _careful(call: _Call, api: Callable, args, kwargs) -> Any:
   """The call, with the facts of its arguments."""
   leaves = tree_util.tree_leaves(call.arguments)

@@ -201,7 +201,7 @@ def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
       return [_gathered(i, names) for i in ins]
     return [_gathered(joined(ins), names)] * count
   if name == 'agreed':
-    return [_gathered(ins[0], NO_AXES.union(eqn.params['along']))]
+    return list(ins)  # its type says the rest, as long as that holds
   rule = _INSIDE.get(name)
   found = rule(eqn.params, ins) if rule else None
   if found is None or len(found) != count:

@@ -128,13 +128,14 @@ class Region:
         axes &= self.facts(n)
       return axes - less
     place = dependences.operand_of(site.eqn, self.number, n)
-    if place is not None and axes - less <= site.operand_differs(place, own):
-      return axes - less  # in the first trip
+    if place is not None and axes <= site.operand_differs(place, own):
+      return axes  # in the first trip
     if self.given is None:
       self.given = dependences.of_inputs(site.eqn, self.number)
     known = self.given[n]
     if known is None:
       return axes - less
+    # What is cast outside can come to differ along what its type named.
     return axes & known.axes(
         lambda k: site.operand_differs(k, own),
         lambda k: site.ins[k] - (
