@@ -112,8 +112,8 @@ def ratios(sides, name, kind, layers, rounds):
         return answer
     found.append(answers)
   *times, counts = found
-  least = [[min(t[side][stage] for t in times) for stage in (0, 1)]
-           for side in (0, 1)]
+  least = [[min((t[side][stage] for t in times), default=1.)
+            for stage in (0, 1)] for side in (0, 1)]
   return [least[0], *([m / p for p, m in zip(*pair)] for pair in
                       (least, counts))]
 

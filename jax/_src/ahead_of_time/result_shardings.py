@@ -45,6 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 from typing import Any
 
 from jax._src import core
@@ -214,6 +215,16 @@ def _mapped_sharding(
 
 def _as_compiled(sharding: Any) -> sharding_lib.Sharding | None:
   """Returns a sharding as the compiler spells it, or None."""
+  if not isinstance(sharding, sharding_lib.Sharding):
+    return None
+  # Results by the hundred have one.
+  return _spelled(sharding, mesh_lib.get_concrete_mesh())
+
+
+@functools.lru_cache(maxsize=512)
+def _spelled(sharding: sharding_lib.Sharding, concrete: mesh_lib.Mesh | None
+             ) -> sharding_lib.Sharding | None:
+  del concrete  # It is part of the key.
   found = _complete_sharding(sharding)
   if not isinstance(found, NamedSharding):
     return found

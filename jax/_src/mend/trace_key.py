@@ -59,9 +59,9 @@ _entry = _new_entry()
 
 def _values(get: Callable[[Any], Any]) -> tuple[Any, ...] | None:
   """The settings of all parts; None if nothing was set."""
-  values = tuple(get(part) for part, _ in _parts)
-  return (None if all(value == default for value, (_, default)
-                      in zip(values, _parts)) else values)
+  values = [get(part) for part, _ in _parts]
+  return (None if values == [default for _, default in _parts]
+          else tuple(values))
 
 
 def _set_global(_: Any = None) -> None:
@@ -69,8 +69,11 @@ def _set_global(_: Any = None) -> None:
 
 
 def _set_local(_: Any = None) -> None:
-  held = any(part.get_local() is not _unset for part, _ in _parts)
-  _entry.set_local(_values(lambda part: part.value) if held else _unset)
+  for part, _ in _parts:
+    if part.get_local() is not _unset:
+      _entry.set_local(_values(operator.attrgetter('value')))
+      return
+  _entry.set_local(_unset)
 
 
 def option(make: Callable[..., Any], *args: Any, **params: Any) -> Any:

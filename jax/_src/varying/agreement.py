@@ -52,14 +52,14 @@ class _Facts:
 
   Attributes:
     known: the axes along which a value may differ, by its variable.
-    made: the dependences of an equation's results, by the equation's id, with
-      the equation.
+    made: the dependences that a result joins, by the id of its equation and its
+      number, with the equation.
   """
 
   def __init__(self, trace: Any):
     self.trace, self.steps = weakref.ref(trace), traces.steps(trace)
     self.known: dict[core.Var, Axes] = {}
-    self.made: dict[int, tuple[Any, list[dependences.Dependence]]] = {}
+    self.made: dict[tuple[int, int], tuple[Any, list]] = {}
 
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
@@ -107,31 +107,34 @@ class _Facts:
   def _of_other(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
                 ) -> Any:
     """The fact of a result, or an operand whose fact it lacks."""
-    dependence = self._of_result(v, eqn, len(operands))
-    missing = None
+    if axes <= dependences.reduced_over(eqn):
+      return NO_AXES
+    n = eqn.outvars.index(v)
+    if (id(eqn), n) not in self.made:  # with the equation, so that it stays
+      self.made[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
+    missing, first = None, 0
 
     def differ(n: int) -> Axes:
       nonlocal missing
       if missing is not None:
         return axes  # for the search to end
-      atom = self.steps.atom(operands[n])
+      atom = self.steps.atom(operands[n + first])
       if type(atom) is core.Literal or not vt.varying(atom.aval):
         return NO_AXES
       if atom in self.known:
         return self.known[atom]
-      missing = operands[n]
+      missing = operands[n + first]
       return axes
 
-    found = dependence.axes(
-        differ, lambda n: vt.varying(self.steps.atom(operands[n]).aval),
-        limit=axes)
-    return axes & found if missing is None else missing
-
-  def _of_result(self, v: core.Var, eqn: Any, count: int):
-    if id(eqn) not in self.made:
-      self.made[id(eqn)] = eqn, dependences.of_results(
-          eqn, list(map(dependences.on_input, range(count))))
-    return self.made[id(eqn)][1][eqn.outvars.index(v)]
+    found = NO_AXES
+    for dependence, first in self.made[id(eqn), n][1]:
+      found |= dependence.axes(differ, lambda n: vt.varying(
+          self.steps.atom(operands[n + first]).aval), limit=axes)
+      if missing is not None:
+        return missing
+      if axes <= found:
+        break
+    return axes & found
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
     frame = (trace := self.trace()).frame

@@ -241,6 +241,7 @@ def of_atom(known: dict[core.Var, Dependence], atom: Any) -> Dependence:
   return NOTHING if type(atom) is core.Literal else known[atom]
 
 
+@contents.cached
 def _outputs(jaxpr: core.Jaxpr) -> list[Dependence]:
   known = of_values(jaxpr)
   return [of_atom(known, v) for v in jaxpr.outvars]
@@ -436,6 +437,36 @@ def of_inputs(eqn: Any, number: int) -> list[Dependence | None]:
     else:
       found.append(None if place is None else ins[place])
   return found
+
+
+def of_result(eqn: Any, n: int, count: int) -> list[tuple[Dependence, int]]:
+  """The dependences that a result joins.
+
+  Args:
+    eqn: an equation, or one of a trace.
+    n: the number of the result.
+    count: that of the operands.
+
+  Returns:
+    Each, with the number of the operand that its first input is.
+  """
+  name = vt.name_of(eqn.primitive)
+  if name == 'cond':
+    return [(on_input(0), 0), *(
+        (_outputs(vt.open_jaxpr(b))[n], 1) for b in eqn.params['branches'])]
+  if _INSIDE.get(name) is _call:
+    jaxpr = _jaxpr(eqn.params, jaxprs.callee(eqn.params))
+    if len(jaxpr.invars) == count and not jaxpr.constvars:
+      return [(_outputs(jaxpr)[n], 0)]
+  return [(of_results(eqn, list(map(on_input, range(count))))[n], 0)]
+
+
+def reduced_over(eqn: Any) -> Axes:
+  """The axes along which a gather's or reduction's result is the same."""
+  if (vt.name_of(eqn.primitive) in _OVER_DEVICES
+      and eqn.params.get('axis_index_groups') is None):
+    return contents.named_axes(eqn)
+  return NO_AXES
 
 
 def of_predicate(params: dict[str, Any], count: int, trips: bool

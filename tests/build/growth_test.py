@@ -1,0 +1,37 @@
+"""The calls of functions to trace and to lower grow with layers as pristine's.
+
+Ten ordinary programs, held at 10, 20, 40 and 80 layers against the pristine
+release in the same run (``benchmarks/shard_map_growth.py``): a program's calls
+are the same on any machine.
+"""
+
+import os
+import subprocess
+
+from conftest import ROOT
+import pytest
+
+from mend.proof import environments
+from mend.releases import bases, interpreters
+
+BASE = bases.all_bases()[-1]
+PROGRAMS = ("dense", "scan_of_scans", "remat", "attention", "experts", "ring",
+            "rnn", "custom_vjp", "psum", "gathered")
+
+
+def _growth(*args):
+  made = environments.build(BASE, python=interpreters.for_base(BASE))
+  return subprocess.run(
+      [made.mended, ROOT / "benchmarks" / "shard_map_growth.py",
+       made.pristine, made.mended, *args], capture_output=True, text=True,
+      check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+
+
+@pytest.mark.parametrize("part", [PROGRAMS[:5], PROGRAMS[5:]],
+                         ids=lambda part: part[0])
+def test_growth(kept_cache, part):
+  done = _growth(",".join(part), "0")
+  rows = [line for line in done.stdout.splitlines()
+          if line.split(" ")[0] in part]
+  assert len(rows) == len(part) * 3 * 4, done.stdout + done.stderr
+  assert done.returncode == 0, done.stdout + done.stderr
