@@ -105,9 +105,15 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   if not made:
     raise MendError(f"No commit has its place on jax {base.version}.",
                     f"{COMMAND} check --candidate={place} --no_tests")
-  names = sending.write(made, base, place, target, author,
-                        in_a_row=not args.changelog)
+  names, conflicts = sending.write(made, base, place, target, author,
+                                   in_a_row=not args.changelog)
+  for line in conflicts:
+    report.say(f"LEFT OUT: {line}")
   said = _said(names, base, target)
+  if left_out or conflicts:
+    return Verdict(
+        f"{said.words}; {len(left_out) + len(conflicts)} left out",
+        "see LEFT OUT above, and correct [upstream] in patches/*.toml")
   if not args.verify:
     return said
   upstream_main.note(place)

@@ -1,7 +1,8 @@
 """`build.py export --upstream`: the commits that can be pull requests.
 
 Each is made on the tree at hand from the patch's `[upstream]` table alone, is a
-file of its own that applies there alone, and applies after the others. What a
+file of its own that applies there alone, and applies after the others; of tests
+at one place, in the order of the series. What doesn't is left out. What a
 release spells otherwise is decided by the tree's own version where both
 spellings have a place, and by the place where one of them has it. A commit
 whose edit has no place is left out, and said so.
@@ -190,7 +191,7 @@ def all_made(series: Sequence[patches.Patch], base: Base, place: pathlib.Path,
 
 def write(todo: Sequence[Made], base: Base, place: pathlib.Path,
           target: pathlib.Path, author: git.Author,
-          in_a_row: bool = True) -> list[str]:
+          in_a_row: bool = True) -> tuple[list[str], list[str]]:
   """Writes each commit to a file of its own in `target`, which is made here.
 
   Args:
@@ -202,10 +203,8 @@ def write(todo: Sequence[Made], base: Base, place: pathlib.Path,
     in_a_row: whether to try that they apply one after another.
 
   Returns:
-    The names of the files, one for each commit.
-
-  Raises:
-    MendError: one doesn't apply after those before it.
+    The names of the files, one for each commit, and what is left out and why:
+    what doesn't apply after those before it.
   """
   tree.require_empty(target)
   if target.is_dir():
@@ -221,12 +220,13 @@ def write(todo: Sequence[Made], base: Base, place: pathlib.Path,
       repository.run("commit", "--quiet", "--cleanup=verbatim", "--file=-",
                      text=commit.message)
       repository.format(made, "base..HEAD", number)
-    names = sorted(p.name for p in made.glob("*.patch"))
+    names, left_out = sorted(p.name for p in made.glob("*.patch")), []
     if in_a_row:
-      _try_in_a_row(repository, todo, [made / name for name in names])
+      left_out = _try_in_a_row(repository, todo, [made / n for n in names])
+      names = [name for name in names if (made / name).exists()]
     count = "1 commit" if len(names) == 1 else f"{len(names)} commits"
     tree.write(made / README, _NOTE.format(count=count, base=base.version))
-  return names
+  return names, left_out
 
 
 def _repository(folder: pathlib.Path, todo: Sequence[Made],
@@ -234,6 +234,9 @@ def _repository(folder: pathlib.Path, todo: Sequence[Made],
   """A throw-away repository of the files that the commits touch."""
   repository = git.Git(folder, author)
   repository.run("init", "--quiet", "--initial-branch=main")
+  # Two tests at one place are one after the other.
+  tree.write(folder / ".git" / "info" / "attributes",
+             "tests/** merge=union\n")
   for name in sorted({n for c in todo for n in c.files}):
     tree.write(folder / name, tree.read(place / name))
   repository.run("add", "--all", "--force")
@@ -243,16 +246,20 @@ def _repository(folder: pathlib.Path, todo: Sequence[Made],
 
 
 def _try_in_a_row(repository: git.Git, todo: Sequence[Made],
-                  files: Sequence[pathlib.Path]) -> None:
+                  files: Sequence[pathlib.Path]) -> list[str]:
+  """Removes each file that doesn't apply after those before it; says why."""
   repository.run("checkout", "--quiet", "--detach", "base")
+  left_out = []
   for commit, file in zip(todo, files):
     try:
-      repository.run("am", "--quiet", "--keep-non-patch", str(file))
+      repository.run("am", "--quiet", "--3way", "--keep-non-patch", str(file))
     except MendError as e:
+      repository.run("am", "--abort")
+      file.unlink()
       others = [c.patch for c in todo if c is not commit
                 and c.files.keys() & commit.files.keys()]
-      raise MendError(
+      left_out.append(
           f"patch {commit.patch}: its commit for upstream applies alone, and "
-          f"not after those before it ({', '.join(others)}): {e.what}",
-          "give its edits, or its tests (`after`), a place that is not the "
-          "others'") from e
+          f"not after those before it ({', '.join(others)}): {e.what} Next: "
+          "give its edits a place that is not the others'")
+  return left_out

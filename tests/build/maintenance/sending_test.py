@@ -62,7 +62,7 @@ def test_each_applies_alone_and_after_the_other(series, base, clone, tmp_path):
       "greet/hello", "greet/other"]
   assert (made[0].added, made[0].removed) == (2, 1)
   out = tmp_path / "out"
-  names = sending.write(made, base, clone, out, SOMEBODY)
+  names, _ = sending.write(made, base, clone, out, SOMEBODY)
   assert [n[:5] for n in names] == ["0001-", "0002-"]
   for order in (names[:1], names[1:], names, names[::-1]):
     other = tmp_path / "-".join(n[:4] for n in order)
@@ -81,7 +81,7 @@ def test_the_message_and_what_is_not_said(series, base, clone, tmp_path):
       '[greet] Greet politely\n\n`greet` says "oi". It says hello now.\n\n'
       "Fixes #28193\n")
   assert made[1].message.endswith("hello now.\n")
-  names = sending.write(made, base, clone, tmp_path / "out", SOMEBODY)
+  names, _ = sending.write(made, base, clone, tmp_path / "out", SOMEBODY)
   text = "".join((tmp_path / "out" / n).read_text("utf-8") for n in names)
   for word in ("mend", "Mend", "Needs:", "CHANGELOG", "polite.py", "toy#1"):
     assert word not in text
@@ -144,10 +144,27 @@ def test_a_commit_that_is_too_long(series, base, clone, project):
     sending.all_made(patches.load(project), base, clone)
 
 
-def test_two_at_one_place_are_refused(series, base, clone, project, tmp_path):
+def test_two_tests_at_one_place_are_in_order(series, base, clone, project,
+                                             tmp_path):
   path = project / "patches" / "greet" / "other.toml"
   write(path, path.read_text("utf-8").replace("test_second", "test_first"))
   made, _ = sending.all_made(patches.load(project), base, clone)
-  with pytest.raises(MendError, match=r"greet/other.*\(greet/hello\)"):
-    sending.write(made, base, clone, tmp_path / "out", SOMEBODY)
-  assert not (tmp_path / "out").exists()
+  out = tmp_path / "out"
+  names, left_out = sending.write(made, base, clone, out, SOMEBODY)
+  assert len(names) == 2 and not left_out
+  for name in names:
+    other = tmp_path / name[:4]
+    shutil.copytree(clone, other)
+    am(other, out / name)
+
+
+def test_two_edits_at_one_place_are_not(series, base, clone, project, tmp_path):
+  path = project / "patches" / "greet" / "other.toml"
+  write(path, (project / "patches" / "greet" / "hello.toml").read_text(
+      "utf-8").replace("greet/hello", "greet/other").replace("Hello", "Hi"))
+  made, _ = sending.all_made(patches.load(project), base, clone)
+  out = tmp_path / "out"
+  names, (line,) = sending.write(made, base, clone, out, SOMEBODY)
+  assert [n[:5] for n in names] == ["0001-"]
+  assert sorted(p.name for p in out.glob("*.patch")) == names
+  assert "greet/other" in line and "(greet/hello)" in line

@@ -104,7 +104,7 @@ def verified(project, base, clone, tools, tmp_path, capsys):
           text).replace('"greet/greeting"', f'"greet/{name}"'))
     made, _ = sending.all_made(patches.load(project), base, clone)
     out = tmp_path / "out"
-    files = sending.write(made, base, clone, out, AUTHOR)
+    files, _ = sending.write(made, base, clone, out, AUTHOR)
     found = verifying.verify(out, files, clone, tools)
     return found, capsys.readouterr().out
   return run
