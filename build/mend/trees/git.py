@@ -15,6 +15,12 @@ import subprocess
 from mend.ground.errors import MendError
 
 
+_ADDRESS = re.compile(r"[^@\s]+@[^@\s]+\.[a-zA-Z-]+")
+# What no mail can reach (RFC 2606).
+_RESERVED = re.compile(
+    r"[@.](example\.(com|org|net)|invalid|example|test|localhost)$")
+
+
 @dataclasses.dataclass(frozen=True)
 class Author:
   """The author of a commit, and its time as git writes it."""
@@ -44,7 +50,12 @@ def caller(folder: pathlib.Path) -> Author:
         "git knows no author: a pull request has the name of a person, who "
         "vouches for it.", "git config --global user.name NAME, and "
         "user.email MAIL")
-  return Author(*found.groups())
+  author = Author(*found.groups())
+  if not _ADDRESS.fullmatch(author.mail) or _RESERVED.search(author.mail):
+    raise MendError(
+        f"The author's address is {author.mail!r}, which the CLA's check "
+        "refuses.", "git config --global user.email MAIL")
+  return author
 
 
 class Git:

@@ -7,6 +7,7 @@ from checkouts import GREET_TEST, LOG, SENDABLE, git, snapshot, with_block
 from conftest import write
 from mend.editing import patches
 from mend.ground.errors import MendError
+from mend.trees import git as git_of
 from mend.trees import sending
 from mend.trees.git import Author
 import pytest
@@ -168,3 +169,13 @@ def test_two_edits_at_one_place_are_not(series, base, clone, project, tmp_path):
   assert [n[:5] for n in names] == ["0001-"]
   assert sorted(p.name for p in out.glob("*.patch")) == names
   assert "greet/other" in line and "(greet/hello)" in line
+
+
+@pytest.mark.parametrize("mail", ["a@b.invalid", "a@example.com", "a@host"])
+def test_an_address_that_no_mail_reaches(mail, tmp_path, monkeypatch):
+  monkeypatch.setenv("GIT_AUTHOR_NAME", "Some Body")
+  monkeypatch.setenv("GIT_AUTHOR_EMAIL", mail)
+  with pytest.raises(MendError, match="CLA's check refuses"):
+    git_of.caller(tmp_path)
+  monkeypatch.setenv("GIT_AUTHOR_EMAIL", "some.body@mail.org")
+  assert git_of.caller(tmp_path).mail == "some.body@mail.org"
