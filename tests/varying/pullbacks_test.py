@@ -192,28 +192,92 @@ class PullbackTest(jtu.JaxTestCase):
     want = jax.grad(lambda w: sum(chosen_with_data(smooth, w, a) for a in x))(W)
     self.assertAllClose(got, want)
 
-  @parameterized.parameters('in_order', 'reversed', 'jitted')
+  def each_input(self, f, fwd, bwd, first, hand=False):
+    """The gradient of a loop whose carry is the second of f's inputs."""
+    g = with_rules(f, fwd, lambda pull, ct: tuple(bwd(pull, ct)))
+    def run(w, x):
+      start = cast(jnp.float32(first), 'x') if hand else jnp.float32(first)
+      return lax.fori_loop(0, 3, lambda _, c: g(w, c, x[0]), start)[None]
+    run = shard_map(run, mesh=make_mesh(4), in_specs=(P(), P('x')),
+                    out_specs=P('x'))
+    return jax.jit(jax.grad(lambda w, x: run(w, x).sum(), (0, 1)))(
+        W, jnp.arange(1., 5.))
+
+  @parameterized.parameters('in_order', 'reversed', 'computed', 'mapped')
   def test_each_input_as_the_function_has_it(self, order):
     # What isn't linear in the sum over devices is done to the sum, as if the
     # carry had been cast by hand: the parameter doesn't vary.
     f = lambda w, c, x: jnp.sin(w) * c * x
     fwd = lambda *args: jax.vjp(f, *args)
-    bwd = lambda pull, ct: tuple(map(jnp.tanh, pull(ct)))
-    if order == 'jitted':
-      fwd = jax.jit(fwd)
+    bwd = lambda pull, ct: map(jnp.tanh, pull(ct))
     if order == 'reversed':
       fwd = lambda w, c, x: jax.vjp(lambda c, w, x: f(w, c, x), c, w, x)
       bwd = lambda pull, ct: [jnp.tanh(pull(ct)[n]) for n in (1, 0, 2)]
-    g = with_rules(f, fwd, lambda pull, ct: tuple(bwd(pull, ct)))
-    mesh = make_mesh(4)
-    def gradient(first):
-      def run(w, x):
-        return lax.fori_loop(0, 3, lambda _, c: g(w, c, x[0]), first())[None]
-      run = shard_map(run, mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))
-      return jax.jit(jax.grad(lambda w, x: run(w, x).sum(), (0, 1)))(
-          W, jnp.arange(1., 5.))
-    self.assertAllClose(gradient(lambda: jnp.float32(.5)),
-                        gradient(lambda: cast(jnp.float32(.5), 'x')))
+    elif order == 'computed':
+      fwd = lambda w, c, x: jax.vjp(
+          lambda v, x, u: u * v * x, jax.jit(lambda c: 2. * c)(c), x,
+          jnp.sin(w) / 2.)
+      bwd = lambda pull, ct: [jnp.tanh(pull(ct)[n]) for n in (2, 0, 1)]
+    elif order == 'mapped':
+      def fwd(*args):
+        y, pull = jax.vmap(lambda *args: jax.vjp(f, *args))(
+            *(a[None] for a in args))
+        return y[0], pull
+      bwd = lambda pull, ct: [jnp.tanh(a[0]) for a in jax.vmap(
+          lambda pull, ct: pull(ct))(pull, ct[None])]
+    self.assertAllClose(self.each_input(f, fwd, bwd, .5),
+                        self.each_input(f, fwd, bwd, .5, hand=True))
+
+  @parameterized.product(order=['in_order', 'reversed', 'computed', 'one'],
+                         how=['jit', 'checkpoint', 'branch'])
+  def test_unmatched_is_refused(self, order, how):
+    # What jax.vjp is called with can't be told from another input of its type:
+    # with the cast that the error says to write, the gradient is right.
+    f = lambda w, c, x: jnp.sin(w) * c * x
+    fwd = lambda *args: jax.vjp(f, *args)
+    bwd = lambda pull, ct: pull(ct)
+    if order == 'reversed':
+      fwd = lambda w, c, x: jax.vjp(lambda c, w, x: f(w, c, x), c, w, x)
+      bwd = lambda pull, ct: [pull(ct)[n] for n in (1, 0, 2)]
+    elif order == 'computed':
+      fwd = lambda w, c, x: (f(w, c, x), (w, jax.vjp(
+          lambda u, c, x: u * c * x, jnp.sin(w), c, x)[1]))
+      def bwd(r, ct):
+        by_sine, by_c, by_x = r[1](ct)
+        return by_sine * jnp.cos(r[0]), by_c, by_x
+    elif order == 'one':
+      fwd = lambda w, c, x: (f(w, c, x), (w, c, x, jax.vjp(
+          lambda w: f(w, c, x), w)[1]))
+      def bwd(r, ct):
+        w, c, x, pull = r
+        return *pull(ct), ct * jnp.sin(w) * x, ct * jnp.sin(w) * c
+    if how == 'branch':
+      if order != 'in_order':
+        self.skipTest('one is enough')
+      # The parameter is one that a branch made.
+      fwd = lambda w, c, x: jax.vjp(
+          f, lax.cond(c > 0., lambda: w, lambda: 2. * w), c, x)
+    else:
+      fwd = (jax.jit if how == 'jit' else jax.checkpoint)(fwd)
+    with self.assertRaisesRegex(
+        ValueError, r"can't be told.*jax\.lax\.p(cast|vary)\(init, \('x',\)"):
+      self.each_input(f, fwd, bwd, .5)
+    got = self.each_input(f, fwd, bwd, .5, hand=True)
+    def alone(w, x):
+      return lax.fori_loop(0, 3, lambda _, c: f(w, c, x), .5)
+    want = jax.grad(lambda w, x: jax.vmap(alone, (None, 0))(w, x).sum(),
+                    (0, 1))(W, jnp.arange(1., 5.))
+    self.assertAllClose(got, want, rtol=1e-4)
+
+  @parameterized.product(how=['jit', 'checkpoint'])
+  def test_inputs_that_grow_alike(self, how):
+    # Each may be any of them.
+    wrap = jax.jit if how == 'jit' else jax.checkpoint
+    fwd = wrap(lambda *args: jax.vjp(smooth, *args))
+    g = with_rules(smooth, fwd, lambda pull, ct: pull(ct))
+    program = lambda h, w, x: lax.fori_loop(
+        0, 3, lambda _, c: .3 * h(c, 2. * c) + .1 * x, w)
+    self.check(program, smooth, g)
 
   @parameterized.product(kind=['1d', '2d'], computed=[True, False],
                          hidden=[True, False])

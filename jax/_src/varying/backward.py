@@ -29,8 +29,11 @@ from typing import Any, NamedTuple
 import weakref
 
 from jax._src import core
+from jax._src.interpreters import partial_eval as pe
 from jax._src.mend import trace_key
+from jax._src.mend import traces
 from jax._src.varying import casts
+from jax._src.varying import contents
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -61,11 +64,17 @@ class _Rule(threading.local):
     wanted: of each primal input, whether its cotangent is wanted; None if that
       isn't known.
     given: the primal inputs of the forward rule that runs.
+    sums: the calls of ``psum`` in it of what doesn't vary; None if no rule
+      runs.
+    ended: of the rule that ran last, its forward rule and its sums, until the
+      rule's results have been checked.
   """
   axes: Sequence[Axes | None] | None = None
   given: Sequence[Any] = ()
   made: Sequence[Any] = ()
   wanted: Sequence[bool] | None = None
+  sums: list[Any] | None = None
+  ended: tuple[Any, Sequence[Any]] = (None, ())
 
   @property
   def at(self) -> At:
@@ -115,8 +124,8 @@ def in_avals(traced):
 
 
 # Of programs that a forward rule made: for each input, which of the rule's own
-# it is.
-_places: weakref.WeakKeyDictionary[Any, list[list[int]]] = (
+# it is made of; None where that isn't known.
+_places: weakref.WeakKeyDictionary[Any, list[frozenset[int] | None]] = (
     weakref.WeakKeyDictionary())
 
 
@@ -153,21 +162,104 @@ def made(jaxpr, primals: Sequence[Any]) -> None:
   """
   if rule.at.retyped:
     rule.made.append(jaxpr)
-  if _traces_of(primals) <= _traces_of(rule.given):
-    _places[jaxpr] = [[n for n, given in enumerate(rule.given) if x is given]
-                      for x in primals]
+  if rule.given:
+    _places[jaxpr] = list(map(_Sources(rule.given).of, primals))
 
 
-def _traces_of(values: Sequence[Any]) -> set[Any]:
-  return {x._trace for x in values if isinstance(x, core.Tracer)}
+class _Sources:
+  """The inputs of a forward rule that a value is computed from.
+
+  They are known of the inputs themselves, of constants, and of what operations
+  make of these whose results vary over what their operands do: not of what a
+  loop, a branch or a collective makes. The walk goes into calls, and not out of
+  a function that is traced on its own, jitted say.
+
+  Cost: a visit of each operation that the value is computed by.
+  """
+
+  def __init__(self, given: Sequence[Any]):
+    self.known: dict[int, frozenset[int] | None] = {}
+    self.kept: list[Any] = []  # whose ids these are
+    for n, x in enumerate(given):
+      if isinstance(x, core.Tracer):
+        self._learn(x, frozenset([n]))
+        *_, inner = traces.layers(x)
+        self._learn(inner, frozenset([n]))
+
+  def of(self, x: Any) -> frozenset[int] | None:
+    """The inputs' positions, or None."""
+    if not isinstance(x, core.Tracer):
+      return frozenset()
+    if id(x) in self.known:
+      return self.known[id(x)]
+    *_, inner = traces.layers(x)
+    if id(inner) in self.known:
+      return self.known[id(inner)]
+    if not isinstance(inner, pe.DynamicJaxprTracer):
+      return None
+    made_by, todo = traces.steps_of(inner), [inner]
+    while todo:
+      v = todo[-1]
+      step = made_by(v)
+      missing = [o for o in step.operands if id(o) not in self.known
+                 and not _is_constant(o)] if step else []
+      if missing and not _is_opaque(step.eqn):
+        todo += missing
+        continue
+      self._learn(todo.pop(), step and _of_result(step.eqn, step.n, [
+          frozenset() if _is_constant(o) else self.known.get(id(o))
+          for o in step.operands]))
+    return self.known[id(inner)]
+
+  def _learn(self, x: Any, found: frozenset[int] | None) -> None:
+    same = self.known.get(id(x))
+    self.known[id(x)] = found | same if found and same else found
+    self.kept.append(x)
 
 
-def places_of(jaxpr) -> list[list[int]] | None:
-  """The inputs of its forward rule that those of a program are.
+def _is_constant(x: Any) -> bool:
+  if isinstance(x, pe.DynamicJaxprTracer):  # which can stand for one
+    if type(getattr(x, 'val', None)) is core.Literal:
+      return True
+    x = x.get_referent()
+  return not isinstance(x, (core.Tracer, core.Var))
+
+
+def _callee(eqn: Any) -> Any:
+  """The jaxpr of a call, which has the equation's operands and results."""
+  inner = list(contents.jaxprs_in(eqn.params))
+  same = len(inner) == 1 and vt.name_of(eqn.primitive) != 'scan' and (
+      len(inner[0].invars), len(inner[0].outvars)) == (
+          len(eqn.invars), len(eqn.outvars))
+  return inner[0] if same else None
+
+
+def _is_opaque(eqn: Any) -> bool:
+  return bool(contents.named_axes(eqn)) or (_callee(eqn) is None and any(
+      True for _ in contents.jaxprs_in(eqn.params)))
+
+
+def _of_result(eqn: Any, n: int, ins: Sequence[frozenset[int] | None]
+               ) -> frozenset[int] | None:
+  if _is_opaque(eqn):
+    return None
+  jaxpr = _callee(eqn)
+  if jaxpr is None:
+    return None if None in ins else frozenset().union(*ins)
+  known: dict[Any, Any] = dict(zip(jaxpr.invars, ins))
+  read = lambda v: (frozenset() if type(v) is core.Literal
+                    else known.get(v, frozenset()))
+  for e in jaxpr.eqns:
+    inside = list(map(read, e.invars))
+    known.update((v, _of_result(e, k, inside)) for k, v in enumerate(e.outvars))
+  return read(jaxpr.outvars[n])
+
+
+def places_of(jaxpr) -> list[frozenset[int] | None] | None:
+  """The inputs of its forward rule that those of a program are made of.
 
   Returns:
-    For each input of the ``jax.vjp``, the positions of the same value; none for
-    what the rule computed. None if that isn't known: no forward rule made the
-    program, or a function did that it jits or maps.
+    For each input of the ``jax.vjp``, their positions, or None where they
+    aren't known. None if no forward rule made the program.
   """
   return _places.get(jaxpr)

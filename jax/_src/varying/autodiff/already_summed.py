@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 import warnings
 import weakref
 
@@ -49,6 +49,7 @@ from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.interpreters import partial_eval as pe
+from jax._src.varying import backward
 from jax._src.varying import types as vt
 from jax._src.varying.contents import jaxprs_in
 
@@ -91,7 +92,8 @@ def look(x: Any, axis_name: Any) -> None:
   if (type(axis_name) is str and isinstance(x, core.Tracer) and
       axis_name in vt.varying(x.aval)):
     return  # most come by here: in the fewest steps
-  if option.value == 'off' or not vt.checking():
+  if not vt.checking() or (
+      option.value == 'off' and backward.rule.sums is None):
     return
   axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
   for leaf in tree_util.tree_leaves(x):
@@ -115,25 +117,78 @@ def _for_mean(psum: Callable, /, *args, **kwargs) -> Any:
     _mean.running = before
 
 
+class Sum(NamedTuple):
+  """A call of ``psum`` or ``pmean`` of what doesn't vary.
+
+  Attributes:
+    operand: what is summed.
+    axes: what it is summed over and doesn't vary over.
+    mean: whether it is a mean.
+    where: the source line.
+  """
+  operand: core.Tracer
+  axes: vt.Axes
+  mean: bool
+  where: str
+
+  @property
+  def name(self) -> str:
+    return 'jax.lax.pmean' if self.mean else 'jax.lax.psum'
+
+
 def _look_at(x: core.Tracer, axes: vt.Axes) -> None:
-  node = _staged(x)
-  found = None if node is None else _sum_behind(node, axes)
+  found = Sum(x, axes, _mean.running,
+              source_info_util.summarize(source_info_util.current()))
+  if backward.rule.sums is None:
+    if option.value != 'off':
+      look_behind(found)
+  else:  # its results and forward rule will say more
+    backward.rule.sums.append(found)
+
+
+def look_behind(s: Sum) -> None:
+  """Warns of a sum if what is behind its operand is one of a backward pass."""
+  if option.value == 'off':
+    return
+  node = _staged(s.operand)
+  found = None if node is None else _sum_behind(node, s.axes)
   if found is None:
     return
   eqn, (operand, *_), _ = found
-  over = axes & frozenset(eqn.params['axes'])
-  where = source_info_util.summarize(source_info_util.current())
-  name = 'jax.lax.pmean' if _mean.running else 'jax.lax.psum'
-  if option.value == 'warn' and (name, where) in _said:
+  over = s.axes & frozenset(eqn.params['axes'])
+  if option.value == 'warn' and (s.name, s.where) in _said:
     return
-  if _mean.running:
-    averaged = _averaged.setdefault(x._trace, set())
+  if s.mean:
+    averaged = _averaged.setdefault(s.operand._trace, set())
     if over <= averaged:
       return
     if _cast_behind(operand, over):
       averaged |= over
       return
-  _say(over, name, where, eqn.source_info)
+  _say(s, over, f'{s.name} over {_names(over)} at {s.where} is of a gradient '
+       f'that JAX has already summed over {_names(over)}, in the backward pass '
+       f'of {source_info_util.summarize(eqn.source_info)}. ')
+
+
+def say_of_rule(s: Sum, attached_to: str, refused: bool) -> None:
+  """Warns of the sum of a cotangent that a backward rule returns.
+
+  Args:
+    s: the sum.
+    attached_to: the function and where it is, if that is known.
+    refused: whether upstream refuses the program: so it is an error.
+  """
+  if s.mean:  # of what is the same on all devices
+    return
+  of = f' attached to {attached_to}' if attached_to else ''
+  _say(s, s.axes, f'{s.name} over {_names(s.axes)} at {s.where} is of the '
+       f'cotangent that the custom VJP bwd rule{of} was given, which is complete'
+       ', and so is what it is to return: JAX has summed it where the function'
+       '\'s result is used. ', refused)
+
+
+def _names(axes: vt.Axes) -> str:
+  return ', '.join(map(repr, vt.ordered(axes)))
 
 
 def _staged(x: Any) -> Node | None:
@@ -236,25 +291,27 @@ def _cast_behind(node: Node, axes: vt.Axes) -> bool:
   return False
 
 
-def _say(axes: vt.Axes, name: str, where: str, source: Any) -> None:
+def _say(s: Sum, over: vt.Axes, what: str, refused: bool = False) -> None:
   """Warns, once a source line, or refuses."""
-  over = ', '.join(map(repr, vt.ordered(axes)))
   fix = ('To get the mean, divide by `jax.lax.psum(1, axis)`, or take the mean '
          'of the loss over the devices before it is differentiated.'
-         if _mean.running else f'Leave {name} out.')
-  does = ('leaves it the sum' if _mean.running
+         if s.mean else f'Leave {s.name} out.')
+  does = ('leaves it the sum' if s.mean
           else 'multiplies it by the number of devices')
   cast = releases.varying_cast('w', '...')
   text = (
-      f'{name} over {over} at {where} is of a gradient that JAX has already '
-      f'summed over {over}, in the backward pass of '
-      f'{source_info_util.summarize(source)}. Inside shard_map the gradient '
+      f'{what}Inside shard_map the gradient '
       'with respect to a value that does not vary over an axis is complete on '
-      f'every device, and {name} {does}. {fix} For the gradient of each '
-      f"device's own part, differentiate with respect to {cast}. The option "
-      "jax_shard_map_summed_gradients ('warn', 'error', 'off') decides what "
-      'becomes of this.')
+      f'every device, and {s.name} {does}. {fix} For the gradient of each '
+      f"device's own part, differentiate with respect to {cast}.")
+  if refused:
+    raise ValueError(text)
+  if option.value == 'off' or (
+      option.value == 'warn' and (s.name, s.where) in _said):
+    return
+  text += (" The option jax_shard_map_summed_gradients ('warn', 'error', 'off')"
+           ' decides what becomes of this.')
   if option.value == 'error':
     raise ValueError(text)
-  _said.add((name, where))
+  _said.add((s.name, s.where))
   warnings.warn(text, stacklevel=2)

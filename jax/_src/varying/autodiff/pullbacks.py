@@ -19,12 +19,14 @@ A ``custom_vjp`` often keeps it for its backward rule: ``fwd`` is ``jax.vjp(f,
 whose index does, the function's inputs and results vary over more axes than
 those. While such a rule runs, the program is re-typed: it is linear, and so
 right for a direction of each device as well as for one that all share. An
-input that is one of the function's gets the axes that this has now; where that
-can't be seen, since ``fwd`` jits what calls ``jax.vjp``, inputs of the types of
-the function's are taken to be these. One that ``fwd`` computed, and all if a
-cotangent varies over more axes still, get all that are new; then what comes of
-an input is each device's part. The sum over them is taken after the rule, as of
-anything that a rule returns with more axes than its input has (`custom_rules`).
+input that is one of the function's gets the axes that this has now, and one
+that ``fwd`` computed from some of these all that they have. Where that can't be
+seen, since ``fwd`` jits what calls ``jax.vjp`` say, and the function's inputs
+have not all got the same new axes, the call is refused: a wrong guess would be
+a sum too many or too few. If a cotangent varies over more axes still, all
+inputs get all that are new; then what comes of an input is each device's part.
+The sum over them is taken after the rule, as of anything that a rule returns
+with more axes than its input has (`custom_rules`).
 A program that was made in the rule itself is right as it is, unless its
 cotangent varies over more axes than its result.
 
@@ -176,21 +178,31 @@ def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
     return none
   traced, told = backward.rule.at.inputs
   grown = [vt.varying(b) - vt.varying(a) for a, b in zip(traced, told)]
-  every = flow.union(grown)
+  if not any(grown):
+    return none
   places = backward.places_of(jaxpr)
-  if places is None and _alike(inputs, traced):
-    return grown
   if places is None or len(places) != len(inputs):
-    return [every] * len(inputs)
-  return [flow.union([grown[n] for n in same]) if same else every
+    places = [None] * len(inputs)
+  # If all have grown alike, each is matched by any of them.
+  alike = {g for g, a in zip(grown, traced) if _is_direction(a)}
+  if None in places and len(alike) > 1:
+    raise ValueError(_unmatched(flow.union(grown)))
+  return [flow.union(alike if same is None else [grown[n] for n in same])
           for same in places]
 
 
-def _alike(inputs: Sequence[core.Var], traced: Sequence[Any]) -> bool:
-  return len(traced) == len(inputs) and all(
-      vt.varying(v.aval) == vt.varying(a)
-      and smc.comparable(v.aval, smc.cotangent_type(a))
-      for v, a in zip(inputs, traced))
+def _unmatched(axes: Axes) -> str:
+  cast = smc.cast_text('init', axes)
+  return (
+      'jax.vjp: a custom_vjp\'s backward rule calls the function that jax.vjp'
+      ' returned to its forward rule, in a loop or branch where some of what'
+      f' the rule was given varies over {smc.axes_text(axes)}, though it did'
+      ' not when the rule was traced. Which inputs of jax.vjp vary with it'
+      ' can\'t be told: the forward rule calls jax.vjp in a function that is'
+      ' traced on its own (jit, checkpoint), or computes its inputs in a loop,'
+      ' a branch or by a collective. Cast what comes to vary before the loop or'
+      f' branch, such as the initial carry: {cast}. Or call jax.vjp in the'
+      ' forward rule itself, with the rule\'s own arguments.')
 
 
 def _lacking(cts: Sequence[Any], outs: Sequence[Axes]) -> Axes:

@@ -22,7 +22,7 @@ such a rule looks like one that returns a constant, which is cast. What tells
 the two apart is the way that the cotangent took to the result. (One that varies
 over these axes is each device's own part: a rule may well sum it.)
 
-* The rule is traced once more, as a function of its cotangents.
+* The rule is traced once more, as a function of its cotangents (`ways`).
 * From the cotangents on, each value is marked that is computed from one, and
   those of which a part went through a reduction over the axes that the result
   lacks: through an operation whose operand varies along them, and whose result
@@ -43,16 +43,14 @@ from collections.abc import Callable, Sequence
 import enum
 from typing import Any
 
-from jax._src import api_util
 from jax._src import core
-from jax._src import linear_util as lu
-from jax._src.mend import releases
-from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero
-from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import releases
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
-from jax._src.varying.contents import from_derivative, jaxprs_in
+from jax._src.varying.autodiff import ways
+from jax._src.varying.contents import from_derivative
+from jax._src.varying.types import Axes
 
 
 class Way(enum.IntEnum):
@@ -63,18 +61,16 @@ class Way(enum.IntEnum):
   SUMMED = 3
 
 
-def refuse_reduced_results(
-    avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
-    out_cts: Any, attached_to: str = '') -> None:
+def refuse(
+    avals: Sequence[Any], cts: Sequence[Any],
+    traced: Callable[[], ways.Traced | None], attached_to: str = '') -> None:
   """Refuses results of a backward rule that were reduced over missing axes.
 
   Args:
     avals: the types of the function's inputs, flat.
     cts: what the rule returned for them, flat. What is not an array, such as
       the stand-in for None, is not looked at.
-    rule: the backward rule.
-    res: the residuals that it was called with.
-    out_cts: likewise, the cotangents.
+    traced: traces the rule again.
     attached_to: the function and where it is, for the message.
 
   Raises:
@@ -86,35 +82,33 @@ def refuse_reduced_results(
     if (smc.comparable(got, smc.cotangent_type(aval))
         and not vt.varying(aval) <= vt.varying(got)):
       lacking[i] = vt.varying(aval) - vt.varying(got)
-  if not lacking or _checks_are_off():
+  if not lacking or checks_are_off():
     return
-  found = _traced(rule, res, out_cts)
-  first = _distinct(ct for ct in cts if smc.array_type(ct) is not None)
+  found = traced()
   for i, axes in lacking.items():
     # One by one: a cotangent can vary along some of them. A sum over one device
     # is none.
-    ways = [Way.SUMMED] if found is None else list(map(max, zip(*(
-        _ways(*found, frozenset([axis])) for axis in vt.parting(axes)))))
-    if len(ways) == len(first):
-      at = next(n for n, ct in enumerate(first) if ct is cts[i])
-      ways = [ways[at]]
-    if Way.SUMMED in ways:
+    if found is None or any(
+        _way(found, frozenset([axis]), cts, cts[i]) is Way.SUMMED
+        for axis in vt.parting(axes)):
       raise ValueError(_message(avals[i], cts[i], axes, attached_to,
                                 found is None))
 
 
-def _checks_are_off() -> bool:
+def _way(traced: ways.Traced, axes: Axes, cts, ct) -> int:
+  """The way of a result from the rule's cotangents."""
+  def of_input(n, v):
+    if n < traced.residuals:
+      return Way.NONE
+    return Way.PART if axes <= vt.varying(v.aval) else Way.PLAIN
+  return ways.of_result(
+      traced.results(of_input, _step(axes), Way.PLAIN), cts, ct)
+
+
+def checks_are_off() -> bool:
+  """True if upstream was told to take whatever a backward rule returns."""
   option = releases.unchecked_backward_rules()
   return option is not None and option.value
-
-
-def _distinct(xs) -> list[Any]:
-  """The values; one that follows itself (a prefix of a tree) counts once."""
-  out: list[Any] = []
-  for x in xs:
-    if not out or out[-1] is not x:
-      out.append(x)
-  return out
 
 
 def _message(aval, ct, axes, attached_to: str, opaque: bool) -> str:
@@ -139,91 +133,15 @@ def _message(aval, ct, axes, attached_to: str, opaque: bool) -> str:
       f" {smc.cast_text('ct', axes)} around it.")
 
 
-Traced = tuple[core.Jaxpr, int]
+def _step(axes: Axes) -> ways.Step:
+  def step(eqn, ins, out):
+    worst = max(ins)
+    return worst if worst is Way.SUMMED else max(
+        worst, _removed(eqn, ins, out, axes))
+  return step
 
 
-def _traced(rule: Callable, res: Any, out_cts: Any) -> Traced | None:
-  """The rule's jaxpr, and how many of its inputs, the last, are cotangents."""
-  # Residuals stay what they are: a rule may need a shape among them.
-  leaves, tree = tree_util.tree_flatten(out_cts)
-  avals = [smc.array_type(x) for x in leaves]
-  arrays = [i for i, aval in enumerate(avals) if aval is not None]
-
-  def flat(*args):
-    new = list(leaves)
-    for i, x in zip(arrays, args):
-      new[i] = x
-    cts = tree_util.tree_leaves(rule(res, tree_util.tree_unflatten(tree, new)))
-    return _distinct(ct for ct in cts if smc.array_type(ct) is not None)
-
-  args = [leaves[i] for i in arrays]
-  debug_info = api_util.debug_info('custom_vjp bwd', flat, tuple(args), {})
-  try:
-    jaxpr, *_ = pe.trace_to_jaxpr_dynamic(
-        lu.wrap_init(flat, debug_info=debug_info), [avals[i] for i in arrays])
-  except core.ConcretizationTypeError:
-    return None
-  return jaxpr, len(arrays)
-
-
-def _ways(jaxpr: core.Jaxpr, n_cts: int, axes) -> list[Way]:
-  first = len(jaxpr.invars) - n_cts  # after what it captures, on some releases
-  return _outs(jaxpr, [
-      Way.NONE if n < first else
-      Way.PART if axes <= vt.varying(v.aval) else Way.PLAIN
-      for n, v in enumerate(jaxpr.invars)], axes)
-
-
-def _outs(jaxpr, ins: Sequence[Way], axes) -> list[Way]:
-  """The ways of a jaxpr's results, of those of its inputs."""
-  jaxpr = vt.open_jaxpr(jaxpr)
-  known: dict[Any, Way] = dict(zip(jaxpr.invars, ins))
-
-  def read(v) -> Way:
-    return Way.NONE if type(v) is core.Literal else known.get(v, Way.NONE)
-
-  for eqn in jaxpr.eqns:
-    before = [read(v) for v in eqn.invars]
-    known.update(zip(eqn.outvars, _of_equation(eqn, before, axes)))
-    if any(before):
-      known.update((v, max(before)) for v in eqn.invars if vt.is_ref(v.aval))
-  return [read(v) for v in jaxpr.outvars]
-
-
-def _of_equation(eqn, ins: Sequence[Way], axes) -> list[Way]:
-  worst, count = max(ins, default=Way.NONE), len(eqn.outvars)
-  inner = list(jaxprs_in(eqn.params))
-  if worst in (Way.NONE, Way.SUMMED) and not inner:
-    return [worst] * count
-  if not any(ins):
-    return [Way.NONE] * count
-  name = vt.name_of(eqn.primitive)
-  if name == 'cond':
-    each = [_outs(b, ins[1:], axes) for b in eqn.params['branches']]
-    return [max(ins[0], *ways) for ways in zip(*each)]
-  if name == 'scan':
-    return _of_scan(eqn, ins, axes)
-  if len(inner) == 1 and len(inner[0].invars) == len(ins) and (
-      len(inner[0].outvars) == count):
-    return _outs(inner[0], ins, axes)
-  if inner:
-    return [Way.SUMMED if any(_reduces(j, axes) for j in inner)
-            else worst] * count
-  return [max(worst, _removed(eqn, ins, v, axes)) for v in eqn.outvars]
-
-
-def _of_scan(eqn, ins: Sequence[Way], axes) -> list[Way]:
-  consts, carries = vt.scan_counts(eqn.params)
-  ins = list(ins)
-  while True:
-    outs = _outs(eqn.params['jaxpr'], ins, axes)
-    after = [max(a, b) for a, b in zip(ins[consts:consts + carries], outs)]
-    if after == ins[consts:consts + carries]:
-      return outs
-    ins[consts:consts + carries] = after
-
-
-def _removed(eqn, ins: Sequence[Way], out, axes) -> Way:
+def _removed(eqn, ins: Sequence[Way], out, axes: Axes) -> Way:
   """The way of a result that lacks axes which a reached operand varies along.
 
   A rule may sum the parts of a cotangent once. A derivative that it takes sums
@@ -236,13 +154,3 @@ def _removed(eqn, ins: Sequence[Way], out, axes) -> Way:
   if worst is Way.PART and not from_derivative(eqn):
     return Way.PLAIN
   return Way.SUMMED if worst else Way.NONE
-
-
-def _reduces(jaxpr: core.Jaxpr, axes) -> bool:
-  """True if anything in the jaxpr is reduced over any of the axes."""
-  every = [Way.PLAIN]
-  return any(
-      _reduces(j, axes) for eqn in jaxpr.eqns
-      for j in jaxprs_in(eqn.params)) or any(
-          _removed(eqn, every * len(eqn.invars), v, axes)
-          for eqn in jaxpr.eqns for v in eqn.outvars)

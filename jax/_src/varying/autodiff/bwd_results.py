@@ -1,0 +1,121 @@
+# Copyright 2026 The Mend Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     https://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What a backward rule of ``custom_vjp`` returns, before its type is checked.
+
+What is refused is refused here (`summed`, `wholes`), or warned of
+(`summed_again`); all else is cast or summed next (`custom_rules`). The rule is
+traced again at most once for all of these.
+
+Cost: a type look-up for each result.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+import functools
+from typing import Any
+import weakref
+
+from jax._src import core
+from jax._src import linear_util as lu
+from jax._src.ad_util import SymbolicZero
+from jax._src.mend import releases
+from jax._src.mend import traces
+from jax._src.varying import backward
+from jax._src.varying import types as vt
+from jax._src.varying.autodiff import cotangents as smc
+from jax._src.varying.autodiff import summed
+from jax._src.varying.autodiff import summed_again
+from jax._src.varying.autodiff import ways
+from jax._src.varying.autodiff import wholes
+
+# In which a rule returned what upstream refuses.
+_refused_upstream: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def beside(bwd: lu.WrappedFun, fwd: lu.WrappedFun, tree: Any,
+           symbolic_zeros: bool) -> lu.WrappedFun:
+  """A backward rule that can be asked for its forward rule.
+
+  Args:
+    bwd: the backward rule.
+    fwd: the forward rule, of the function's arguments.
+    tree: their structure.
+    symbolic_zeros: whether it is told which of them are differentiated by.
+
+  Returns:
+    The backward rule; outside of shard_map, ``bwd`` itself.
+  """
+  if not vt.checking():
+    return bwd
+  return _telling(bwd, wholes.Forward(fwd.call_wrapped, tree, symbolic_zeros))
+
+
+@lu.transformation2
+def _telling(f: Callable, forward: wholes.Forward, *args):
+  before, backward.rule.sums = backward.rule.sums, []
+  try:
+    out = f(*args)
+    backward.rule.ended = forward, backward.rule.sums
+    return out
+  finally:
+    backward.rule.sums = before
+
+
+def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
+          out_cts: Any, attached_to: str = '') -> None:
+  """Refuses or warns of what a backward rule returned.
+
+  Args:
+    avals: the types of the function's inputs, flat.
+    cts: what the rule returned for them, flat. What is not an array, such as
+      the stand-in for None, is not looked at.
+    rule: the backward rule, that has just been called.
+    res: the residuals that it was called with.
+    out_cts: likewise, the cotangents.
+    attached_to: the function and where it is, for the messages.
+
+  Raises:
+    ValueError: a result is of no use, or would be wrong.
+  """
+  if not vt.checking():
+    return
+  (forward, sums), backward.rule.ended = backward.rule.ended, (None, ())
+
+  @functools.cache
+  def traced():
+    found = ways.trace_rule(rule, res, out_cts)
+    backward.rule.ended = None, ()
+    return found
+
+  summed.refuse(avals, cts, traced, attached_to)
+  wholes.refuse(avals, cts, traced, forward, attached_to)
+  if any(map(_is_refused_upstream, avals, cts)):
+    _refused_upstream.add(core.trace_ctx.trace)
+  if sums:
+    refused = any(t in _refused_upstream for t in traces.enclosing(
+        core.trace_ctx.trace))
+    summed_again.look(
+        avals, cts, sums, traced, forward, attached_to, refused)
+
+
+def _is_refused_upstream(aval: Any, ct: Any) -> bool:
+  """True if upstream refuses a result for what it varies over: from 0.8.2."""
+  got = ct.aval if type(ct) is SymbolicZero else smc.array_type(ct)
+  expected = smc.cotangent_type(aval)
+  if not smc.comparable(got, expected) or (
+      vt.varying(got) == vt.varying(expected) or summed.checks_are_off()):
+    return False
+  excepted = releases.find(
+      'jax._src.custom_derivatives', '_temporary_dtype_exception')
+  return not (excepted and excepted(expected, got))
