@@ -110,7 +110,8 @@ WHOLE = {
         lambda x, w: gathered(x),
         lambda args, x, ct: by_w(x, args[1], gathered(ct))),
     'saved_by_the_forward_rule': saving(
-        lambda x, w: lax.all_gather(by_w(x, w, jnp.ones((len(x), OUT))), 'x').sum(0),
+        lambda x, w: lax.all_gather(
+            by_w(x, w, jnp.ones((len(x), OUT))), 'x').sum(0),
         lambda args, whole, ct: whole * ct[0, 0]),
     'saved_in_a_ring': saving(
         lambda x, w: ring_sum(by_w(x, w, jnp.ones((len(x), OUT)))),

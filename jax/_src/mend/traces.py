@@ -22,12 +22,13 @@ it does on later releases. An eager ``shard_map`` has no parent on any.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import release_types
+from jax._src import source_info_util
 
 typeof = release_types.typeof()
 
@@ -110,7 +111,7 @@ def innermost(x: Any) -> Any:
 
 
 # The equation that made a value, and what its operands are found by.
-Step = tuple[Any, Sequence[Any]]
+_Pair = tuple[Any, Sequence[Any]]
 
 
 class _ByTracer:
@@ -126,12 +127,12 @@ class _ByTracer:
   atom = staticmethod(operator.attrgetter('val'))
 
   @staticmethod
-  def step(node: Any) -> Step | None:
+  def step(node: Any) -> _Pair | None:
     eqn = node.parent
     return eqn and (eqn, eqn.in_tracers)
 
   @staticmethod
-  def equations(trace: Any) -> Iterator[Step]:
+  def equations(trace: Any) -> Iterator[_Pair]:
     for held in trace.frame.tracing_eqns:
       eqn = held() if callable(held) else held
       if eqn is not None:
@@ -152,7 +153,7 @@ class _ByVariable:
   def atom(node: Any) -> Any:
     return node
 
-  def step(self, node: Any) -> Step | None:
+  def step(self, node: Any) -> _Pair | None:
     eqns = self.frame.eqns
     for eqn in eqns[self.seen:]:
       self.made.update(dict.fromkeys(eqn.outvars, eqn))
@@ -161,7 +162,7 @@ class _ByVariable:
     return eqn and (eqn, eqn.invars)
 
   @staticmethod
-  def equations(trace: Any) -> Iterator[Step]:
+  def equations(trace: Any) -> Iterator[_Pair]:
     for eqn in trace.frame.eqns:
       yield eqn, eqn.invars
 
@@ -179,3 +180,50 @@ def steps(trace: Any) -> _ByTracer | _ByVariable:
   """
   by_variable = hasattr(trace.frame, 'tracer_to_var')
   return (_ByVariable if by_variable else _ByTracer)(trace)
+
+
+class Step(NamedTuple):
+  """The equation that made a value, its operands, and which result it is."""
+  eqn: Any
+  operands: Sequence[Any]
+  n: int
+
+
+def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
+  """Finds the step that made a value of the jaxpr that a tracer is traced to.
+
+  A tracer knows its equation from 0.7 on. Before, its frame has the equations,
+  and gives the results of what was inlined no tracer.
+  """
+  trace = tracer._trace
+  if hasattr(trace.frame, 'tracer_to_var'):
+    return _steps_by_variable(trace)
+
+  def made(x):
+    eqn = x.parent
+    return eqn and Step(eqn, eqn.in_tracers, eqn.outvars.index(x.val))
+  return made
+
+
+def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
+  from jax._src.interpreters import partial_eval as pe  # imports core
+  frame, variables = trace.frame, trace.frame.tracer_to_var
+  values = {variables[id(t)]: t for t in frame.tracers
+            if type(variables.get(id(t))) is core.Var}
+  found = {v: (eqn, n) for eqn in frame.eqns for n, v in enumerate(eqn.outvars)}
+
+  def value(v):
+    if type(v) is not core.Var:
+      return v
+    if v not in values:
+      values[v] = x = pe.DynamicJaxprTracer(
+          trace, v.aval, source_info_util.current())
+      frame.tracers.append(x)
+      variables[id(x)] = v
+    return values[v]
+
+  def made(x):
+    v = variables[id(x)]
+    eqn, n = found.get(v if type(v) is core.Var else None, (None, 0))
+    return eqn and Step(eqn, list(map(value, eqn.invars)), n)
+  return made

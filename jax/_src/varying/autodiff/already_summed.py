@@ -182,9 +182,9 @@ def say_of_rule(s: Sum, attached_to: str, refused: bool) -> None:
     return
   of = f' attached to {attached_to}' if attached_to else ''
   _say(s, s.axes, f'{s.name} over {_names(s.axes)} at {s.where} is of the '
-       f'cotangent that the custom VJP bwd rule{of} was given, which is complete'
-       ', and so is what it is to return: JAX has summed it where the function'
-       '\'s result is used. ', refused)
+       f'cotangent that the custom VJP bwd rule{of} was given, which is '
+       'complete, and so is what it is to return: JAX has summed it where '
+       "the function's result is used. ", refused)
 
 
 def _names(axes: vt.Axes) -> str:

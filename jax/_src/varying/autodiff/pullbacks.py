@@ -194,15 +194,15 @@ def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
 def _unmatched(axes: Axes) -> str:
   cast = smc.cast_text('init', axes)
   return (
-      'jax.vjp: a custom_vjp\'s backward rule calls the function that jax.vjp'
+      "jax.vjp: a custom_vjp's backward rule calls the function that jax.vjp"
       ' returned to its forward rule, in a loop or branch where some of what'
       f' the rule was given varies over {smc.axes_text(axes)}, though it did'
       ' not when the rule was traced. Which inputs of jax.vjp vary with it'
-      ' can\'t be told: the forward rule calls jax.vjp in a function that is'
+      " can't be told: the forward rule calls jax.vjp in a function that is"
       ' traced on its own (jit, checkpoint), or computes its inputs in a loop,'
       ' a branch or by a collective. Cast what comes to vary before the loop or'
       f' branch, such as the initial carry: {cast}. Or call jax.vjp in the'
-      ' forward rule itself, with the rule\'s own arguments.')
+      " forward rule itself, with the rule's own arguments.")
 
 
 def _lacking(cts: Sequence[Any], outs: Sequence[Axes]) -> Axes:

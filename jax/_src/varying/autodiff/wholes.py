@@ -123,7 +123,7 @@ def refuse(
       found = traced()
       if found is None:
         raise ValueError(_message(aval, got, axis, attached_to, (
-            'the rule can\'t be traced to see whether it communicates')))
+            "the rule can't be traced to see whether it communicates")))
       _refuse_along(axis, aval, ct, cts, avals, found, forward, attached_to)
 
 
@@ -153,7 +153,7 @@ def _refuse_along(axis, aval, ct, cts, avals, traced: ways.Traced,
   if worst != Way.COMMUNICATED:
     return
   if not where:
-    why = ('its forward rule can\'t be traced to see whether it communicates'
+    why = ("its forward rule can't be traced to see whether it communicates"
            f' over {axis!r}')
   else:
     eqn = next((e for e in met if judge(
@@ -207,7 +207,7 @@ def _of_residuals(forward: Forward, avals: Sequence[Any], count: int,
 
 def _message(aval, got, axis, attached_to: str, why: str) -> str:
   attached = f' attached to {attached_to}' if attached_to else ''
-  gather = ('jax.lax.all_gather(..., to=\'invarying\')'
+  gather = ("jax.lax.all_gather(..., to='invarying')"
             if releases.takes('jax._src.lax.parallel', 'all_gather', 'to') else
             'jax.lax.all_gather_invariant'
             if releases.find('jax.lax', 'all_gather_invariant') else '')
