@@ -192,4 +192,4 @@ def _anywhere(jaxpr: core.Jaxpr, step: Step, within: int) -> Iterator[int]:
       yield from _anywhere(j, step, within)
     if not inner:
       for v in eqn.outvars:
-        yield step(eqn, [within] * len(eqn.invars), v)
+        yield step(eqn, [within] * len(eqn.invars) or [0], v)

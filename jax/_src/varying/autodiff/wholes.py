@@ -48,6 +48,7 @@ from jax._src import core
 from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero
+from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.varying import backward
 from jax._src.varying import types as vt
@@ -208,7 +209,7 @@ def _of_residuals(forward: Forward, avals: Sequence[Any], count: int,
 def _message(aval, got, axis, attached_to: str, why: str) -> str:
   attached = f' attached to {attached_to}' if attached_to else ''
   gather = ("jax.lax.all_gather(..., to='invarying')"
-            if releases.takes('jax._src.lax.parallel', 'all_gather', 'to') else
+            if release_types.types_can_be_reduced() else
             'jax.lax.all_gather_invariant'
             if releases.find('jax.lax', 'all_gather_invariant') else '')
   gather = f', or gather it by `{gather}`' if gather else ''
