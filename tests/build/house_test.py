@@ -127,9 +127,10 @@ def hits(ours, theirs, tmp_path):
 OF_CALLERS = {"_getframe", "currentframe", "inspect.stack", "dis"} | {
     f"f_{n}" for n in ("back", "code", "globals", "lasti", "locals")} | {
     f"co_{n}" for n in ("code", "consts", "freevars", "names", "varnames")}
-# The one in a warning: at which line of the program.
-LINES_IN_MESSAGES = {"meshes/explicit_reshard.py": {
-    "_getframe", "f_back", "f_code"}}
+# In warnings and errors: at which line of the program.
+LINES_IN_MESSAGES = {
+    "meshes/explicit_reshard.py": {"_getframe", "f_back", "f_code"},
+    "mend/source_lines.py": {"f_code"}}
 # Whether a module of JAX that is being imported has a name later.
 ASK_FOR_RELEASES = {"mend/releases.py": {"co_names"}}
 

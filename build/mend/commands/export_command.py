@@ -83,41 +83,46 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
     raise MendError(
         f"{', '.join(bare)}: no commit for upstream, [upstream] says why.",
         "docs/upstream.md lists those that have one; --whole exports any")
-  if args.candidate:
-    place = pathlib.Path(args.candidate).absolute()
-    git.require_checkout(place)
-    base = candidates.find(str(place)).base
-  else:
-    base = bases.one(args.base)
-    place = source.pristine(base)
-    if args.tree:
-      place = pathlib.Path(args.tree).absolute()
-      git.require_checkout(place)
+  base, place = _place_of(args)
   author = git.caller(pathlib.Path.cwd())
   made, left_out = sending.all_made(chosen, base, place, args.changelog)
-  for line in left_out:
-    report.say(f"LEFT OUT: {line}")
   for commit in made:
     report.say(f"{commit.patch}: {commit.added} lines of source added, "
                f"{commit.removed} removed"
                + (f"; without {', '.join(commit.without)}, which the tree "
                   "lacks" if commit.without else ""))
-  if not made:
+  names: list[str] = []
+  if made:
+    names, conflicts = sending.write(made, base, place, target, author,
+                                     in_a_row=not args.changelog)
+    left_out += conflicts
+  for line in left_out:
+    report.say(f"LEFT OUT: {line}")
+  if not names:
     raise MendError(f"No commit has its place on jax {base.version}.",
                     f"{COMMAND} check --candidate={place} --no_tests")
-  names, conflicts = sending.write(made, base, place, target, author,
-                                   in_a_row=not args.changelog)
-  for line in conflicts:
-    report.say(f"LEFT OUT: {line}")
   said = _said(names, base, target)
-  if left_out or conflicts:
-    return Verdict(
-        f"{said.words}; {len(left_out) + len(conflicts)} left out",
-        "see LEFT OUT above, and correct [upstream] in patches/*.toml")
+  if left_out:
+    return Verdict(f"{said.words}; {len(left_out)} left out",
+                   "see LEFT OUT above, and correct [upstream] there")
   if not args.verify:
     return said
   upstream_main.note(place)
   return verifying.verify(target, names, place)
+
+
+def _place_of(args: argparse.Namespace) -> tuple[Base, pathlib.Path]:
+  """The release and the tree that the commits are for."""
+  if args.candidate:
+    place = pathlib.Path(args.candidate).absolute()
+    git.require_checkout(place)
+    return candidates.find(str(place)).base, place
+  base = bases.one(args.base)
+  if not args.tree:
+    return base, source.pristine(base)
+  place = pathlib.Path(args.tree).absolute()
+  git.require_checkout(place)
+  return base, place
 
 
 def _on_candidate(named: str, series: Sequence[patches.Patch],

@@ -220,7 +220,7 @@ def _remembered(x: Any) -> Axes:
 
 
 class Bound(NamedTuple):
-  """What is bound, as an equation has it."""
+  """A primitive that is bound, as an equation has it."""
   primitive: core.Primitive
   params: dict[str, Any]
   outvars: Sequence[Any]

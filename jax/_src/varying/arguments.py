@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What is known of arguments reaches the function that they are given to.
+"""Facts of arguments, for the function that is called with them.
 
 A function is traced to a jaxpr at its arguments' types, which don't say along
 which axes an argument agrees (``agreement``). Mostly no predicate in it depends

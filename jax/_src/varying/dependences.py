@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What each value of a jaxpr is a function of, and the axes that count.
+"""Dependences of a jaxpr's values on its inputs, and the axes that count.
 
 A value that is a function of others is the same on all devices along an axis if
 they are. Operations of ``jax.lax``, of linear algebra and of random keys are
@@ -48,7 +48,7 @@ from jax._src.varying.types import Axes, NO_AXES
 
 
 class Dependence(NamedTuple):
-  """What a value may differ along, given what the inputs differ along.
+  """Axes along which a value may differ, given those of the inputs.
 
   Attributes:
     own: the axes along which it may differ whatever the inputs are.

@@ -34,7 +34,7 @@ def run(project, clone, base, tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(export_command.patches, "load", lambda: loaded)
   monkeypatch.setattr(bases, "all_bases", lambda: (base,))
   home = tmp_path / "home"
-  write(home / ".gitconfig", "[user]\nname = Some Body\nemail = s@b.example\n")
+  write(home / ".gitconfig", "[user]\nname = Some Body\nemail = s@b.org\n")
   monkeypatch.setenv("HOME", str(home))
   for name in ("XDG_CONFIG_HOME", *os.environ):
     if name.startswith(("XDG_CONFIG", "GIT_")):
@@ -58,7 +58,7 @@ def test_a_candidate_means_what_can_be_sent(run, tmp_path):
   assert "A person must read and vouch" in said
   (file,) = (tmp_path / "out").glob("*.patch")
   text = file.read_text("utf-8")
-  assert "From: Some Body <s@b.example>" in text
+  assert "From: Some Body <s@b.org>" in text
   assert "Subject: [PATCH] [greet] Greet politely" in text
 
 

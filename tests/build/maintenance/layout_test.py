@@ -23,10 +23,10 @@ STEPS = {
         ("reasons",), ("lines",), ("pictures",), ("showing",)),
     "jax._src.varying": (
         ("types", "carry_types", "reduced", "compile_time", "structures",
-         "notes", "contents", "sources", "required", "verify"),
-        ("flow", "casts", "retrace", "outdated", "backward"),
+         "notes", "contents", "sources", "required", "verify", "dependences"),
+        ("flow", "casts", "retrace", "outdated", "backward", "agreement"),
         ("retype", "retype_values", "bind", "divergence", "origin_walk",
-         "origin"),
+         "origin", "arguments"),
         ("rules",), ("autodiff",)),
 }
 

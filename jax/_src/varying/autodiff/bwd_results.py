@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""What a backward rule of ``custom_vjp`` returns, before its type is checked.
+"""Results of a backward rule of ``custom_vjp``, before types are checked.
 
 What is refused is refused here (`summed`, `wholes`), or warned of
 (`summed_again`); all else is cast or summed next (`custom_rules`). The rule is

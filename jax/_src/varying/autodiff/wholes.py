@@ -81,7 +81,7 @@ class Forward(NamedTuple):
   symbolic_zeros: bool
 
   def residuals(self, *args: Any) -> list[Any]:
-    """What it keeps, flat, of the function's arguments, flat."""
+    """Residuals of the function's arguments, both flat."""
     return tree_util.tree_leaves(self._pair(*args)[1])
 
   def results(self, *args: Any) -> list[Any]:
