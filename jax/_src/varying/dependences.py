@@ -350,7 +350,7 @@ def _while(params: dict[str, Any], ins: Sequence[Dependence]
 
 def _solve(params: dict[str, Any], ins: Sequence[Dependence]
            ) -> list[Dependence] | None:
-  """What a linear solve returns is a function of all that it is given."""
+  """Results of a linear solve: functions of all that it is given."""
   solve = vt.open_jaxpr(params['jaxprs'].solve)
   if any(out.own or any(by_type for _, by_type in out.inputs)
          for out in _outputs(solve)):
