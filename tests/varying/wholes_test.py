@@ -224,8 +224,9 @@ class WholeTest(jtu.JaxTestCase):
     if not hasattr(jax_config, 'custom_vjp3'):
       self.skipTest('the option is newer')
     with jax_config.custom_vjp3(True):
-      self.check_refused(WHOLE['ring'], jit=True, inside=True)
-      got = gradient(PARTS['plain'], True, True)
+      self.check_refused(layer_of(lambda *a: ring_sum(by_w(*a))),
+                         jit=True, inside=True)
+      got = gradient(layer_of(by_w), True, True)
     np.testing.assert_allclose(got, WANT, rtol=1e-4)
 
 

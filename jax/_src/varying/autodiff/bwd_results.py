@@ -17,7 +17,7 @@ What is refused is refused here (`summed`, `wholes`), or warned of
 (`summed_again`); all else is cast or summed next (`custom_rules`). The rule is
 traced again at most once for all of these.
 
-Cost: a type look-up for each result.
+Cost: a type look-up for each result that is as it should be.
 """
 from __future__ import annotations
 
@@ -91,6 +91,8 @@ def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
   if not vt.checking():
     return
   (forward, sums), backward.rule.ended = backward.rule.ended, (None, ())
+  if not sums and smc.vary_alike(avals, cts):
+    return
 
   @functools.cache
   def traced():

@@ -38,7 +38,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import manual_axes
 from jax._src import tree_util
-from jax._src.ad_util import Zero
+from jax._src.ad_util import SymbolicZero, Zero
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.varying import types as vt
@@ -70,6 +70,23 @@ def comparable(a: Any, b: Any) -> bool:
   return (isinstance(a, core.ShapedArray) and isinstance(b, core.ShapedArray)
           and core.definitely_equal_shape(a.shape, b.shape)
           and _other_axes(a) == _other_axes(b))
+
+
+def vary_alike(avals: Sequence[Any], cts: Sequence[Any]) -> bool:
+  """Says, in the fewest steps, whether traced cotangents need no look at them.
+
+  Args:
+    avals: the types of the values that they belong to.
+    cts: what a backward rule returned, flat, stand-ins for None included.
+  """
+  for aval, ct in zip(avals, cts):
+    if isinstance(ct, core.Tracer):
+      if vt.varying(ct.aval) != vt.varying(aval):
+        return False
+    elif type(ct) is not object and (
+        type(ct) is SymbolicZero or vt.varying(aval)):
+      return False
+  return True
 
 
 def axes_text(axes: frozenset) -> str:
