@@ -114,10 +114,18 @@ def _passed_to(f: Any) -> Any:
 
 def _holds(f: types.FunctionType, g: Any) -> bool:
   """True if `g` is among what `f`, or a function within it, closes over."""
-  contents = [cell.cell_contents for cell in f.__closure__ or ()]
-  return g is not None and any(
-      c is g or isinstance(c, types.FunctionType) and _holds(c, g)
-      for c in contents)
+  if g is None:
+    return False
+  functions, seen = [f], set()  # a function may close over itself
+  while functions:
+    f = functions.pop()
+    seen.add(f)
+    contents = [cell.cell_contents for cell in f.__closure__ or ()]
+    if any(c is g for c in contents):
+      return True
+    functions += [c for c in contents
+                  if isinstance(c, types.FunctionType) and c not in seen]
+  return False
 
 
 @functools.cache
