@@ -35,7 +35,7 @@ import time
 
 LIMIT = 1.05
 # Beyond it so far, as what all devices have is found in the branches.
-KNOWN = {'gathered': 1.18}
+KNOWN = {'gathered': 1.1}
 LAYERS = (10, 20, 40, 80)
 
 

@@ -63,52 +63,50 @@ class _Facts:
 
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
-    todo, known, atom_of = [node], self.known, self.steps.atom
+    todo, known, atom_of = [], self.known, self.steps.atom
     plain = dependences.plain_operations()
-    while todo:
-      step = todo[-1]
-      v = atom_of(step)
-      if type(v) is core.Literal or v in known:
-        todo.pop()
-        continue
-      axes = vt.varying(v.aval)
-      if not axes:
-        found = axes
-      elif (made := self.steps.step(step)) is None:
-        found = axes & self._of_input(v, axes)
+    while True:
+      v = atom_of(node)
+      if type(v) is core.Literal or v in known or not (axes := vt.varying(v.aval)):
+        missing = None
+      elif (made := self.steps.step(node)) is None:
+        known[v], missing = axes & self._of_input(v, axes), None
+      elif made[0].primitive in plain and not made[0].effects:
+        missing = self._of_function(v, axes, made[1])
       else:
-        eqn, operands = made
-        found = (self._of_function(axes, operands)
-                 if eqn.primitive in plain and not eqn.effects else
-                 self._of_other(v, axes, eqn, operands))
-        if type(found) is not frozenset:
-          todo.append(found)
-          continue
-      known[v] = found
-      todo.pop()
-    v = atom_of(node)
-    return NO_AXES if type(v) is core.Literal else known[v]
+        missing = self._of_other(v, axes, *made)
+      if missing is not None:
+        todo.append(node)
+        node = missing
+      elif todo:
+        node = todo.pop()
+      else:
+        break
+    return NO_AXES if type(v) is core.Literal else known.get(v, NO_AXES)
 
-  def _of_function(self, axes: Axes, operands: Sequence[Any]) -> Any:
-    """The fact of a function of the operands, or one that it lacks."""
+  def _of_function(self, v: core.Var, axes: Axes, operands: Sequence[Any]
+                   ) -> Any:
+    """Notes the fact of a function of the operands, or gives what it lacks."""
     found, known, atom_of = NO_AXES, self.known, self.steps.atom
     for x in operands:
-      v = atom_of(x)
-      if type(v) is core.Literal:
+      operand = atom_of(x)
+      if type(operand) is core.Literal:
         continue
-      if v in known:
-        found |= known[v]
+      if operand in known:
+        found |= known[operand]
         if axes <= found:
           break
-      elif vt.varying(v.aval):
+      elif vt.varying(operand.aval):
         return x
-    return axes & found
+    known[v] = axes & found
+    return None
 
   def _of_other(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
                 ) -> Any:
-    """The fact of a result, or an operand whose fact it lacks."""
+    """Notes the fact of a result, or gives an operand whose fact it lacks."""
     if axes <= dependences.reduced_over(eqn):
-      return NO_AXES
+      self.known[v] = NO_AXES
+      return None
     n = eqn.outvars.index(v)
     if (id(eqn), n) not in self.made:  # with the equation, so that it stays
       self.made[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
@@ -134,7 +132,8 @@ class _Facts:
         return missing
       if axes <= found:
         break
-    return axes & found
+    self.known[v] = axes & found
+    return None
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
     frame = (trace := self.trace()).frame
@@ -196,13 +195,17 @@ def varying(x: Any) -> Axes:
 
 def differs(x: Any) -> Axes:
   """The axes along which a value may differ, of those that its type names."""
-  inner = traces.innermost(x)
-  if not isinstance(inner, core.Tracer):
-    return NO_AXES
+  trace = getattr(x, '_trace', None)
+  if hasattr(trace, 'frame'):
+    inner = x
+  else:
+    inner = traces.innermost(x)
+    if not isinstance(inner, core.Tracer):
+      return NO_AXES
+    trace = inner._trace
   axes = vt.varying(vt.typeof(inner))
   if not axes:
     return axes
-  trace = inner._trace
   if not hasattr(trace, 'frame'):  # it isn't traced to a jaxpr
     return axes - _remembered(inner)
   facts = facts_of(trace)

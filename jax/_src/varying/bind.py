@@ -139,7 +139,8 @@ class Binding:
     given = args, params
     args, params = self.agreed(args, params)
     if args is not given[0] or params is not given[1]:
-      avals = list(map(vt.typeof, args))
+      avals = [a if x is y else vt.typeof(y)
+               for a, x, y in zip(avals, given[0], args)]
       if self.is_solved(params, avals, True):
         return args, params
     site = solve(self.prim, params, args, avals, self.binders(params))
@@ -180,9 +181,11 @@ class Binding:
         avals = [a if x is y else vt.typeof(y)
                  for a, x, y in zip(avals, args, new)]
         args = new
-      # A library's own trace may lack the attribute.
-      if getattr(trace, 'requires_low', True) and prim.is_high(
-          *avals, **params):
+      try:
+        low = trace.requires_low
+      except AttributeError:  # a library's own
+        low = True
+      if low and prim.is_high(*avals, **params):
         return core.Primitive.bind_with_trace(prim, trace, args, avals, params)
       return trace.process_primitive(prim, args, params)
 

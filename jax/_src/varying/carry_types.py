@@ -81,7 +81,10 @@ def tree_with_expected_axes(in_avals, out_avals):
   """The trees of types of later releases, as ``with_expected_axes``."""
   if not vt.checking():
     return out_avals
-  agreed = _with_expected_axes(list(in_avals), before := list(out_avals))
+  expected, before = list(in_avals), list(out_avals)
+  if manual_axes.vary_alike(expected, before):  # mostly
+    return out_avals
+  agreed = _with_expected_axes(expected, before)
   if agreed is before:
     return out_avals
   if hasattr(out_avals, 'update_from_list'):  # its name up to 0.8.3

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import functools
+import itertools
+import operator
 from typing import Any, NamedTuple
 
 from jax._src import core
@@ -72,7 +74,8 @@ class Contents(NamedTuple):
 def named_axes(eqn: core.JaxprEqn) -> Axes:
   """The axes that the equation communicates over."""
   params = eqn.params
-  axes = params.get('axes', params.get('axis_name', ()))
+  axes = (params['axes'] if 'axes' in params else
+          params['axis_name'] if 'axis_name' in params else ())
   if not axes or vt.name_of(eqn.primitive) in _LOCAL:
     return NO_AXES
   try:
@@ -144,6 +147,9 @@ cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
            if vt.LATER else weakref_lru_cache)
 
 
+_OPERANDS = operator.attrgetter('invars')
+
+
 @cached
 def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
@@ -151,9 +157,9 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   permutes = derives = agrees = False
   note = notes.on(jaxpr)
   differentiates = note is not None and note.differentiates
-  used = set(map(id, jaxpr.outvars))
+  used = set(map(id, itertools.chain(
+      jaxpr.outvars, *map(_OPERANDS, jaxpr.eqns))))
   for eqn in jaxpr.eqns:
-    used.update(map(id, eqn.invars))
     params = eqn.params
     if not derives and eqn.source_info.name_stack.stack:
       derives = from_derivative(eqn)
@@ -162,9 +168,10 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
     if 'axes' in params or 'axis_name' in params:
       axes = named_axes(eqn)
       collectives |= axes
-      permutes |= (vt.name_of(eqn.primitive) == 'ppermute' and
+      known_as = vt.name_of(eqn.primitive) if axes else ''
+      permutes |= (known_as == 'ppermute' and
                    type(params['axis_name']) is not permute.PartlyReached)
-      if vt.name_of(eqn.primitive) == 'psum_invariant':
+      if known_as == 'psum_invariant':
         sums |= axes
         if from_derivative(eqn):
           derived_sums |= axes

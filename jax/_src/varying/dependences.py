@@ -159,8 +159,12 @@ def _operations() -> frozenset[core.Primitive]:
 @functools.cache
 def plain_operations() -> frozenset[core.Primitive]:
   """Operations whose result is a function of the operands, whatever it is."""
-  return frozenset(p for p in _operations() if not p.name.startswith(
-      ('scatter', 'optimization')))
+  found = {p for p in _operations() if not p.name.startswith(
+      ('scatter', 'optimization'))}
+  pvary = getattr(core, 'pvary_p', None)
+  if pvary is not None and not pvary.multiple_results:
+    found.add(pvary)
+  return frozenset(found)
 
 
 def _is_function(eqn: Any) -> bool:

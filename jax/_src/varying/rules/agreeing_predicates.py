@@ -94,8 +94,13 @@ def agreed(predicate: Any) -> Any:
   if not vt.parting(axes):
     return predicate
   along = axes - agreement.differs(predicate)
-  return agreed_p.bind(predicate, along=along) if vt.parting(along) else (
-      predicate)
+  if not vt.parting(along):
+    return predicate
+  trace = predicate._trace
+  if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
+    # As bind, in the fewest steps.
+    return trace.process_primitive(agreed_p, (predicate,), dict(along=along))
+  return agreed_p.bind(predicate, along=along)
 
 
 def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
