@@ -82,6 +82,35 @@ UNUSED = {
 }
 
 
+def triple(x):
+  return jnp.sum(3. * x)
+
+
+def described(x):
+  return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding)
+
+
+# Pulls a number back by hand, to where the argument is.
+PULLBACKS = {
+    'vjp': (lambda x, ct: jax.vjp(triple, x)[1](ct),
+            np.full(8, 6., np.float32)),
+    'vjp_of_jit': (lambda x, ct: jax.vjp(jax.jit(triple), x)[1](ct),
+                   np.full(8, 6., np.float32)),
+    'of_a_square': (lambda x, ct: jax.vjp(jax.jit(lambda x: jnp.sum(x * x)),
+                                          x)[1](ct), 4. * X),
+    'ignored': (lambda x, ct: jax.vjp(plain, x, x)[1](ct)[1:],
+                np.zeros(8, np.float32)),
+    'linear_transpose': (lambda x, ct: jax.linear_transpose(triple, x)(ct),
+                         np.full(8, 6., np.float32)),
+    'transposed_jit': (
+        lambda x, ct: jax.linear_transpose(jax.jit(triple), x)(ct),
+        np.full(8, 6., np.float32)),
+    'described': (
+        lambda x, ct: jax.linear_transpose(triple, described(x))(ct),
+        np.full(8, 6., np.float32)),
+}
+
+
 class InferredMeshTest(jtu.JaxTestCase):
 
   def arguments(self, mesh, spec=None):
@@ -158,15 +187,39 @@ class InferredMeshTest(jtu.JaxTestCase):
     with self.assertRaises(ValueError):
       jax.jit(f)(x, y)
 
+  @parameterized.parameters(*PULLBACKS)
+  def test_pullback_by_hand_on_one_mesh_and_another(self, name):
+    pull_back, want = PULLBACKS[name]
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    twins = []
+    for n in 0, 1, 0, 1, 1:  # the second is made once the first was used
+      if n == len(twins):
+        twins.append(Mesh(devices[n], (f'p{name}',), axis_types=TYPES['1d']))
+      got, = pull_back(self.arguments(twins[n])[0], np.float32(2.))
+      np.testing.assert_allclose(got, want, rtol=1e-6)
+      self.assertEqual(got.sharding.device_set, set(twins[n].devices.flat))
+
+  def test_a_cotangent_names_the_mesh(self):
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    twins = [Mesh(d, ('ct',), axis_types=TYPES['1d']) for d in devices]
+    _, pull_back = jax.vjp(jax.jit(triple), self.arguments(twins[0])[0])
+    for mesh in twins + twins:
+      ct = jax.device_put(np.float32(2.), NamedSharding(mesh, P()))
+      got, = pull_back(ct)
+      self.assertEqual(got.sharding.device_set, set(mesh.devices.flat))
+
   def test_of_two_meshes_neither_is_meant(self):
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
     twins = [Mesh(d, ('twin',), axis_types=TYPES['1d']) for d in devices]
+    f = lambda x, y: triple(x)
     for mesh in twins:
-      x, y = self.arguments(mesh)
+      # It keeps no value of those that it was made of.
+      pull_back = jax.jit(lambda x, y: jax.vjp(f, x, y)[1])(
+          *self.arguments(mesh))
       with self.assertRaisesRegex(ValueError, 'set_mesh|use_mesh|AbstractMesh'):
-        jax.vjp(plain, x, y)[1](jnp.float32(1.))
+        pull_back(np.float32(2.))
       with use_mesh(mesh):
-        grad = jax.vjp(plain, x, y)[1](jnp.float32(1.))[1]
+        _, grad = pull_back(np.float32(2.))
       self.assertEqual(grad.sharding.device_set, set(mesh.devices.flat))
 
   def test_what_is_lowered_for_a_platform_stays_abstract(self):

@@ -22,15 +22,16 @@ axes from 0.9 on, so ``jax.grad`` of a function of arrays over such a mesh, of a
 
 ``jax.grad`` knows more: its cotangent is made, and pulled back, where the value
 is. ``jax.jit`` knows its arguments, also those of which a compiled function has
-no use, as the gradient of what is linear. Elsewhere, as in a pullback that is
-called by hand, a computation is placed on the mesh of that type if this process
-has one. If there are several, over
-other devices or in another order, it is refused as before, for what the types
-leave open can't be known. Nothing changes where an argument, a layout, a
-context or ``lowering_platforms`` says more.
+no use, as the gradient of what is linear. A pullback of ``jax.vjp`` and what
+``jax.linear_transpose`` returns know their cotangents, and the values that they
+were made of. Elsewhere, a computation is placed on the mesh of that type if
+this process has one. If there are several, over other devices or in another
+order, it is refused as before, for what the types leave open can't be known.
+Nothing changes where an argument, a layout, a context or
+``lowering_platforms`` says more.
 
-Limits: an executable stays on the mesh that was the only one when it was made,
-and so do later calls of such a pullback.
+Limits: an executable of ``jax.jit`` whose arguments name no mesh stays on the
+one that was the only one when it was made.
 
 Cost: nothing but a look at the results' types, where none has Explicit axes.
 """
@@ -38,15 +39,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
+import functools
 from typing import Any
 
+import numpy as np
+
 from jax._src import core
+from jax._src import dtypes
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.meshes import known
 from jax._src.named_sharding import NamedSharding
 from jax._src.sharding_impls import UnspecifiedValue
+from jax._src import tree_util
 
 
 def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
@@ -68,8 +74,7 @@ def mesh_of(context: Any, jaxpr: Any, avals: Sequence[Any],
   """
   if context is not None and not context.empty or platforms is not None:
     return context
-  meant = {a.sharding.mesh for a in avals if isinstance(a, core.ShapedArray)
-           and a.sharding.mesh._any_axis_explicit and a.sharding.mesh.size > 1}
+  meant = _meant(avals)
   if len(meant) != 1 or not all(isinstance(s, UnspecifiedValue)
                                 for s in shardings):
     return context
@@ -98,6 +103,115 @@ def on_mesh_of(value: Any, pull_back: Callable[[], Any]) -> Any:
     return pull_back()
   with _use_concrete(sharding.mesh):
     return pull_back()
+
+
+class _Placed(list):
+  """Types of a function's results, with the mesh that they are over.
+
+  Attributes:
+    abstract: the mesh in the types.
+    mesh: the one that the results themselves are over, if they say so.
+  """
+  abstract: Any
+  mesh: Any
+
+
+def placed(avals: Sequence[Any], values: Any) -> Sequence[Any]:
+  """Types that know where the values of a function are, for ``pulled_back``.
+
+  Args:
+    avals: the types.
+    values: what names the mesh, if it is there: arrays, or descriptions.
+
+  Returns:
+    ``avals`` themselves where they aren't over a mesh with Explicit axes.
+  """
+  meant = _meant(avals)
+  if len(meant) != 1:
+    return avals
+  types = _Placed(avals)
+  types.abstract, = meant
+  types.mesh = _named(values, types.abstract)
+  return types
+
+
+def pulled_back(pull_back):
+  """Has a pullback run on the mesh of its cotangent, or else of its value.
+
+  Args:
+    pull_back: a function that has ``placed`` types among its arguments, and the
+      cotangent last.
+  """
+  @functools.wraps(pull_back)
+  def run(*args):
+    for types in args:
+      if isinstance(types, _Placed):
+        return _on_mesh(pull_back, types, *args)
+    return pull_back(*args)
+  return run
+
+
+def transposed(function: Callable[..., Any], avals: Sequence[Any],
+               primals: Sequence[Any]) -> Callable[..., Any]:
+  """What ``linear_transpose`` returns, run where a pullback would.
+
+  Args:
+    function: of captured values and a cotangent.
+    avals: the types of the results that this is a cotangent of.
+    primals: the values, or descriptions, that it was transposed at.
+  """
+  types = placed(avals, primals)
+  return (functools.wraps(function)(functools.partial(
+      _on_mesh, function, types)) if isinstance(types, _Placed) else function)
+
+
+def _on_mesh(function: Callable[..., Any], types: _Placed, *args: Any) -> Any:
+  """Runs a function of a cotangent, the last argument, on the mesh it means.
+
+  That is the mesh that the cotangent names, or the value, or what was kept, or
+  the only one. What the cotangent has on no mesh is put there.
+  """
+  if not _is_placeless(types.abstract) or not _is_eager():
+    return function(*args)
+  cotangent, tree = tree_util.tree_flatten(args[-1])
+  mesh = (_named(cotangent, types.abstract) or types.mesh
+          or _named(tree_util.tree_leaves(args), types.abstract)
+          or _only_one(types.abstract))
+  if mesh is None:
+    return function(*args)
+  with _use_concrete(mesh):
+    if len(cotangent) == len(types):
+      args = (*args[:-1], tree_util.tree_unflatten(tree, [
+          _put(x, aval, mesh) for x, aval in zip(cotangent, types)]))
+    return function(*args)
+
+
+def _put(x: Any, aval: Any, mesh: Any) -> Any:
+  """A number or an array that is on no device of its own, put where it fits."""
+  from jax._src import api, array  # pylint: disable=g-import-not-at-top
+  fits = (isinstance(x, (bool, int, float, complex, np.generic, np.ndarray))
+          or isinstance(x, array.ArrayImpl) and not x.committed)
+  if (not fits or not isinstance(aval, core.ShapedArray)
+      or aval.sharding.mesh != mesh.abstract_mesh
+      or np.shape(x) != aval.shape or aval.dtype == dtypes.float0):
+    return x
+  return api.device_put(x, NamedSharding(mesh, aval.sharding.spec))
+
+
+def _meant(avals: Sequence[Any]) -> set[Any]:
+  """The meshes that types are over that don't place what is of the type."""
+  return {a.sharding.mesh for a in avals if isinstance(a, core.ShapedArray)
+          and a.sharding.mesh._any_axis_explicit and a.sharding.mesh.size > 1}
+
+
+def _named(values: Any, abstract: Any) -> Any:
+  """The one mesh of that type that arrays or descriptions are over, or None."""
+  shardings = (getattr(x, 'sharding', None) for x in values
+               if not isinstance(x, core.Tracer))
+  meshes = {s.mesh for s in shardings if isinstance(s, NamedSharding)
+            and isinstance(s.mesh, mesh_lib.Mesh)
+            and s.mesh.abstract_mesh == abstract}
+  return meshes.pop() if len(meshes) == 1 else None
 
 
 @contextlib.contextmanager
