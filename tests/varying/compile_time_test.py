@@ -134,6 +134,21 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
     run(f, True, jit)
     self.assertTrue(all(seen) and seen)
 
+  @parameterized.product(name=['zeros', 'full_like', 'arange', 'iota'],
+                         check=[True, False])
+  def test_another_axis_is_explicit(self, name, check):
+    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    make = CONSTANTS[name]
+    def f(x):
+      with jax.ensure_compile_time_eval():
+        c = make()
+        self.assertNotIsInstance(c, jax.core.Tracer)
+      return x * c[1]
+    g = jax.jit(shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=P('x'),
+                          **{CHECK: check}, **partly_manual('y', of='xy')))
+    x = jax.device_put(X, NamedSharding(mesh, P('x')))
+    np.testing.assert_allclose(np.asarray(g(x)), X * np.asarray(make())[1])
+
   def test_guard_another_axis_is_explicit(self):
     if not RUNS_PARTLY_MANUAL:
       self.skipTest('this release needs jit')

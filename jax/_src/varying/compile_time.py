@@ -22,13 +22,18 @@ given to shard_map alone. And a shard_map that isn't under jit traces, too, but
 had no notion of evaluating: what it computed stayed abstract.
 
 What tells devices apart or is a collective isn't evaluated by eager shard_map:
-its value isn't known to one device. Nor is anything where other axes of the
-mesh are Explicit: eager shard_map computes there as it does everywhere else.
+its value isn't known to one device. Where other axes of the mesh are Explicit,
+the types of what is evaluated would name them, so the mesh is forgotten, too;
+eager shard_map evaluates nothing there, and computes as it does everywhere.
+
+Limits: a jitted function is refused there, as before (its types are those of
+the mesh that it was traced with).
 """
 from __future__ import annotations
 
 from collections.abc import Callable
 import contextlib
+import functools
 
 from jax._src import config
 from jax._src import core
@@ -64,6 +69,26 @@ def _types_place(mesh: mesh_lib.AbstractMesh) -> bool:
   A type over them would place a value that is evaluated, and knows no devices.
   """
   return mesh._any_axis_manual and mesh._any_axis_explicit
+
+
+def evaluated(evaluate):
+  """What evaluates an operation, with no mesh whose types would place.
+
+  Args:
+    evaluate: is called with known values and, of a primitive, its parameters.
+      Those of a jitted function hold the mesh that it was traced with, and it
+      is refused as before.
+  """
+  if not _types_place(mesh_lib.get_abstract_mesh()):
+    return evaluate
+
+  @functools.wraps(evaluate)
+  def evaluate_without_mesh(*args):
+    if any(isinstance(x, dict) and 'ctx_mesh' in x for x in args):
+      return evaluate(*args)
+    with mesh_lib.use_abstract_mesh(mesh_lib.empty_abstract_mesh):
+      return evaluate(*args)
+  return evaluate_without_mesh
 
 
 def keep(primitive: core.Primitive, where: Callable[[], bool]) -> None:
