@@ -67,7 +67,8 @@ class _Facts:
     plain = dependences.plain_operations()
     while True:
       v = atom_of(node)
-      if type(v) is core.Literal or v in known or not (axes := vt.varying(v.aval)):
+      if type(v) is core.Literal or v in known or not (
+          axes := vt.varying(v.aval)):
         missing = None
       elif (made := self.steps.step(node)) is None:
         known[v], missing = axes & self._of_input(v, axes), None
