@@ -1,9 +1,12 @@
 """The PEP 517 backend of `pip install ./live`, which needs setuptools only.
 
-live/table has what the project's patches make of each release: hashes, offsets
-and our own text, written by `build.py tables` and held against the patches by
-`build.py check`. Here the texts of our modules and programs, which lie in this
-checkout, are added to it; a source distribution has them in it already.
+live/table has what the project's patches make of each release, written by
+`build.py tables` and held against the patches by `build.py check`: the patches,
+modules and programs (index.json), our texts (edits.json), and the hashes and
+offsets of releases' files (files.json). Each is there once, with the releases
+that it is for; here it is put together for each of them. The texts of our
+modules and programs, which lie in this checkout, are added; a source
+distribution has them in it already.
 """
 
 from __future__ import annotations
@@ -24,6 +27,77 @@ _EPOCH = "315532800"  # 1980-01-01, the oldest time that a zip file can hold
 
 Settings = dict[str, Any] | None
 Files = dict[str, str]  # name -> text
+Parsed = dict[str, Any]  # "index", "edits" and "files" of live/table
+
+
+def parsed(tables: Mapping[str, str]) -> Parsed:
+  """The content of live/table: index, edits and files."""
+  return {name.removesuffix(".json"): json.loads(text)
+          for name, text in tables.items()}
+
+
+def held(runs: str, known: list[str]) -> list[str]:
+  """The releases of runs such as "0.5.1-0.6.0,0.8.2-".
+
+  Args:
+    runs: each a release, or the first and the last of several; without a last
+      one it goes to the newest.
+    known: all releases, oldest first.
+  """
+  found = []
+  for run in filter(None, runs.split(",")):
+    first, several, last = run.partition("-")
+    stop = last or (known[-1] if several else first)
+    found += known[known.index(first):known.index(stop) + 1]
+  return found
+
+
+def of_release(table: Parsed, release: str) -> dict[str, Any]:
+  """The table of one release, put together of what releases share.
+
+  Returns:
+    "origin", the release or the one that it is a twin of; "mended", its
+    version; "manifest", its text; the ids of "patches"; the "modules"; and of
+    the edited "files" the hashes, and "splices" [start, stop, text, patch].
+  """
+  index = table["index"]
+  known, facts = [*index["releases"]], index["releases"][release]
+  patches = [name for name, patch in index["patches"].items()
+             if release in held(patch["bases"], known)]
+  origin, mended = facts["twin_of"] or release, release + index["suffix"]
+  pieces = _pieces(table["edits"], release, known)
+  found = {"origin": origin, "mended": mended, "patches": patches, "modules": [
+      name for name, runs in index["modules"].items()
+      if release in held(runs, known)], "files": {}, "splices": {}}
+  found["manifest"] = index["manifest"]["text"].format(
+      base=release, sha256=facts["sha256"], version=mended,
+      patches="".join(f'    "{name}",\n' for name in patches))
+  for file, rows in table["files"].items():
+    if origin in rows:
+      found["files"][file], *places = rows[origin].split()
+      found["splices"][file] = sorted(
+          [[*_span(place), *piece]
+           for place, piece in zip(places, pieces[file], strict=True)],
+          key=lambda splice: splice[:2])
+  return found
+
+
+def _pieces(edits: dict[str, Any], release: str,
+            known: list[str]) -> dict[str, list[list[str]]]:
+  """The texts of each file of a release, and their patches, in order."""
+  found: dict[str, list[list[str]]] = {}
+  for patch, pieces in edits.items():
+    for places, text in pieces:
+      for file, runs in places.items():
+        if release in held(runs, known):
+          found.setdefault(file, []).append([text, patch])
+  return found
+
+
+def _span(place: str) -> tuple[int, int]:
+  """The offsets of "8990-9012", or twice that of "8990"."""
+  start, _, stop = place.partition("-")
+  return int(start), int(stop or start)
 
 
 def assembled(tables: Mapping[str, str], root: pathlib.Path) -> Files:
@@ -33,32 +107,33 @@ def assembled(tables: Mapping[str, str], root: pathlib.Path) -> Files:
     tables: those of live/table.
     root: the checkout, with our modules and reproductions.
   """
-  index = json.loads(tables["index.json"])
+  table = parsed(tables)
+  index, manifest = table["index"], table["index"]["manifest"]["file"]
   texts: Files = {}
   files: Files = {}
   known: Files = {}
   pieces: dict[tuple[str, str], int] = {}  # what splices say, each once
-  for release, facts in index["releases"].items():
-    data = json.loads(tables[f"{release}.json"])
-    origin = facts["twin_of"] or release
-    whole = {**json.loads(tables[f"{origin}.json"]), **data}
-    splices = json.dumps({
-        file: [[start, stop, pieces.setdefault((text, patch), len(pieces))]
-               for start, stop, text, patch in found]
-        for file, found in whole.pop("splices").items()})
-    manifest, added = whole.pop("manifest"), {}
-    for file in sorted([*whole["modules"], manifest["file"]]):
-      text = (manifest["text"] if file == manifest["file"] else
+  for release in index["releases"]:
+    data, added = of_release(table, release), {}
+    for file in sorted([*data["modules"], manifest]):
+      text = (data["manifest"] if file == manifest else
               (root / file).read_text(encoding="utf-8"))
       added[file] = hashlib.sha256(text.encode()).hexdigest()[:16]
       texts[added[file]] = text
-    content = json.dumps({**whole, "modules": added, "splices": origin})
+    content = json.dumps({
+        "base": release, "mended": data["mended"], "patches": data["patches"],
+        "modules": added, "files": data["files"], "splices": data["origin"]})
     files[f"{release}.json"] = content
-    files[f"{origin}.splices.json"] = splices
-    named = content + tables[f"{origin}.json"]
+    files[f"{data['origin']}.splices.json"] = json.dumps({
+        file: [[start, stop, pieces.setdefault((text, patch), len(pieces))]
+               for start, stop, text, patch in found]
+        for file, found in data["splices"].items()})
+    named = content + json.dumps(data["splices"])
     known[release] = hashlib.sha256(named.encode()).hexdigest()
   files["index.json"] = json.dumps({
-      "version": index["version"], "bases": known, "patches": index["patches"],
+      "version": index["version"], "bases": known,
+      "patches": {name: {"title": patch["title"], "issues": patch["issues"]}
+                  for name, patch in index["patches"].items()},
       "pythons": {r: f["python"] for r, f in index["releases"].items()}})
   files["texts.json"] = json.dumps(texts)
   files["pieces.json"] = json.dumps(list(pieces))

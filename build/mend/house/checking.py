@@ -97,8 +97,8 @@ def _check_tables(series: Sequence[patches.Patch],
     return False
   for name in stale:
     report.say(f"STALE: live/table/{name}")
-  report.say(f"Tables: {count} files of live/table held against the patches, "
-             f"{len(stale)} differ.")
+  report.say(f"Tables: {count} files of live/table held against the patches of "
+             f"{report.plural(len(chosen), 'release')}, {len(stale)} differ.")
   return bool(count) and not stale
 
 

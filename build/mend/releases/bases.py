@@ -66,7 +66,7 @@ class Base:
   @property
   def mended(self) -> str:
     """The version of the wheel that is built on this base."""
-    return f"{self.version}+mend.{release()}"
+    return self.version + suffix()
 
 
 @functools.cache  # a run asks it some hundred thousand times
@@ -137,6 +137,11 @@ def _data() -> dict:
 def release() -> int:
   """Our own release number, the N of `+mend.N`."""
   return int(_data()["release"])
+
+
+def suffix() -> str:
+  """The end of a mended wheel's version, after its release's."""
+  return f"+mend.{release()}"
 
 
 @functools.cache

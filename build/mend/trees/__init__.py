@@ -2,6 +2,7 @@
 
 `tree` applies all edits or none, `in_place` to a tree that exists, `drift`
 compares each edit's place with what a person has read, `wheel` builds,
-`live_table` and `live_wheel` make jax-mend's, `backend` serves pip, `checkout`
-(with `starlark`) and `export` serve upstream's maintainers. Begin with `tree`.
+`live_table` (with `live_pieces`) and `live_wheel` make jax-mend's, `backend`
+serves pip, `checkout` (with `starlark`) and `export` serve upstream's
+maintainers. Begin with `tree`.
 """

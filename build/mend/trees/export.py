@@ -20,7 +20,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import git, in_place, test_files, tree
+from mend.trees import git, in_place, manifests, test_files, tree
 
 README = "README.txt"
 _NOTE = """\
@@ -68,8 +68,8 @@ def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   if mine and tree.MANIFEST not in before:
     found.append(Commit(
         _MANIFEST_MESSAGE.format(base=base.version),
-        {tree.MANIFEST: tree.manifest(base, patches.for_base(series, base),
-                                       base.mended)}))
+        {manifests.FILE: manifests.text(
+            base, patches.for_base(series, base), base.mended)}))
   return found
 
 

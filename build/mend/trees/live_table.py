@@ -1,18 +1,17 @@
 """The tables of jax-mend: the edits of every release, as splices of our text.
 
 What an edit leaves of a release's file is not in them: the hash of the file,
-and which bytes give way to which text. They lie in live/table, one file a
-release, so that whoever installs jax-mend needs neither upstream's sources nor
-this tool. Each is applied here by jax-mend's own function, and must give the
-text that the wheel has.
+and which bytes give way to which text. They lie in live/table, so that whoever
+installs jax-mend needs neither upstream's sources nor this tool. Each is read
+and applied here by jax-mend's own functions, and must give what the wheel has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import functools
 import hashlib
 import importlib.util
-import json
 import pathlib
 import types
 from typing import Any
@@ -21,7 +20,7 @@ from mend.editing import patches, reproductions
 from mend.ground.errors import MendError
 from mend.releases import bases, source
 from mend.releases.bases import Base
-from mend.trees import tree
+from mend.trees import live_pieces, manifests, tree
 from packaging.version import Version
 
 LIVE = bases.ROOT / "live"
@@ -76,37 +75,98 @@ def tables(series: Sequence[patches.Patch],
            sources: Mapping[Base, pathlib.Path] | None = None,
            root: pathlib.Path = bases.ROOT,
            twins: Sequence[Base] = ()) -> Files:
-  """Every file of live/table: an index, and one of each release.
+  """Every file of live/table: what the patches make of the releases.
 
-  A twin has what is its own, its manifest, and the name of the other.
+  Args:
+    series: the patches.
+    sources: the pristine trees of the releases; None for those of all.
+    root: where the patches' files lie.
+    twins: what goes with `sources`.
+
+  Raises:
+    MendError: they can't be applied, or are not read as they were written.
   """
   if sources is None:
     sources, twins = of_releases(bases.all_bases())
-  files: Files = {}
-  for base, origin in sources.items():
-    result = tree.mended(series, base, origin, root)
-    files[f"{base.version}.json"] = _lines(_of_release(result, origin))
-  for twin in twins:
-    files[f"{twin.version}.json"] = _lines(
-        {"base": twin.version, "mended": twin.mended,
-         "manifest": _manifest(series, twin)})
-  files["index.json"] = _index(series, [*sources, *twins], root)
+  results = _results(series, sources, root)
+  found = {result.base.version: _edited(result, sources[result.base])
+           for result in results.values()}
+  files = _written(series, found, [*sources, *twins], root)
+  table = module_of_live("backend").parsed(files)
+  for base in (*sources, *twins):
+    origin = base.twin_of or base.version
+    _require_same(series, base, table, results[origin], found[origin])
   return files
+
+
+def _results(series: Sequence[patches.Patch],
+             sources: Mapping[Base, pathlib.Path],
+             root: pathlib.Path) -> dict[str, tree.Result]:
+  return {base.version: tree.mended(series, base, origin, root)
+          for base, origin in sources.items()}
+
+
+def _edited(result: tree.Result, origin: pathlib.Path) -> live_pieces.Edited:
+  _require_packages(result, origin)
+  return {file: _splices(result, origin, file)
+          for file in sorted(result.edited)}
+
+
+def _written(series: Sequence[patches.Patch],
+             found: Mapping[str, live_pieces.Edited], releases: Sequence[Base],
+             root: pathlib.Path) -> Files:
+  """The files of what is edited of each release that is no twin."""
+  ordered = sorted(releases, key=lambda b: Version(b.version))
+  known, ids = [b.version for b in ordered], [p.id for p in series]
+  shared = {b.version: found[origin] for b in ordered
+            if (origin := b.twin_of or b.version) in found}
+  own = {b.version: shared[b.version] for b in ordered
+         if b.version in shared and not b.twin_of}
+  return {"index.json": _index(series, ordered, root),
+          "edits.json": live_pieces.edits(shared, known, ids),
+          "files.json": live_pieces.files(own, ids)}
 
 
 def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
            root: pathlib.Path) -> str:
-  ordered = sorted(releases, key=lambda b: Version(b.version))
-  return _lines({
-      "version": version(),
-      "releases": {b.version: {"python": _oldest(b), "twin_of": b.twin_of}
-                   for b in ordered},
-      "patches": {p.id: {"title": p.title, "issues": p.issues}
-                  for p in series},
+  """index.json, of releases in their order."""
+  runs = functools.partial(live_pieces.runs,
+                           known=[b.version for b in releases])
+  held = {p.id: {b.version for b in releases if b.within(p.bases)}
+          for p in series}
+  modules: dict[str, set[str]] = {}
+  for patch in series:
+    for module in patch.modules:
+      modules.setdefault(module, set()).update(held[patch.id])
+  return live_pieces.lines({
+      "version": version(), "suffix": bases.suffix(),
+      "manifest": {"file": manifests.FILE, "text": manifests.TEXT},
+      "releases": {b.version: {"python": _oldest(b), "twin_of": b.twin_of,
+                               "sha256": b.sha256} for b in releases},
+      "patches": {p.id: {"title": p.title, "issues": p.issues,
+                         "bases": runs(held[p.id])} for p in series},
+      "modules": {name: runs(modules[name]) for name in sorted(modules)},
       "reports": {"runner": RUNNER, "programs": [
           {"patch": item.patch, "report": item.report, "line": item.line,
            "function": item.function, "file": item.file}
           for item in reproductions.collect(series, root)]}})
+
+
+def _require_same(series: Sequence[patches.Patch], base: Base,
+                  table: Mapping[str, Any], result: tree.Result,
+                  edited: live_pieces.Edited) -> None:
+  """Holds what jax-mend reads of a release against what the wheel has."""
+  read = module_of_live("backend").of_release(table, base.version)
+  if read != {
+      "origin": result.base.version, "mended": base.mended,
+      "patches": list(result.patches),
+      "manifest": manifests.text(base, patches.for_base(series, base),
+                                 base.mended),
+      "modules": sorted({*result.added} - {manifests.FILE}),
+      "files": {file: found[0] for file, found in edited.items()},
+      "splices": {file: found[1] for file, found in edited.items()}}:
+    raise MendError(f"jax-mend reads the table of jax {base.version} otherwise "
+                    "than it was written.", "report it")
 
 
 def write(series: Sequence[patches.Patch]) -> int:
@@ -126,62 +186,39 @@ def write(series: Sequence[patches.Patch]) -> int:
 
 def stale(series: Sequence[patches.Patch],
           chosen: Sequence[Base]) -> tuple[int, list[str]]:
-  """The count of tables looked at, and those that patches make otherwise.
+  """The count of files looked at, and those that patches make otherwise.
 
-  Those of the releases `chosen` and their twins, the index, and whatever is of
-  no release.
+  What a file has of releases that are not `chosen` is taken from itself.
   """
-  sources, twins = of_releases(chosen)
-  made = tables(series, sources, twins=twins)
-  made["index.json"] = _index(series, bases.releases(), bases.ROOT)
   kept = {p.name: p.read_text(encoding="utf-8") for p in TABLES.glob("*.json")}
-  others = {f"{b.version}.json" for b in bases.releases()} - set(made)
-  names = sorted({*made, *kept} - others)
+  sources, _ = of_releases(chosen)
+  found = _kept(kept, [p.id for p in series])
+  for result in _results(series, sources, bases.ROOT).values():
+    found[result.base.version] = _edited(result, sources[result.base])
+  made = _written(series, found, bases.releases(), bases.ROOT)
+  names = sorted({*made, *kept})
   return len(names), [n for n in names if made.get(n) != kept.get(n)]
+
+
+def _kept(tables: Files,
+          series: Sequence[str]) -> dict[str, live_pieces.Edited]:
+  """The edits that tables have, without those of patches that are no more."""
+  backend = module_of_live("backend")
+  try:
+    table = backend.parsed(tables)
+    read = {release: backend.of_release(table, release)
+            for release in table["index"]["releases"]}
+  except (KeyError, ValueError):  # of another layout: all of it is stale
+    return {}
+  return {release: {file: (digest, [s for s in data["splices"][file]
+                                    if s[3] in series])
+                    for file, digest in data["files"].items()}
+          for release, data in read.items()}
 
 
 def _oldest(base: Base) -> int:
   """The N of the oldest Python 3.N that a base supports."""
   return next(n for n in range(10, 100) if base.supports(f"3.{n}.99"))
-
-
-def _lines(value: dict[str, Any]) -> str:
-  """JSON with an entry of a table, or of a table in it, on a line."""
-  return "{\n" + ",\n".join(
-      f"{json.dumps(key)}: {_entries(item)}"
-      for key, item in value.items()) + "\n}\n"
-
-
-def _entries(item: Any) -> str:
-  if isinstance(item, dict) and item:
-    return "{\n" + ",\n".join(
-        f" {json.dumps(key)}: {_each(inner)}"
-        for key, inner in item.items()) + "}"
-  return _each(item)
-
-
-def _each(item: Any) -> str:
-  if isinstance(item, (list, tuple)) and item and not isinstance(item[0], str):
-    return "[\n  " + ",\n  ".join(map(json.dumps, item)) + "]"
-  return json.dumps(item)
-
-
-def _of_release(result: tree.Result, origin: pathlib.Path) -> dict[str, Any]:
-  _require_packages(result, origin)
-  pins, splices = {}, {}
-  for file in sorted(result.edited):
-    pins[file], splices[file] = _splices(result, origin, file)
-  return {
-      "base": result.base.version, "mended": result.base.mended,
-      "patches": result.patches,
-      "manifest": {"file": tree.MANIFEST, "text": result.added[tree.MANIFEST]},
-      "modules": sorted(set(result.added) - {tree.MANIFEST}),
-      "files": pins, "splices": splices}
-
-
-def _manifest(series: Sequence[patches.Patch], twin: Base) -> dict[str, str]:
-  text = tree.manifest(twin, patches.for_base(series, twin), twin.mended)
-  return {"file": tree.MANIFEST, "text": text}
 
 
 def _splices(result: tree.Result, origin: pathlib.Path,

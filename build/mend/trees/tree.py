@@ -19,9 +19,9 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import checkout as checkouts, test_files, wrapping
+from mend.trees import checkout as checkouts, manifests, test_files, wrapping
 
-MANIFEST = "jax/_src/mend_manifest.py"
+MANIFEST = manifests.FILE
 _COMPILE = """
 import sys
 for path in sys.argv[1:]:
@@ -101,7 +101,7 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     edited, added = _on_checkout(mine, base, source, checkout, root, edited,
                                  added, changelog)
   version = base.mended + (_part_of(edited, added) if part else "")
-  added[MANIFEST] = manifest(base, mine, version)
+  added[MANIFEST] = manifests.text(base, mine, version)
   count = sum(bool(e.number) for todo in by_file.values() for e in todo)
   return Result(base, edited, added, tuple(p.id for p in mine), count, splices,
                 version)
@@ -185,14 +185,6 @@ def _edit_file(source: pathlib.Path, file: str, todo: Sequence[Edit],
   except splice.Overlap as e:
     raise MendError(f"base {base.version}: two edits touch the same text: {e}.",
                     "make one of them smaller, or merge them") from e
-
-
-def manifest(base: Base, mine: Sequence[patches.Patch], version: str) -> str:
-  """The module by which an installed wheel knows what it is."""
-  ids = "".join(f'    "{p.id}",\n' for p in mine)
-  return (f'"""What this build of JAX is: written by Mend, not by hand."""\n\n'
-          f'BASE = "{base.version}"\nBASE_SHA256 = "{base.sha256}"\n'
-          f'VERSION = "{version}"\nPATCHES = (\n{ids})\n')
 
 
 def alone(result: Result, source: pathlib.Path,
