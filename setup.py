@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """For tools that still call setup.py: hands over to the backend.
 
 `pip install .` does not come here; see pyproject.toml and build/mend.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wheel build and `import jax`, mended against pristine, in one run.
 
   python3 benchmarks/build_time.py [--base=0.6.0] [--repeats=5]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Builds, proves and tests Mend: `python3 build/build.py --help`."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draws docs/types.svg: `python3 docs/draw.py` writes it again.
 
 How the type of a value flows through a loop, and why the sum over devices that

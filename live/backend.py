@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PEP 517 backend of `pip install ./live`, which needs setuptools only.
 
 live/table has what the project's patches make of each release, written by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Waits for `import jax`, then turns jax_mend on; costs nothing until then.
 
 For what starts before a program does: the startup file that

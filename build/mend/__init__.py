@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tool behind `build/build.py`; see docs/architecture.md."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin with which jax checks each jaxpr once in a context.
 
 Upstream's test case has jax check what it makes. A jaxpr isn't changed once it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that compiles each module once in a process.
 
 Tests without jit compile the same few operations again for each function, and

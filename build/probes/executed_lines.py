@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that writes down which of some lines each test runs.
 
 MEND_MARKS names a JSON file: {file: {line: [numbers]}}, files as they end below

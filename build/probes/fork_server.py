@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs tests and programs in children forked from a process that has jax.
 
 Run by the Python under test, standard library only until it is told what to

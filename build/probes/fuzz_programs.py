@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the random programs of some seeds, and writes down what became of each.
 
 Run by the Python under test. Standard input has one JSON object: "seeds";

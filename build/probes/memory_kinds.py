@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that runs upstream's tests of memory kinds on CPU too.
 
 `memories_test.py` skips whole classes on CPU in their `setUp`, by asking

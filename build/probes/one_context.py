@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin with which jax lowers a process's modules in one context.
 
 To make a context of MLIR, with every dialect that jax knows, takes 3 ms, and a

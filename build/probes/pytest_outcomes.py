@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that writes each test's outcome down as soon as it is known.
 
 Loaded with `-p pytest_outcomes` in the Python under test. MEND_OUTCOMES names

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one reproduction; fed to the Python under test on its command line.
 
 Reads {"source", "function"} as JSON from standard input, prints one line

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A pytest plugin that puts jax.numpy into scikit-learn's array API tests.
 
 Loaded with `-p sklearn_over_jax` in the Python under test. scikit-learn names

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mends the jax that is installed, as it is imported.
 
 `import jax_mend` before jax, and `import jax` is the mended one. Nothing on

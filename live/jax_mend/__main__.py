@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m jax_mend`: run, status, doctor, enable, disable."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns jax-mend on in this process, or says why not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that a mended process starts are mended too."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m jax_mend doctor`: runs the reports' programs in this Python."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Serves the edited files and our modules to Python's import."""
 
 from __future__ import annotations

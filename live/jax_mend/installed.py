@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the jax of this Python, and holds it against the table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the reports' programs in children forked from one process that has jax.
 
 `python -c "from jax_mend import programs; programs.serve()"`, started by

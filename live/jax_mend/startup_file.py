@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The startup file of an environment, which only `enable` writes.
 
 Python reads it at each start: `.pth` now, `.start` from Python 3.15 on, where

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`python -m jax_mend status`: the installed jax, and what is applied to it."""
 
 from __future__ import annotations

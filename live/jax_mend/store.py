@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keeps byte code, and the text it comes from, in the user's cache folder.
 
 A folder for each table; in it byte code for each interpreter, and the text

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table: which files of which release are edited, and how.
 
 table/ is assembled when the package is built, of the project's live/table and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where a program's values begin to vary, seen on its own lines."""
 import contextlib
 import io

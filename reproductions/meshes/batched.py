@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vmap(..., spmd_axis_name=) of an unchecked shard_map that captures."""
 import jax
 from jax.sharding import Mesh, PartitionSpec as P

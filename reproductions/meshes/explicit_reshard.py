@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Programs over Explicit axes that a later release refuses."""
 import jax
 import jax.numpy as jnp

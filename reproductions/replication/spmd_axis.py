@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vmap(spmd_axis_name=) of a shard_map, of what is mapped and what isn't."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of callbacks in shard_map that are taken for replicated."""
 import jax
 import jax.numpy as jnp

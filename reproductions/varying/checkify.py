@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """checkify of programs with a shard_map and checks around it."""
 import contextlib
 

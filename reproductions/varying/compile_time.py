@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """diffrax#738, without the library."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Primitives of other libraries in shard_map that are taken for replicated."""
 import jax
 from jax.extend.core import Primitive

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results of Exported.call and ffi_call taken for replicated."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Scaled products in shard_map that are taken for replicated."""
 import jax
 from jax.sharding import Mesh, PartitionSpec as P

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interpolation and search in branches of a shard_map."""
 import jax
 import jax.numpy as jnp

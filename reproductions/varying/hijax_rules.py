@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rule of custom_vjp3 in a branch of a shard_map."""
 import unittest
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Taylor mode, jax.experimental.jet, in a shard_map."""
 import jax
 from jax.experimental import jet

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pallas kernels in shard_map whose results are not declared."""
 import jax
 from jax import lax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """linear_call in shard_map."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Collectives over an axis of vmap in shard_map."""
 import jax
 from jax import lax

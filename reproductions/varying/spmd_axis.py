@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vmap(..., spmd_axis_name=) of a shard_map that closes over the batch."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Structures inside shard_map: lineax#185 and diffrax#765 without them."""
 import jax
 import jax.numpy as jnp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The releases: which are known, meant by default, and named to a user."""
 
 import os

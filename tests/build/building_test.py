@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A build: its words, the file that it keeps, its metadata."""
 
 import email

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An invented checkout of upstream, and git."""
 
 from conftest import PATCH

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wrong arguments: each command says what is wrong and what to run next."""
 
 import json

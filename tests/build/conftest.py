@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fixtures: an invented base, an invented patch, and the tool's modules."""
 
 import pathlib

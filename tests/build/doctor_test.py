@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax-mend's doctor: the reports' programs, each in a process of its own."""
 
 import contextlib

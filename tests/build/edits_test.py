@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every operation on an invented source, and what each refuses."""
 
 import textwrap

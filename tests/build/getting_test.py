@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bases, sources, wheels and caches, and commands that go wrong."""
 
 import errno

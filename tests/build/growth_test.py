@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The calls of functions to trace and to lower grow with layers as pristine's.
 
 Ten ordinary programs, held at 10, 20, 40 and 80 layers against the pristine

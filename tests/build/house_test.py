@@ -1,12 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
 """The project's own rules: sizes, originality, packaging."""
 
 import ast
 import re
+import subprocess
 import tarfile
 
 from conftest import ROOT, write
 from mend.house import checking, originality
-from mend.trees import backend
+from mend.trees import backend, heads, tree
 import pytest
 
 MEND = ROOT / "build" / "mend"
@@ -230,3 +232,25 @@ def test_the_sdist_has_the_project_and_no_upstream_file(tmp_path):
 ])
 def test_status_says_where_a_patch_stands_how(states, words):
   assert checking.in_words(dict(zip(("0.5.3", "0.6.0"), states))) == words
+
+
+def test_each_file_opens_with_its_licence_in_a_line():
+  listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT,
+                          capture_output=True, text=True, check=True)
+  files = listed.stdout.split()
+  assert len(files) > 500
+  without = [f for f in files if not re.match(
+      rf"(#!.*\n)?{re.escape(heads.LINE)}", tree.read(ROOT / f))]
+  assert not without
+
+
+def test_what_is_for_upstream_has_its_notice():
+  text = heads.for_upstream(heads.LINE + '"""A module."""\n')
+  first, *_, last, module = text.splitlines()
+  assert first == "# Copyright 2026 The JAX Authors."
+  assert (last, module) == ("# limitations under the License.",
+                            '"""A module."""')
+  assert "[" not in text and all(
+      line.startswith("#") for line in text.splitlines()[:-1])
+  other = '"""Another\'s."""\n'
+  assert heads.for_upstream(other) == other

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Pythons of this machine, and the bases that they run."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax-mend: processes that a mended one starts."""
 
 import os

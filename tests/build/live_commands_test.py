@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax-mend's commands, its processes, and how it is built."""
 
 import email

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A folder with a jax and jax-mend, and Pythons that see it."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax-mend's tables say each thing once."""
 
 import difflib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """jax-mend: an installed jax, mended as it is imported."""
 
 import json

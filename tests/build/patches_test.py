@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Refusals of faulty patches, and their words."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Lists, renamed definitions, implied imports; releases that are left out."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does a source have an edit's code? By its tree, not by its text."""
 
 from edits_test import SOURCE, done, make

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real wheel: the same bytes each time, and it says truly what it is."""
 
 import base64

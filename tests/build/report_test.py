@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output for the user: progress and tables."""
 
 import re

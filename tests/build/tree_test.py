@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applying a series: whole or not at all, once, and only to the right tree."""
 
 import dataclasses

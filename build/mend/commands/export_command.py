@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py export`: commits for upstream, or the whole series as commits."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options that several commands have, and what they read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py fuzz`: random programs in shard_map, against an emulation."""
 
 from __future__ import annotations

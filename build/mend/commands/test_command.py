@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py test`: the project's tests, upstream's or other libraries'."""
 
 from __future__ import annotations

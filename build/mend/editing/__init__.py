@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From a patch's words to a change of text; looks at no tree, writes no file.
 
 `families` names the rooms, `patches` reads and refuses what is in patches/,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An edit: its operation, its place and its code.
 
 One `[[edit]]` table of a patch is one idea and can be several edits: `in` can

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An edit on a pristine source gives splices.
 
 Every edit is located on the pristine source, so that patches don't depend on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The failures that a patch expects on a pristine base, by their exception.
 
 A reason is a regular expression that the final exception must match from its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads `patches/families.toml`: the rooms that patches and their files are in.
 
 A family has a folder of its name in patches/, tests/ and reproductions/, and

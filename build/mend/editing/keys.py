@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The rules for values of a patch's keys: types, and places in the tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The operations of a patch: what each makes of a pristine source.
 
 An operation is given the source and an edit, and says which spans give way to

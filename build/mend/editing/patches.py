@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads `patches/series` and its TOML files; refuses what is not a patch."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The file that an edit goes to on a release, and the imports it needs.
 
 A definition moves from file to file between releases, and changes its name, so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The search for an edit's code in a source that may have it already.
 
 Both are compared as trees: whole statements, arguments, members or values,

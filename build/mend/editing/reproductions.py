@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The programs of a patch in reproductions/, each of which shows one defect."""
 
 from __future__ import annotations

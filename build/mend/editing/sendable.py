@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `[upstream]` table: where a patch stands with upstream, and its commit.
 
 A patch is the fork's for many releases; most are of no use to upstream as they

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Replaces spans of a text, all of them located before the first changes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds places in a Python source by names and node kinds.
 
 The grammar is tree-sitter's (through ast-grep-py), so a source for a newer

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ground floor: running programs, keeping what they make, saying so.
 
 Knows nothing of JAX, patches or wheels. `errors` has the one exception that a

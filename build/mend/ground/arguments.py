@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Command lines: declaring and reading options, groups, help and errors."""
 
 from __future__ import annotations

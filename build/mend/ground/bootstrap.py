@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gives the tool a private environment; standard library only, Python 3.10.
 
 The caller's environment is never touched: what the tool needs is installed,

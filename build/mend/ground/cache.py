@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folder that keeps downloads, sources, wheels and environments.
 
 Everything in it is made in a scratch folder and moved into place when whole,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one exception that the tool raises for a user to read."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ends a run soon after Ctrl-C, whatever its threads are waiting for.
 
 A thread that builds a wheel, or compares files, can't be interrupted, and

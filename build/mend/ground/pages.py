@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of Markdown that are written in part, between two markers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs other programs, and says what they printed when they fail."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Output for the user: progress of long steps, and tables."""
 
 from __future__ import annotations

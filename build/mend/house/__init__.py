@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The project's rules for itself: nothing copied, stale or untyped.
 
 `checking` is `build.py check`, on `originality` (no lines of upstream's) and

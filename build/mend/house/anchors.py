@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The releases on which an edit finds its place, and those left out.
 
 A patch says by `bases` which releases an edit is for. Two mistakes don't show

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The generated parts of README.md, CHANGELOG.md and pages of docs/.
 
 `build.py docs` writes them between markers: the tables of reports from real

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ruff and mypy over the project's own code."""
 
 from __future__ import annotations

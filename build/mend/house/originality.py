@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares the repository's lines with upstream's sources and checkouts.
 
 The repository holds our own words and code only. A run of three lines of 30

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The newest commit of upstream's main that the series was looked at on.
 
 Any look at a checkout notes it in `build/upstream_main.txt`; `check` fails

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The generated part of docs/upstream.md: what upstream can have of each patch.
 
 From the patches' `[upstream]` tables; nothing is run.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutation testing: does a test fail for each edit that is left out?
 
 `mutants` makes the mutants, `overlays` puts one into an installed jax,

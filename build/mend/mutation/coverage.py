@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Coverage of the mutants by tests, so that those that cover one run first.
 
 Each test file runs once on the whole wheel, and a plugin writes down, test by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutants of a mended tree: each lacks one edit or one registration.
 
 An edit is left out by making all others of its file; a registration, by

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A copy of an installed jax in which one file at a time is a mutant's."""
 
 from __future__ import annotations

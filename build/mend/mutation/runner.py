@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs tests on one mutant after the other, until one of them kills it.
 
 The test that killed it before, or on another release, runs first; if it passes,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py test --mutation`: mutation testing of what the patches do.
 
 A mutant is the mended jax without one edit, or without one registration of our

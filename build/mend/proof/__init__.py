@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The proof that the mended wheel is right: its difference from the pristine.
 
 `venvs` and `environments` make Pythons that differ by jax alone, `fork_servers`

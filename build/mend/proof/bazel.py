@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py bazel`: what the rules in build/bazel ask for.
 
     data         a Starlark file: bases, default base, tests

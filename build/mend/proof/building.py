@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py build`: a wheel, and then its proof.
 
 The wheel's path is printed as soon as it is there; whether to install it is

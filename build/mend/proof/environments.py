@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The environments that are compared: pristine, mended, and with jax-mend."""
 
 from __future__ import annotations

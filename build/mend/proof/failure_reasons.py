@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reason of a test's failure: the exception that ended it, no more.
 
 A traceback quotes paths, source lines and earlier exceptions, in which almost

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that begin with jax already imported.
 
 Importing jax and pytest costs more than most test files and programs do. One

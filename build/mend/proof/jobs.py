@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The jobs of `build.py test`: test files by base and side, in order.
 
 Two things wait on others than the CPU: the package index, which environments

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Judges the outcomes of a test file: green on mended, red on pristine.
 
 A regression test counts only if it fails on pristine for the reason that its

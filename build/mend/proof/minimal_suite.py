@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The minimal suite of each release: tests that kill all its mutants.
 
 `test --mutation --write` keeps, for each release, one test for each mutant that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Threads that wait for processes, and how many of these run side by side."""
 
 from __future__ import annotations

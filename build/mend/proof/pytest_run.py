@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs one test file in a process of its own, past crashes and hangs.
 
 Each outcome is written down as it happens (build/probes/pytest_outcomes.py),

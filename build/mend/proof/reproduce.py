@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs the reproductions of the reports in any Python that has a jax."""
 
 from __future__ import annotations

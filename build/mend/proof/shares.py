@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shares of a base's jobs, which stand for all of them.
 
 In a run of several bases the newest release has every test, of one with many

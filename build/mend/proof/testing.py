@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py test`: green on mended, red on pristine, for the stated reason."""
 
 from __future__ import annotations

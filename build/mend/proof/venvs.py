@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Private environments: one per base for what jax needs, thin ones for jax.
 
 What jax needs but jaxlib is alike for many bases, and there once for each

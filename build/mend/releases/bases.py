@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The upstream releases that the fork is built on; the data is bases.toml."""
 
 from __future__ import annotations

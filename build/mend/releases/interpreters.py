@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Finds the Pythons of this machine; never downloads one.
 
 What findpython lists (pyenv's, uv's, asdf's, those on PATH) may be a shim that

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pristine source of a base: fetched by name, verified by hash."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Suites that are not ours, and random programs, run on both wheels.
 
 `upstream` runs jax's own tests, `clients` other libraries', `conformance` the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the mended wheel against other people's programs: their own tests.
 
 Each library's tests run on the mended wheel, in one process as their authors

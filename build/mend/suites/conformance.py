@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds both wheels against the array API consortium's own tests.
 
 A checkout of data-apis/array-api-tests, which stays where it is, is run on the

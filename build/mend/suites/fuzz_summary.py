@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The summary of `build.py fuzz`: counts of random programs, as a table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py fuzz`: random programs in shard_map, against an emulation.
 
 What a program is and what it is compared with, tests/varying/fuzz_test.py says.

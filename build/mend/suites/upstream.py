@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Holds the mended wheel against upstream's own tests.
 
 Runs test files of a jax source checkout, which stays where it is, on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The difference of a suite's outcomes on both wheels, test by test."""
 
 from __future__ import annotations

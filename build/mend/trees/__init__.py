@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The series applied: a source tree, a wheel, a checkout, a set of commits.
 
 `tree` applies all edits or none, `in_place` to a tree that exists, `drift`

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PEP 517 backend: `pip install .` gives the mended wheel.
 
 The base is the newest that the running Python supports; another one through

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Upstream's Bazel targets as a graph, and where new modules stand in it.
 
 A module has a target of its own, as upstream's have, if nothing that it needs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names the series' modules and tests to Bazel, in upstream's BUILD files.
 
 A module is a target of its own below the one that sorts before it, with what it

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A git checkout of jax: its tests, Bazel files and change log.
 
 A source distribution has no tests, Bazel files or change log; a checkout has.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tells whether the code around an edit is still what a person reviewed.
 
 For each edit, hashes of the definitions that a person has read are kept in

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py export`: the series as one commit per patch, for `git am`.
 
 The commits are made in a throw-away repository that holds only the files that
@@ -20,7 +21,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import git, in_place, manifests, test_files, tree
+from mend.trees import git, heads, in_place, manifests, test_files, tree
 
 README = "README.txt"
 _NOTE = """\
@@ -62,7 +63,8 @@ def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
                         changelog=changelog).files
     if not (i + 1 == len(mine) and _fork_only(patch)):
       after.pop(tree.MANIFEST)
-    files = {n: t for n, t in after.items() if before.get(n) != t}
+    files = {n: heads.for_upstream(t) for n, t in after.items()
+             if before.get(n) != t}
     found.append(Commit(message(patch, root), files))
     before.update(after)
   if mine and tree.MANIFEST not in before:

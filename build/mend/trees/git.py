@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """git in a folder of its own, deaf to the settings of the user and the machine.
 
 So that what is written depends on the trees and the patches alone. Who writes a

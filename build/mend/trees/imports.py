@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The modules that a Python text imports, by the names that it says.
 
 Read by tree-sitter: upstream's text can be of a newer Python than this one.

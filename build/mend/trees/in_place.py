@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Edits an existing source tree, such as a git checkout: all of it or nothing.
 
 The new files are written and parsed beside the tree first. Then each takes its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The parts of jax-mend's tables that releases share, each said once.
 
 edits.json has a patch's texts, and of each the files and the releases that it

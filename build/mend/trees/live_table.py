@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The tables of jax-mend: the edits of every release, as splices of our text.
 
 What an edit leaves of a release's file is not in them: the hash of the file,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The wheel of jax-mend, live/ with the edits of every base as a table."""
 
 from __future__ import annotations

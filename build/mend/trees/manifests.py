@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The module by which an installed wheel knows what it is."""
 
 from __future__ import annotations

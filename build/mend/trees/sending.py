@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py export --upstream`: the commits that can be pull requests.
 
 Each is made on the tree at hand from the patch's `[upstream]` table alone, is a

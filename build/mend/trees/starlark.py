@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the targets of upstream's Bazel files, and adds to their lists.
 
 A Bazel file reads as Python, so the standard library's parser finds the place

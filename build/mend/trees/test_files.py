@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The series' tests as upstream's folder has them.
 
 That folder has no folders in it, so a test has another name there. Upstream's

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Applies the series to a source tree."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Builds a wheel from a source tree, the same bytes each time."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Wraps the lines of a Python text that edits made longer than 80 columns.
 
 A line is broken after a comma or an opening bracket, the outermost first, and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The report of `check --candidate`, printed or in docs/proof/candidates.md."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py check --candidate`: the series against a jax that is no base yet.
 
 Looks at each edit there, and at a release also runs the regression tests on

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py new` and `retire`: patches come and go."""
 
 from __future__ import annotations
@@ -10,14 +11,13 @@ from typing import Any
 from mend.editing import families, patches
 from mend.ground.errors import MendError
 from mend.releases import bases
-from mend.trees import tree
+from mend.trees import heads, tree
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 import tomlkit
 
 RETIRED = "patches/retired.toml"
 _NAME = re.compile(r"([a-z][a-z0-9_]*)/([a-z][a-z0-9]*(?:_[a-z0-9]+)*)")
-_HEADED = "jax/_src/mend_info.py"  # new files take their header from it
 _PATCH = """\
 id = "{name}"
 title = "[area] Say what the commit does"
@@ -61,12 +61,6 @@ def {stem}():
 '''
 
 
-def _header() -> str:
-  """The licence header that our own files open with, up to the blank line."""
-  text = tree.read(bases.ROOT / _HEADED)
-  return text[:text.index("\n\n")] + "\n\n"
-
-
 def new(name: str, issue: str, spec: str,
         root: pathlib.Path = bases.ROOT) -> list[str]:
   """Starts a patch: its file, and a module, test and reproduction to fill in.
@@ -88,7 +82,7 @@ def new(name: str, issue: str, spec: str,
   words = {"name": name, "stem": stem, "issue": issue,
            "camel": "".join(w.capitalize() for w in stem.split("_")),
            "module": f"{family.package or 'jax/_src'}/{stem}.py"}
-  header = _header()
+  header = heads.LINE
   files = {
       f"patches/{name}.toml": _PATCH.format(
           **{**words, "issue": json.dumps(issue), "spec": json.dumps(spec)}),

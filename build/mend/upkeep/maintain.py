@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands for maintainers: new, retire, new_release."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py new_release V`: takes a release in, and says what is left to do.
 
 The entry of build/bases.toml says what can be found out: the hash, the Pythons

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The checks that upstream's own CI makes of a pull request, on a checkout.
 
 ruff and pyrefly in the versions that its `.pre-commit-config.yaml` pins, its

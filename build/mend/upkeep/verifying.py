@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py export --verify`: upstream's checks of each commit that is sent.
 
 Each commit is applied by `git am` to a copy of the checkout, alone; then all of

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Turns jax_mend on in a process that a mended one has started."""
 
 import importlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bazel targets of new modules and tests, on Bazel files that are made here."""
 
 from mend.ground.errors import MendError

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The series against a jax that is no base: states, verdicts, the document."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CI's last line: what ran, what failed, and what could not be run."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The documents: their generated parts, programs, pictures and links."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py export`: which export its options mean, and by whose name."""
 
 import os

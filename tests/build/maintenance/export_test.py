@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Export: `git am` of the series gives what `apply --tree` gives."""
 
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Children of a server: as good as new processes, and gone with it."""
 
 import dataclasses

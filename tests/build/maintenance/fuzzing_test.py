@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """`build.py fuzz`: what is counted, kept, and taken up again."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The choice and order of tests on each base and side."""
 
 import concurrent.futures

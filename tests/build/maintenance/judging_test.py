@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The judgement of a test file's outcomes on each side."""
 
 from mend.editing import expected_failures

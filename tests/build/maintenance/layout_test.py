@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One room a family: the layout of the patches and of what they name."""
 
 import ast

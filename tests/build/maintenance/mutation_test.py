@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutation testing: the mutants, and the tests that kill them."""
 
 import ast

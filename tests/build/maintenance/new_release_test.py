@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Taking a release in: the entry, what has changed, and what is left to do."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The README's command, and with which options tests run."""
 
 import pathlib

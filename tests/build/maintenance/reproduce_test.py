@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The reports' programs, run on a Python."""
 
 import pathlib

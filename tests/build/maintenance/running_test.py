@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Test files that pass, fail, crash and hang."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that a release has whose line is proven on others."""
 
 import pathlib

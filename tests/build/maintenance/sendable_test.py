@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The `[upstream]` table of a patch that can be sent, and its refusals."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commits for upstream: each alone, all in a row, and what they don't say."""
 
 import dataclasses

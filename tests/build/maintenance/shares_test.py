@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A share of a file's tests, which stands for all of them."""
 
 import sys

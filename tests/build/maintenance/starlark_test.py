@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bazel's BUILD files, to which upstream's targets get our modules."""
 
 from mend.trees import starlark

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Suites that are not ours: upstream's, and other libraries'."""
 
 import dataclasses

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Our tests as upstream has them: names, imports, and those that stay here."""
 
 import subprocess

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Starting, retiring and adding: what `new`, `retire` write."""
 
 import dataclasses
@@ -30,7 +31,7 @@ def test_a_new_patch_loads_and_its_test_fails(project):
     if file.endswith(".py"):
       source = (project / file).read_text(encoding="utf-8")
       compile(source, file, "exec")
-      assert "Licensed under the Apache License" in source
+      assert source.startswith("# SPDX-License-Identifier: Apache-2.0\n")
   code = "import runpy; runpy.run_path('reproductions/greet/loop_carry.py')"
   code += "['loop_carry']()"
   done = subprocess.run([sys.executable, "-c", code], cwd=project,

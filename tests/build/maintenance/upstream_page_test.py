@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/upstream.md and candidates.md match the patches and what was seen."""
 
 from checkouts import ONE_LINE, git, with_block

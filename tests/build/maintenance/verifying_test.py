@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Upstream's checks of commits, on a small checkout that is made here."""
 
 import dataclasses
