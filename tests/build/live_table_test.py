@@ -138,6 +138,20 @@ def test_a_text_is_there_once_wherever_it_goes():
       [{"old": "1.0"}, "c"]]}
 
 
+def test_texts_at_one_place_keep_the_patches_order():
+  splices = [[1, 1, "x", "second"], [5, 5, "y", "first"],
+             [5, 5, "z", "second"], [5, 9, "", "first"]]
+  found = {"1.0": {"file": ("0", splices)}}
+  files = live_pieces.files(found, ["first", "second"])
+  assert json.loads(files) == {"file": {"1.0": "0 5 5-9 1 5"}}
+  edits = live_pieces.edits(found, ["1.0"], ["first", "second"])
+  index = {"releases": {"1.0": {"twin_of": "", "sha256": ""}}, "suffix": "",
+           "patches": {}, "modules": {}, "manifest": {"text": ""}}
+  read = BACKEND.of_release({"index": index, "edits": json.loads(edits),
+                             "files": json.loads(files)}, "1.0")
+  assert read["splices"] == {"file": splices}
+
+
 @pytest.fixture
 def committed(project, made, sources, monkeypatch):
   """A live/table that is what the patches make."""
