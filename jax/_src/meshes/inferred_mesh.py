@@ -141,7 +141,7 @@ def pulled_back(pull_back):
 
 def transposed(function: Callable[..., Any], avals: Sequence[Any],
                primals: Sequence[Any]) -> Callable[..., Any]:
-  """What ``linear_transpose`` returns, run where a pullback would.
+  """A transposed function, run where a pullback would.
 
   Args:
     function: of captured values and a cotangent.
@@ -175,7 +175,7 @@ def _on_mesh(function: Callable[..., Any], types: _Placed, *args: Any) -> Any:
 
 
 def _put(x: Any, aval: Any, mesh: Any) -> Any:
-  """A number or an array that is on no device of its own, put where it fits."""
+  """A number or an uncommitted array, put where its type fits."""
   from jax._src import api, array  # pylint: disable=g-import-not-at-top
   fits = (isinstance(x, (bool, int, float, complex, np.generic, np.ndarray))
           or isinstance(x, array.ArrayImpl) and not x.committed)

@@ -60,7 +60,7 @@ def _types_place(mesh: mesh_lib.AbstractMesh) -> bool:
 
 
 def evaluated(evaluate):
-  """What evaluates an operation, with no mesh whose types would place.
+  """An evaluation of an operation, with no mesh whose types would place.
 
   Args:
     evaluate: is called with known values and, of a primitive, its parameters.

@@ -147,12 +147,10 @@ def _operations() -> frozenset[core.Primitive]:
 @functools.cache
 def plain_operations() -> frozenset[core.Primitive]:
   """Operations whose result is a function of the operands, whatever it is."""
-  found = {p for p in _operations() if not p.name.startswith(
-      ('scatter', 'optimization'))}
-  pvary = getattr(core, 'pvary_p', None)
-  if pvary is not None and not pvary.multiple_results:
-    found.add(pvary)
-  return frozenset(found)
+  casts = [p for p in vars(core).values() if isinstance(p, core.Primitive)
+           and p.name == 'pvary' and not p.multiple_results]
+  return frozenset([*casts, *(p for p in _operations() if not p.name.startswith(
+      ('scatter', 'optimization')))])
 
 
 def _is_function(eqn: Any) -> bool:
