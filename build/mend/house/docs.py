@@ -13,9 +13,8 @@ import re
 
 from mend.editing import families, patches, reproductions
 from mend.ground import pages, report, repository
-from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import upstream_page
+from mend.house import change_log, upstream_page
 from mend.proof import environments, reproduce
 from mend.releases import bases
 from mend.releases.bases import Base
@@ -24,34 +23,11 @@ COMMAND = "python3 build/build.py docs"
 REPORTS = "docs/proof/reports.md"
 RELEASES = "docs/releases.md"
 DIFFERENCES = "docs/differences.md"
-_KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
 _CELLS = {("FAIL", "PASS"): "fixed", ("PASS", "PASS"): "works",
           ("n/a", "n/a"): "-", ("FAIL", "FAIL"): "FAILS",
           ("FAIL", "n/a"): "-", ("n/a", "PASS"): "new",
           ("PASS", "FAIL"): "BROKEN",
           ("PASS", "n/a"): "-", ("n/a", "FAIL"): "FAILS"}
-
-
-def changelog(series: Sequence[patches.Patch]) -> str:
-  """The bullets of all patches, grouped by kind as JAX's change log is.
-
-  Raises:
-    MendError: a patch's `changelog` does not start with a kind.
-  """
-  grouped: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-  for patch in series:
-    kind, _, words = patch.changelog.partition(":")
-    if kind not in grouped or not words.strip():
-      raise MendError(
-          f"patch {patch.id}: changelog starts with {kind!r}, wanted one of "
-          f"{', '.join(_KINDS)} and a colon.", f"edit patches/{patch.id}.toml")
-    issues = ", ".join(i for i in patch.issues if i not in words)
-    versions = bases.span(patch.bases)
-    only = f" On {versions}." if versions else ""
-    tail = f" ({issues})" if issues else ""
-    grouped[kind].append(f"  * {words.strip()}{only}{tail}")
-  return "\n\n".join(f"* {kind}:\n\n" + "\n".join(bullets)
-                     for kind, bullets in grouped.items() if bullets)
 
 
 def reports(series: Sequence[patches.Patch],
@@ -178,7 +154,7 @@ def _from_text(series: Sequence[patches.Patch],
           ("README.md", "families", families_table(known)),
           (RELEASES, "releases", releases_table()),
           (DIFFERENCES, "reversals", reversals(series)),
-          ("CHANGELOG.md", "changes", changelog(series))]
+          ("CHANGELOG.md", "changes", change_log.bullets(series))]
 
 
 def write_quick(root: pathlib.Path = bases.ROOT) -> Verdict:

@@ -1,4 +1,4 @@
-"""ruff and mypy over the project's own code."""
+"""ruff and mypy over the project's own code, and the change log's form."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 
 from mend.ground import report
+from mend.house import change_log
 from mend.proof import venvs
 from mend.releases import bases
 
@@ -26,7 +27,8 @@ def results() -> list[tuple[str, bool]]:
   python = venvs.for_checks()
   return [("ruff", _run(python, "ruff", ["check", "--quiet"], _RUFF)),
           ("ruff as upstream", _run(python, "ruff", _UPSTREAM, _EXPORTED)),
-          ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY))]
+          ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY)),
+          ("change log", change_log.good())]
 
 
 def _run(python: pathlib.Path, tool: str, options: list[str],
