@@ -16,6 +16,8 @@ FILE = "CHANGELOG.md"
 LONGEST = 300  # characters of an entry; more belongs on a page of docs/
 UNRELEASED = "unreleased"
 _KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
+_MARKED = re.compile(r"<!-- changes:.*?<!-- end changes -->", re.DOTALL)
+_ENDS = re.compile(r"^  \* .*`([a-z0-9_]+/[a-z0-9_]+)`$", re.MULTILINE)
 _SECTION = re.compile(r"^## mend\.(\d+)(?: \((.*)\))?$", re.MULTILINE)
 
 
@@ -33,15 +35,22 @@ def _words(patch: patches.Patch) -> tuple[str, str]:
   return kind, words.strip()
 
 
-def bullets(series: Sequence[patches.Patch]) -> str:
-  """The bullets of all patches, grouped by kind as JAX's change log is.
+def bullets(series: Sequence[patches.Patch], log: str = "") -> str:
+  """The bullets of the newest section, grouped by kind as in JAX's change log.
+
+  Args:
+    series: the patches.
+    log: the change log. Patches that its other sections have are left out.
 
   Raises:
     MendError: a patch's `changelog` does not start with a kind.
   """
   grouped: dict[str, list[str]] = {kind: [] for kind in _KINDS}
+  told = _ENDS.findall(_MARKED.sub("", log))
   for patch in series:
     kind, words = _words(patch)
+    if patch.id in told:
+      continue
     issues = ", ".join(i for i in patch.issues if i not in words)
     versions = bases.span(patch.bases)
     only = f" On {versions}." if versions else ""
@@ -60,7 +69,7 @@ def too_long(series: Sequence[patches.Patch]) -> list[str]:
 
 
 def misdated(text: str, release: int) -> list[str]:
-  """What is wrong with the sections of a change log.
+  """A sentence for each section of a change log that is not as it should be.
 
   Args:
     text: of CHANGELOG.md.

@@ -50,7 +50,7 @@ COMMANDS = (
         ("name", {"metavar": "FAMILY/NAME"}),
         ("--report", {"default": "jax#0", "help": "such as jax#28193",
                       "metavar": "ISSUE"}),
-        ("--bases", {"default": ">=0.5.3", "help": "such as '>=0.6,<0.12'",
+        ("--bases", {"default": ">=0.6", "help": "such as '>=0.6,<0.12'",
                      "metavar": "SPECIFIER"}))),
     Command("retire", _retire, "removes a patch that upstream has from the "
             "series", "retire varying/loops --landed=0.12.1", (

@@ -44,6 +44,16 @@ def test_the_change_log_groups_bullets_by_kind(project):
     change_log.bullets(patches.load(project))
 
 
+def test_a_patch_is_told_once(project):
+  series = patches.load(project)
+  bullet = "  * `greet` is polite. (toy#1) `greet/greeting`"
+  assert bullet in change_log.bullets(series)
+  marked = (f"<!-- changes: written by build.py -->\n{bullet}\n"
+            "<!-- end changes -->\n")
+  assert bullet in change_log.bullets(series, f"## mend.2\n{marked}")
+  assert not change_log.bullets(series, f"{marked}## mend.1\n\n{bullet}\n")
+
+
 def test_an_entry_is_short(project):
   path = project / "patches" / "greet" / "greeting.toml"
   for much, found in ((change_log.LONGEST, 0), (change_log.LONGEST + 1, 1)):
@@ -80,7 +90,7 @@ def test_the_form_of_a_change_log_is_looked_at(project, capsys):
 def written(project):
   """The parts that need no run, as `build.py docs` writes them."""
   series, known = patches.load(project), families.load(project)
-  for file, name, body in docs._from_text(series, known):
+  for file, name, body in docs._from_text(project, series, known):
     text = (project / file).read_text(encoding="utf-8")
     write(project / file, pages.replace_between(text, name, body))
 
@@ -144,13 +154,17 @@ def test_the_pythons_and_the_proof_of_a_release_are_told(monkeypatch, base):
       make("0.9", ">=3.10,<3.11"), make("1.0", ">=3.11,<3.14", proof="sample"),
       make("1.1", ">=3.11,<3.14"), make("1.2", ">=3.11,<3.14", twin_of="1.1"),
       make("2.0", ">=3.12")))
-  cells = [[cell.strip() for cell in line.split("|")[1:-1]]
-           for line in docs.releases_table().splitlines()[2:]]
-  assert cells == [
+  cells = lambda *frozen: [
+      [cell.strip() for cell in line.split("|")[1:-1]]
+      for line in docs.releases_table(frozen).splitlines()[2:]]
+  assert cells() == [
       ["2.0", "3.12 or newer", "every test"],
       ["1.2, 1.1, 1.0", "3.11 to 3.13", "1.2: has the files of 1.1; "
        "1.1: every test; 1.0: a sample of the tests"],
       ["0.9", "3.10", "every test"]]
+  assert [row[2].endswith("; frozen") for row in cells("X")] == [
+      True] * 3
+  assert cells("Y") == cells()
 
 
 def test_the_readme_says_what_stock_jax_has(project, base, monkeypatch):
