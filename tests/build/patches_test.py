@@ -4,10 +4,11 @@
 import dataclasses
 import pathlib
 
-from conftest import PATCH, marked_pages, write
-from mend.editing import patches, reproductions
+from conftest import FAMILIES, PATCH, marked_pages, write
+from mend.editing import families, patches, reproductions
 from mend.ground.errors import MendError
-from mend.house import docs
+from mend.house import docs, frozen
+from mend.releases import bases
 import pytest
 
 REASON = 'reason = "^AssertionError: .*a rude greeting"'
@@ -198,3 +199,33 @@ def test_dependencies_come_first_and_are_chosen_too(project):
     patches.select(series, ["third"])
   chosen = patches.select(series, ["greet/second", "greet/greeting"])
   assert [p.id for p in chosen] == ["greet/greeting", "greet/second"]
+
+
+def test_no_patch_is_added_to_a_frozen_line(project, monkeypatch, capsys):
+  make = lambda version, line: bases.Base(version, "0" * 64, ">=3.10", (),
+                                          line=line)
+  monkeypatch.setattr(bases, "releases", lambda: (
+      make("1.0", "A"), make("1.1", "A"), make("2.0", "B")))
+  path = project / "patches" / "families.toml"
+
+  def wrong(line, most):
+    write(path, f'{FAMILIES}frozen = "{line}"\nmost_patches = {most}\n')
+    return frozen.faults(patches.load(project), families.load(project))
+
+  assert wrong("A", 1) == wrong("A", 2) == []
+  (said,) = wrong("A", 0)
+  assert said == ("line A is frozen with 0 patches, and 1 apply to it: a new "
+                  "one begins after 1.1")
+  assert not frozen.good(patches.load(project), families.load(project))
+  assert "FROZEN: line A" in capsys.readouterr().out
+  assert "no line that a patch is for" in wrong("Z", 1)[0]
+  write(project / "patches" / "greet" / "greeting.toml",
+        PATCH.replace('bases = ">=1.0"', 'bases = ">=2.0"'))
+  assert "no line that a patch is for" in wrong("A", 1)[0]
+  assert wrong("B", 1) == []
+
+
+def test_the_oldest_line_is_frozen():
+  known = families.load()
+  assert frozen.lines(known) == {"A"} and not frozen.faults(
+      patches.load(), known)

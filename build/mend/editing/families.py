@@ -38,6 +38,8 @@ class Family:
   package: str = ""  # of its modules, if it has one
   outside: tuple[str, ...] = ()  # files that ship and aren't in the package
   without: str = ""  # the folders that it has no need of, and why
+  frozen: str = ""  # the line that it is about, if that is mended no further
+  most_patches: int = 0  # that apply to that line
 
 
 def load(root: pathlib.Path = bases.ROOT) -> dict[str, Family]:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import json
 import pathlib
 
-from mend.editing import patches
+from mend.editing import families, patches
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import (
-    anchors, docs, lint, originality, upstream_main, upstream_page)
+    anchors, docs, frozen, lint, originality, upstream_main, upstream_page)
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -52,6 +52,8 @@ def check(chosen: Sequence[Base], record: bool,
       (original, "lines of ours are upstream's.",
        "write those passages in your own words and code"),
       (twins, "a twin is another release.", "edit build/bases.toml"),
+      (frozen.good(series, families.load()), "a frozen line has a new patch.",
+       "edit its `bases` in patches/*.toml"),
       (tables, "live/table is not what the patches make.",
        f"{_COMMAND} tables"),
       (not stale, "a page is stale, see above.", docs.COMMAND)):

@@ -8,15 +8,14 @@ build/bases.toml. `check` fails where they no longer match these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import pathlib
 import re
 
 from mend.editing import families, patches, reproductions
 from mend.ground import pages, report, repository
-from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import upstream_page
+from mend.house import change_log, frozen, upstream_page
 from mend.proof import environments, reproduce
 from mend.releases import bases
 from mend.releases.bases import Base
@@ -25,34 +24,11 @@ COMMAND = "python3 build/build.py docs"
 REPORTS = "docs/proof/reports.md"
 RELEASES = "docs/releases.md"
 DIFFERENCES = "docs/differences.md"
-_KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
 _CELLS = {("FAIL", "PASS"): "fixed", ("PASS", "PASS"): "works",
           ("n/a", "n/a"): "-", ("FAIL", "FAIL"): "FAILS",
           ("FAIL", "n/a"): "-", ("n/a", "PASS"): "new",
           ("PASS", "FAIL"): "BROKEN",
           ("PASS", "n/a"): "-", ("n/a", "FAIL"): "FAILS"}
-
-
-def changelog(series: Sequence[patches.Patch]) -> str:
-  """The bullets of all patches, grouped by kind as JAX's change log is.
-
-  Raises:
-    MendError: a patch's `changelog` does not start with a kind.
-  """
-  grouped: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-  for patch in series:
-    kind, _, words = patch.changelog.partition(":")
-    if kind not in grouped or not words.strip():
-      raise MendError(
-          f"patch {patch.id}: changelog starts with {kind!r}, wanted one of "
-          f"{', '.join(_KINDS)} and a colon.", f"edit patches/{patch.id}.toml")
-    issues = ", ".join(i for i in patch.issues if i not in words)
-    versions = bases.span(patch.bases)
-    only = f" On {versions}." if versions else ""
-    tail = f" ({issues})" if issues else ""
-    grouped[kind].append(f"  * {words.strip()}{only}{tail}")
-  return "\n\n".join(f"* {kind}:\n\n" + "\n".join(bullets)
-                     for kind, bullets in grouped.items() if bullets)
 
 
 def reports(series: Sequence[patches.Patch],
@@ -138,17 +114,21 @@ def releases_sentence() -> str:
           f"({RELEASES})).")
 
 
-def releases_table() -> str:
+def releases_table(frozen_lines: Collection[str] = ()) -> str:
   """The releases that are mended, newest first, a row for those of a line.
 
   Those of a line that support other Pythons have a row of their own.
+
+  Args:
+    frozen_lines: the lines that are mended no further.
   """
   rows: dict[tuple[str, str], list[Base]] = {}
   for base in reversed(bases.releases()):
     rows.setdefault((base.line, base.python), []).append(base)
   return report.table(("installed", "for Python", "proven by"), [
       (", ".join(b.version for b in found), bases.pythons(found[0]),
-       _proofs(found)) for found in rows.values()])
+       _proofs(found) + ("; frozen" if line in frozen_lines else ""))
+      for (line, _), found in rows.items()])
 
 
 def _proofs(found: Sequence[Base]) -> str:
@@ -172,19 +152,20 @@ def reversals(series: Sequence[patches.Patch]) -> str:
                        "it has a test"), [*map(list, rows)])
 
 
-def _from_text(series: Sequence[patches.Patch],
+def _from_text(root: pathlib.Path, series: Sequence[patches.Patch],
                known: dict[str, families.Family]) -> list[tuple[str, str, str]]:
   """The parts that need no run: the page, the part's name and its text."""
   return [("README.md", "releases", releases_sentence()),
           ("README.md", "families", families_table(known)),
-          (RELEASES, "releases", releases_table()),
+          (RELEASES, "releases", releases_table(frozen.lines(known))),
           (DIFFERENCES, "reversals", reversals(series)),
-          ("CHANGELOG.md", "changes", changelog(series))]
+          (change_log.FILE, "changes", change_log.bullets(
+              series, repository.text(root / change_log.FILE)))]
 
 
 def write_quick(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts that no program has to be run for."""
-  _put(root, _from_text(patches.load(root), families.load(root)))
+  _put(root, _from_text(root, patches.load(root), families.load(root)))
   upstream_page.write(root)
   return Verdict("the pages match the patches, but for the tables of reports.")
 
@@ -218,7 +199,7 @@ def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   """The pages that no longer match the patches, without running anything."""
   series, known = patches.load(root), families.load(root)
   found = []
-  for file, name, body in _from_text(series, known):
+  for file, name, body in _from_text(root, series, known):
     text = repository.text(root / file)
     if pages.replace_between(text, name, body) != text:
       found.append(f"{file}: its {name} do not match patches/*.toml or "

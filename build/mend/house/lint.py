@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ruff and mypy over the project's own code."""
+"""ruff and mypy over the project's own code, and the change log's form."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 
 from mend.ground import report
+from mend.house import change_log
 from mend.proof import venvs
 from mend.releases import bases
 
@@ -27,7 +28,8 @@ def results() -> list[tuple[str, bool]]:
   python = venvs.for_checks()
   return [("ruff", _run(python, "ruff", ["check", "--quiet"], _RUFF)),
           ("ruff as upstream", _run(python, "ruff", _UPSTREAM, _EXPORTED)),
-          ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY))]
+          ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY)),
+          ("change log", change_log.good())]
 
 
 def _run(python: pathlib.Path, tool: str, options: list[str],

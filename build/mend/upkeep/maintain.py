@@ -40,17 +40,18 @@ def _lint(args: argparse.Namespace) -> Verdict:
   bad = [name for name, good in lint.results() if not good]
   if bad:
     return Verdict(f"{', '.join(bad)}.", "correct what is named above")
-  return Verdict("ruff and mypy are content.")
+  return Verdict("ruff, mypy and the change log are content.")
 
 
 COMMANDS = (
-    Command("lint", _lint, "runs ruff and mypy, as `test` does", "lint"),
+    Command("lint", _lint, "runs ruff and mypy, and looks at the change log, "
+            "as `test` does", "lint"),
     Command("new", _new, "starts a patch",
             "new varying/name --report=jax#28193", (
         ("name", {"metavar": "FAMILY/NAME"}),
         ("--report", {"default": "jax#0", "help": "such as jax#28193",
                       "metavar": "ISSUE"}),
-        ("--bases", {"default": ">=0.5.3", "help": "such as '>=0.6,<0.12'",
+        ("--bases", {"default": ">=0.6", "help": "such as '>=0.6,<0.12'",
                      "metavar": "SPECIFIER"}))),
     Command("retire", _retire, "removes a patch that upstream has from the "
             "series", "retire varying/loops --landed=0.12.1", (

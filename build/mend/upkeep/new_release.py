@@ -162,6 +162,7 @@ def _has_wheel(requirement: str, minor: int) -> bool:
       process.run(
           [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run",
            "--no-deps", "--only-binary=:all:", f"--python-version=3.{minor}",
+           "--ignore-requires-python",  # pip asks it of the running Python
            f"--target={folder}", requirement],
           what="Asking for a wheel", next_step="check the network")
     except MendError:

@@ -2,6 +2,7 @@
 """CI's last line: what ran, what failed, and what could not be run."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from mend.releases import bases
 import pytest
 from ruamel.yaml import YAML
 
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+GITHUB = ROOT / ".github"
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+FORMS = sorted((GITHUB / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
 
 
 @pytest.mark.parametrize("tool,bazel,code,last", [
@@ -38,10 +41,10 @@ def test_the_last_line(tmp_path, tool, bazel, code, last):
   assert done.returncode == code
 
 
-def check_schema(*files):
+def check_schema(*files, kind="workflows"):
   return subprocess.run(
       [sys.executable, "-m", "check_jsonschema", "--builtin-schema",
-       "vendor.github-workflows", *files], capture_output=True, text=True,
+       f"vendor.github-{kind}", *files], capture_output=True, text=True,
       check=False)
 
 
@@ -59,6 +62,28 @@ def test_the_workflows_are_what_their_schema_wants(tmp_path):
   text = WORKFLOWS[0].read_text("utf-8")
   bad = write(tmp_path / "bad.yml", text.replace("runs-on:", "run-on:", 1))
   assert check_schema(bad).returncode == 1
+
+
+def test_the_forms_are_what_their_schema_wants(tmp_path):
+  assert len(FORMS) == 3
+  done = check_schema(*FORMS, kind="issue-forms")
+  assert done.returncode == 0, done.stdout
+  text = FORMS[0].read_text("utf-8")
+  bad = write(tmp_path / "bad.yml", text.replace("body:", "bodies:", 1))
+  assert check_schema(bad, kind="issue-forms").returncode == 1
+  config = GITHUB / "ISSUE_TEMPLATE" / "config.yml"
+  done = check_schema(config, kind="issue-config")
+  assert done.returncode == 0, done.stdout
+
+
+def test_actions_are_pinned_by_hash():
+  found = [line.partition("uses: ")[2] for file in WORKFLOWS
+           for line in file.read_text("utf-8").splitlines() if "uses:" in line]
+  for action in found:
+    assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+", action)
+  assert len(found) >= 10
+  of_one = {action.partition("@")[0] for action in found}
+  assert len(of_one) == len(set(found)), "one version of each"
 
 
 def test_the_workflows_call_what_ci_calls():
@@ -83,5 +108,70 @@ def test_a_tag_has_the_wheels_of_every_release():
   assert sorted(made) == sorted(b.version for b in bases.releases())
   (line,) = called["jax"]
   assert line.endswith("--base=${{ matrix.line }}${{ matrix.twins }}")
+  (line,) = called.pop("release")
+  assert line == '.ci/release "$GITHUB_REF_NAME" dist'
+  assert jobs["release"]["if"] == "github.ref_type == 'tag'"
+  assert set(jobs["release"]["needs"]) == set(called)
   for found in called.values():
     cli._parser().parse_args(found[0].partition("${{")[0].split()[2:])
+
+
+@pytest.fixture
+def tagged(tmp_path):
+  """A checkout of v2 with the wheels of its one release; `gh` writes `said`."""
+  (tmp_path / ".ci").mkdir()
+  shutil.copy2(ROOT / ".ci" / "release", tmp_path / ".ci" / "release")
+  write(tmp_path / "bin" / "gh", '#!/bin/sh\necho "$@" >../said\n').chmod(0o755)
+  for name, text in {
+      "build/bases.toml": 'release = 2  # ours\n[[base]]\nversion = "1.0"\n',
+      "CHANGELOG.md": ("# Log\n\n## mend.2 (May 1, 2027)\n\n* new\n\n"
+                       "## mend.1 (March 5, 2027)\n\n* old\n"),
+      "live/table/1.0.json": "{}", "dist/jax-1.0+mend.2-proof.md": "good",
+      "dist/jax-1.0+mend.2-py3-none-any.whl": "one",
+      "dist/jax_mend-2.0-py3-none-any.whl": "two"}.items():
+    write(tmp_path / name, text)
+  return tmp_path
+
+
+def make_release(folder, tag="v2"):
+  return subprocess.run(
+      [folder / ".ci" / "release", tag, "dist"], capture_output=True,
+      text=True, check=False,
+      env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"})
+
+
+def test_a_draft_has_wheels_table_and_checksums(tagged):
+  done = make_release(tagged)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout == "Release: a draft of v2 with 1 wheels of jax.\n"
+  said = (tagged / "said").read_text("utf-8").split()
+  assert said[:5] == ["release", "create", "v2", "--draft", "--verify-tag"]
+  sums = (tagged / "dist" / "SHA256SUMS").read_text("utf-8").splitlines()
+  files = [line.split()[1] for line in sums]
+  assert files == ["jax-1.0+mend.2-py3-none-any.whl",
+                   "jax_mend-2.0-py3-none-any.whl", "jax-1.0+mend.2-proof.md",
+                   "jax-mend-2.0-table.tar.gz"]
+  assert said[-5:] == [*files, "SHA256SUMS"]
+  subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"],
+                 cwd=tagged / "dist", check=True)
+  notes = (tagged / "dist" / "notes").read_text("utf-8")
+  assert "* new" in notes and "* old" not in notes
+  assert make_release(tagged).returncode == 0
+  assert (tagged / "dist" / "SHA256SUMS").read_text("utf-8").split() == (
+      "\n".join(sums).split())  # the same bytes when it is made again
+
+
+@pytest.mark.parametrize("tag,file,text,words", [
+    ("v1", "", "", "the tag is v1"), ("v2.1", "", "", "the tag is v2.1"),
+    ("v2", "CHANGELOG.md", "## mend.2 (unreleased)\n", "has no date"),
+    ("v2", "build/bases.toml", "release = 2\n[[base]]\n[[base]]\n",
+     "1 wheels of jax, wanted 2"),
+    ("v2", "dist/jax_mend-2.0-py3-none-any.whl", None, "no wheel of jax-mend")])
+def test_what_is_no_release_is_refused(tagged, tag, file, text, words):
+  if text is None:
+    (tagged / file).unlink()
+  elif file:
+    write(tagged / file, text)
+  done = make_release(tagged, tag)
+  assert done.returncode == 1 and words in done.stderr
+  assert "Next: " in done.stderr and not (tagged / "said").exists()

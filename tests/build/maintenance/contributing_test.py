@@ -9,7 +9,7 @@ import textwrap
 
 from conftest import GREET, ROOT, write
 from mend.editing import patches, reproductions
-from mend.house import docs
+from mend.house import change_log
 from mend.proof import judging, pytest_run
 from mend.trees import drift, export, tree
 from mend.upkeep import lifecycle
@@ -77,7 +77,7 @@ def test_the_example_is_recorded_red_green_and_exported(
   green = judging.judge_mended("example", outcomes(tmp_path / "mended"),
                                series[0].red)
   assert (green.passed, green.failures) == (2, [])
-  assert "* Bug fixes:" in docs.changelog(series)
+  assert "* Bug fixes:" in change_log.bullets(series)
   names = export.export(series, base, upstream, tmp_path / "out", None,
                         contributed)
   assert names[0] == "0001-greet-Say-goodbye-to-the-person.patch"

@@ -10,7 +10,7 @@ from mend.editing import families, patches
 from mend.editing.reproductions import Reproduction
 from mend.ground import pages
 from mend.ground.errors import MendError
-from mend.house import docs
+from mend.house import change_log, docs
 from mend.proof.environments import Environments
 from mend.proof.reproduce import Outcome
 from mend.releases import bases
@@ -33,21 +33,65 @@ def test_the_change_log_groups_bullets_by_kind(project):
   path = project / "patches" / "greet" / "greeting.toml"
   text = PATCH.replace('bases = ">=1.0"', 'bases = ">=0.5"')
   write(path, text)
-  log = docs.changelog(patches.load(project))
-  assert log == "* Bug fixes:\n\n  * `greet` is polite. (toy#1)"
+  log = change_log.bullets(patches.load(project))
+  assert log == (
+      "* Bug fixes:\n\n  * `greet` is polite. (toy#1) `greet/greeting`")
   write(path, text.replace('bases = ">=0.5"', 'bases = "<0.10"'))
-  log = docs.changelog(patches.load(project))
+  log = change_log.bullets(patches.load(project))
   older = bases.span("<0.10")
-  assert log.endswith(f"is polite. On {older}. (toy#1)")
+  assert log.endswith(f"polite. On {older}. (toy#1) `greet/greeting`")
   write(path, text.replace("Bug fixes: ", "Fixed: "))
   with pytest.raises(MendError, match="wanted one of New features"):
-    docs.changelog(patches.load(project))
+    change_log.bullets(patches.load(project))
+
+
+def test_a_patch_is_told_once(project):
+  series = patches.load(project)
+  bullet = "  * `greet` is polite. (toy#1) `greet/greeting`"
+  assert bullet in change_log.bullets(series)
+  marked = (f"<!-- changes: written by build.py -->\n{bullet}\n"
+            "<!-- end changes -->\n")
+  assert bullet in change_log.bullets(series, f"## mend.2\n{marked}")
+  assert not change_log.bullets(series, f"{marked}## mend.1\n\n{bullet}\n")
+
+
+def test_an_entry_is_short(project):
+  path = project / "patches" / "greet" / "greeting.toml"
+  for much, found in ((change_log.LONGEST, 0), (change_log.LONGEST + 1, 1)):
+    write(path, PATCH.replace("`greet` is polite.", "x" * much))
+    wrong = change_log.too_long(patches.load(project))
+    assert len(wrong) == found
+  assert "greet/greeting.toml: changelog has 301 characters" in wrong[0]
+
+
+@pytest.mark.parametrize("heads,wrong", [
+    (["2 (unreleased)", "1 (March 5, 2027)"], ""),
+    (["2 (May 1, 2027)", "1 (March 5, 2027)"], ""),
+    (["2 (unreleased)", "1 (unreleased)"], "mend.1: 'unreleased' is no date"),
+    (["2", "1 (March 5, 2027)"], "mend.2: '' is no date"),
+    (["2 (2027)", "1 (March 5, 2027)"], "mend.2: '2027' is no date"),
+    (["1 (March 5, 2027)"], r"of \[1\], wanted \[2, 1\]"), ([], "wanted")])
+def test_a_section_has_a_date(heads, wrong):
+  text = "\n".join(f"## mend.{head}\n\n* Changes:\n" for head in heads)
+  said = "\n".join(change_log.misdated(text, 2))
+  assert re.search(wrong, said) if wrong else not said
+
+
+def test_the_form_of_a_change_log_is_looked_at(project, capsys):
+  log = write(project / "CHANGELOG.md", "## mend.1 (unreleased)\n")
+  assert change_log.good(project)
+  assert "1 entries of at most 300 characters, 0" in capsys.readouterr().out
+  log.write_text("## mend.1\n", encoding="utf-8")
+  assert not change_log.good(project)
+  write(project / "patches" / "series", "")
+  log.write_text("## mend.1 (unreleased)\n", encoding="utf-8")
+  assert not change_log.good(project)  # nothing looked at is no success
 
 
 def written(project):
   """The parts that need no run, as `build.py docs` writes them."""
   series, known = patches.load(project), families.load(project)
-  for file, name, body in docs._from_text(series, known):
+  for file, name, body in docs._from_text(project, series, known):
     text = (project / file).read_text(encoding="utf-8")
     write(project / file, pages.replace_between(text, name, body))
 
@@ -111,13 +155,17 @@ def test_the_pythons_and_the_proof_of_a_release_are_told(monkeypatch, base):
       make("0.9", ">=3.10,<3.11"), make("1.0", ">=3.11,<3.14", proof="sample"),
       make("1.1", ">=3.11,<3.14"), make("1.2", ">=3.11,<3.14", twin_of="1.1"),
       make("2.0", ">=3.12")))
-  cells = [[cell.strip() for cell in line.split("|")[1:-1]]
-           for line in docs.releases_table().splitlines()[2:]]
-  assert cells == [
+  cells = lambda *frozen: [
+      [cell.strip() for cell in line.split("|")[1:-1]]
+      for line in docs.releases_table(frozen).splitlines()[2:]]
+  assert cells() == [
       ["2.0", "3.12 or newer", "every test"],
       ["1.2, 1.1, 1.0", "3.11 to 3.13", "1.2: has the files of 1.1; "
        "1.1: every test; 1.0: a sample of the tests"],
       ["0.9", "3.10", "every test"]]
+  assert [row[2].endswith("; frozen") for row in cells("X")] == [
+      True] * 3
+  assert cells("Y") == cells()
 
 
 def test_the_readme_says_what_stock_jax_has(project, base, monkeypatch):

@@ -67,6 +67,20 @@ def test_a_release_is_recorded_where_it_belongs(
     new_release.add(version)
 
 
+def test_the_running_python_does_not_count(monkeypatch):
+  ran = []
+  monkeypatch.setattr(new_release.process, "run",
+                      lambda command, **k: ran.append(command))
+  assert new_release._has_wheel("jaxlib==9.0", 99)
+  assert {"--python-version=3.99", "--ignore-requires-python"} < set(ran[0])
+
+  def fail(*args, **more):
+    raise MendError("no such wheel", "")
+
+  monkeypatch.setattr(new_release.process, "run", fail)
+  assert not new_release._has_wheel("jaxlib==9.0", 99)
+
+
 def test_a_new_release_ends_with_what_is_left(monkeypatch, base, capsys):
   monkeypatch.setattr(new_release, "add", lambda version: base)
   monkeypatch.setattr(patches, "load", lambda: ())
