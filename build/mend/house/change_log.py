@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CHANGELOG.md: its bullets, from the patches, and what they must be like."""
 
 from __future__ import annotations

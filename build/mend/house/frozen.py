@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Frozen lines of releases: proven as they are, mended no further.
 
 A family of patches/families.toml that is about one line says so (`frozen`), and
