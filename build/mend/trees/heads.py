@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file opens with: a line here, a notice where it is to be upstream's.
+"""Heads of files: a line here, a notice in what is to be upstream's.
 
 Each file of ours names its licence in one line (SPDX). Upstream's own open with
 the notice at the end of the licence, and its check wants that of new files, so
