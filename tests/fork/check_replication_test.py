@@ -73,7 +73,7 @@ class CheckReplicationTest(jtu.JaxTestCase):
     n = shape[0]
     values = '; '.join(f'{4 + i} on x={i}' for i in range(n))
     self.assertFound(str(e.exception), 'tell_apart(y)', f'\n  {values}',
-                     'Its operands agree: it is here that devices part.',
+                     'Its operands agree: devices first differ here.',
                      '-> float32[]')
 
   def test_one_axis_of_two_and_where(self):

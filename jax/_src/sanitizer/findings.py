@@ -177,12 +177,12 @@ def _operands(site: sites_lib.Site, axis) -> list[str]:
   if site.operands is None:
     return []
   if not site.operands:
-    return ['  It has no operands: it is here that devices part.']
+    return ['  It has no operands: devices first differ here.']
   vary = [o.text for o in site.operands if axis in o.axes]
   unseen = [o.text for o in site.operands
             if axis not in o.axes and not o.compared]
   if not vary and not unseen:
-    return ['  Its operands agree: it is here that devices part.']
+    return ['  Its operands agree: devices first differ here.']
   lines = []
   if vary:
     lines.append(f"  Its operands that vary along {axis!r} by their types: "
