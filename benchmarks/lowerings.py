@@ -9,7 +9,7 @@ Three sides take turns, in two processes that live through the whole run:
 pristine, mended, and, of the extrema, mended with `jax_cpu_nan_extrema`. Of
 each program a side has the least of many calls, and the least of a few
 compilations of a function that is traced anew; in each round the sides come in
-another order. Where mended lowers to pristine's text, the table has '='.
+another order. Where mended lowers to pristine's text, a program's line has '='.
 
 With --one_core both run on one core, the same one. On a busy machine a kernel
 of several threads has all of its cores in one process and not in the other, by
@@ -399,7 +399,7 @@ def measure_group(group, args):
   where = ', on one core' if args.one_core else ''
   return [f'## {mended.version}: {group}{where}', '',
           f"{', '.join(dtypes)}.", '',
-          *(f'- {line}' for line in said), '', *table(found), ''], held
+          *(f'- {line}' for line in said), ''], held
 
 
 def main():
@@ -411,7 +411,7 @@ def main():
   parser.add_argument('--one_core', action='store_true',
                       help='pin both processes to one core')
   parser.add_argument('--only', default='', help='programs whose name has this')
-  parser.add_argument('--write', help='the page to append the tables to')
+  parser.add_argument('--write', help='the page to append the totals to')
   parser.add_argument('--serve', help=argparse.SUPPRESS)
   args = parser.parse_args()
   if args.serve:
