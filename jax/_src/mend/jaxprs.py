@@ -82,7 +82,7 @@ def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
 
 
 def callee(params: dict[str, Any]) -> str:
-  """The parameter that holds the jaxpr that a call equation calls."""
+  """The name of the parameter for the jaxpr of a call equation."""
   return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
               if p in params)
 

@@ -22,7 +22,7 @@ typeof = release_types.typeof()
 
 
 def is_ref_type(aval: Any) -> bool:
-  """True of a mutable reference's type, which holds that of its content."""
+  """True of a mutable reference's type; it holds its content's type."""
   return hasattr(aval, 'inner_aval')
 
 
@@ -65,7 +65,7 @@ def held(tracer: Any) -> Any:
 
 
 def set_type(tracer: Any, aval: Any) -> None:
-  """Gives a tracer another type, where it doesn't ask what it holds for it.
+  """Gives another type to a tracer that doesn't ask its value for it.
 
   The type that a tracer of a jaxpr has is private in 0.9.2.
   """
@@ -171,14 +171,14 @@ def steps(trace: Any) -> _ByTracer | _ByVariable:
 
 
 class Step(NamedTuple):
-  """The equation that made a value, its operands, and which result it is."""
+  """The equation that made a value, its operands, and the result's number."""
   eqn: Any
   operands: Sequence[Any]
   n: int
 
 
 def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
-  """Finds the step that made a value of the jaxpr that a tracer is traced to.
+  """Finds the step that made a value, in the jaxpr of a tracer.
 
   A tracer knows its equation from 0.7 on. Before, its frame has the equations,
   and gives the results of what was inlined no tracer.

@@ -17,7 +17,7 @@ from jax._src.sharding import Sharding
 
 
 def if_equivalent(x: Any, sharding: Sharding) -> Any:
-  """Commits an uncommitted array to where it is, if that is what is wanted.
+  """Commits an uncommitted array to its own place, if that is wanted.
 
   Args:
     x: an array, or another value.

@@ -46,7 +46,7 @@ def of_outside(aval: Any, sharding: Any) -> bool:
 
 
 def check(api: str, sharding: Any, aval: Any = None) -> None:
-  """Refuses a sharding of outside that names an axis that is manual here.
+  """Refuses an outer sharding over an axis that is manual here.
 
   Args:
     api: the public function that it was given to.

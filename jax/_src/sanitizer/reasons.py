@@ -95,7 +95,7 @@ def quoted(axes: Any) -> str:
 
 
 def _why(scope: scopes_lib.Scope, cast: core.JaxprEqn, called: str) -> str:
-  """The reason of a cast, by what reads what it gives; '' if nothing does."""
+  """The reason of a cast, by the reader of its result; '' without one."""
   given = set(cast.outvars)
   new = axes_lib.names_in(cast).difference(*map(scope.axes, cast.invars))
   for eqn in scope.jaxpr.eqns:

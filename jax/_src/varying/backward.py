@@ -142,7 +142,7 @@ def noting_inputs(
 
 
 def made(jaxpr, primals: Sequence[Any]) -> None:
-  """Notes a linear program of ``jax.vjp``, and what that was called with.
+  """Notes a linear program of ``jax.vjp``, and the arguments of the call.
 
   Args:
     jaxpr: the program. In a backward rule its types are those of now.

@@ -96,7 +96,7 @@ class Binding:
   @staticmethod
   def agreed(args: Sequence[Any], params: dict[str, Any]
              ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Operands and parameters with a predicate that parts who it does part."""
+    """Operands and parameters, the predicate typed by what it may differ along."""
     return args, params
 
   @staticmethod
@@ -286,7 +286,7 @@ def check_refs(jaxpr: core.Jaxpr, given, avals) -> None:
 
 
 def _outgrown(site: Site) -> Axes:
-  """The axes that refs of outside lack, where refs aren't widened."""
+  """The axes missing from outer refs, on releases without widened ones."""
   return Axes().union(*(
       region.read(v) - vt.varying(v.aval) for region in site.kids
       for v in region.invars if vt.is_ref(v.aval)))
@@ -314,7 +314,7 @@ def _is_as_traced(prim: core.Primitive, params, avals) -> bool:
 
 
 def _ref_message(prim: core.Primitive, axes: Axes) -> str:
-  """The error for a ref that has to vary, where refs aren't widened."""
+  """The error for a ref that has to vary, on releases without widened ones."""
   names, make = tuple(sorted(axes)), releases.new_ref_name()
   return (f'{make}: expected a ref that varies over {names} where a '
           f'{prim.name} writes such values to it. Got one that does not. Make '
