@@ -96,7 +96,7 @@ class Binding:
   @staticmethod
   def agreed(args: Sequence[Any], params: dict[str, Any]
              ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Operands and parameters, the predicate typed by what it may differ along."""
+    """Operands and parameters, the predicate typed by where it differs."""
     return args, params
 
   @staticmethod

@@ -44,7 +44,7 @@ TO_DEVICE = {'dma_start': -1, 'dma_wait': -1, 'semaphore_signal': 3}
 _RANDOM, _SEED = 'prng_random_bits', 'prng_seed'
 _REMOTE_REFS = ('PeerMemRef', 'MulticastRef')
 
-_unchecked = releases.check_option()
+_checking = releases.check_option()
 
 
 def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
@@ -100,7 +100,7 @@ def tells_apart(jaxpr: core.Jaxpr, grid_mapping) -> bool:
 
 def out_aval(out_shape):
   """A result's type; without a declaration it varies over nothing yet."""
-  with _unchecked(_unchecked.value and vt.declared(out_shape) is not None):
+  with _checking(_checking.value and vt.declared(out_shape) is not None):
     return release_types.out_shape_converter()(out_shape)
 
 
@@ -179,7 +179,7 @@ def lowered_unchecked(lower):
   def wrapper(ctx, /, *nodes, **params):
     inner = ctx.replace(avals_in=without_axes(ctx.avals_in),
                         avals_out=without_axes(ctx.avals_out))
-    with _unchecked(False):
+    with _checking(False):
       out = lower(inner, *nodes, **params)
     if inner.tokens_out is not ctx.tokens_out:
       ctx.set_tokens_out(inner.tokens_out)
