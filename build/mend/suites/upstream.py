@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import datetime
 import pathlib
 import time
 import types
@@ -23,8 +24,10 @@ from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 from mend.suites import verdicts
 from mend.suites.verdicts import Outcomes
+from mend.trees import tree
 
 DOCUMENT = "docs/proof/upstream_tests.md"
+_RUNS = "dist/upstream"  # the rows of each run, whose totals DOCUMENT has
 _ALL = "all patches"
 # Upstream skips its tests of memory kinds on CPU: build/probes/memory_kinds.py.
 _ENVIRONMENT = {**testing.TEST_ENVIRONMENT, "PYTEST_PLUGINS": "memory_kinds"}
@@ -58,6 +61,8 @@ def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
   broken = ran = passed = 0
   silent: list[str] = []
   for base in chosen:
+    _known(request, base)
+  for base in chosen:
     rows = _run_base(request, base)
     silent += [f"{file} on {base.version}" for _, file, counts in rows
                if not counts["passed"] + counts["skipped"]]
@@ -66,8 +71,10 @@ def compare_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
     report.say("\n" + text + f"\n\njax {base.mended}: {len(rows)} runs of "
                "files, " + ", ".join(
                    f"{n} {k}" for n, k in zip(totals, verdicts.KINDS)))
-    if request.write:
-      pages.write_section(bases.ROOT / DOCUMENT, "upstream-tests", text)
+    if request.write and rows:
+      tree.write(_file(request, base), text + "\n")
+      pages.write_section(bases.ROOT / DOCUMENT, "upstream-tests",
+                          _totals(text))
     broken, ran = broken + totals[-1], ran + sum(totals)
     passed += totals[0]
   if broken or not ran:
@@ -198,24 +205,55 @@ def _failing(outcomes: Outcomes) -> list[str]:
   return [t for t, o in outcomes.items() if o.status == pytest_run.FAILED]
 
 
-def _section(base: Base, request: Request,
-             rows: Sequence[tuple[str, str, dict[str, int]]]) -> str:
+def _start(request: Request, base: Base) -> str:
+  """The beginning of the section of a run."""
   title = "each patch alone" if request.each else "together"
-  heading = f"## jax {base.version}, {title}"
   words = "" if request.share == 1 else (
       f"One test in {request.share} of each file; a file's patches take "
       "different ones.\n\n")
-  start = f"{heading}\n\n{words}|"
+  return f"## jax {base.version}, {title}\n\n{words}"
+
+
+def _file(request: Request, base: Base) -> pathlib.Path:
+  kind = "each" if request.each else "together"
+  return bases.ROOT / _RUNS / f"{base.version}-{kind}.md"
+
+
+def _known(request: Request, base: Base) -> list[tuple[str, ...]]:
+  """The rows of an earlier run, of which a run in part replaces some.
+
+  Raises:
+    MendError: there is none of the same share, so that totals of the part
+      would stand for those of the whole.
+  """
+  if not (request.write and (request.only or request.each and request.names)):
+    return []
+  file, start = _file(request, base), _start(request, base)
+  text = file.read_text(encoding="utf-8") if file.is_file() else ""
+  if not text.startswith(f"{start}|"):
+    raise MendError(f"{DOCUMENT} has the totals of whole runs, and {file} has "
+                    "no rows of one that this part belongs to.",
+                    "leave --write away, or run all files and patches with it")
+  return verdicts.rows_of(text)
+
+
+def _section(base: Base, request: Request,
+             rows: Sequence[tuple[str, str, dict[str, int]]]) -> str:
   cells = [(label, file, *(str(counts[k]) for k in verdicts.KINDS))
            for label, file, counts in rows]
-  if request.write and (request.only or request.each and request.names):
-    # What is known of other files and patches stays, if from the same share.
-    page = (bases.ROOT / DOCUMENT).read_text(encoding="utf-8")
-    section = pages.section(page, heading)
-    old = verdicts.rows_of(section) if section.startswith(start) else []
+  if old := _known(request, base):
     new = {row[:2] for row in cells}
     places = {p.id: i for i, p in enumerate(patches.load())}
     cells = sorted((*(row for row in old if row[:2] not in new), *cells),
                    key=lambda row: (places.get(row[0], 0), row[1]))
-  return start[:-1] + report.table(
+  return _start(request, base) + report.table(
       ("patches", "upstream's file", *verdicts.KINDS), cells)
+
+
+def _totals(section: str) -> str:
+  """The section with its rows added up to one, which has the day's date."""
+  rows = verdicts.rows_of(section)
+  sums = (sum(map(int, column)) for column in list(zip(*rows))[2:])
+  return section.partition("|")[0] + report.table(
+      ("as of", "runs of files", *verdicts.KINDS),
+      [(datetime.date.today().isoformat(), str(len(rows)), *map(str, sums))])

@@ -2,6 +2,7 @@
 """Suites that are not ours: upstream's, and other libraries'."""
 
 import dataclasses
+import datetime
 import os
 import pathlib
 import sys
@@ -226,17 +227,26 @@ def test_files_that_were_not_run_again_keep_their_rows(
     <!-- upstream-tests: written by build.py -->
     <!-- end upstream-tests -->
     """)
+  counts = dict.fromkeys(verdicts.KINDS, 2)
 
   def rows(only, *files, share=1):
+    """The runs of files that the page's totals count, and each sum."""
     request = upstream.Request(tmp_path, only, 1., None, False, True, share)
-    counts = dict.fromkeys(verdicts.KINDS, 1)
-    pages.write_section(page, "upstream-tests", upstream._section(
-        base, request, [("all patches", f, counts) for f in files]))
+    monkeypatch.setattr(upstream, "_run_base", lambda r, b: [
+        ("all patches", f, counts) for f in files])
+    upstream.compare_wheels(request, [base])
     text = pages.section(page.read_text(), "## jax 1.0, together")
-    return [row[1] for row in verdicts.rows_of(text)]
+    (row,) = verdicts.rows_of(text)
+    assert set(row[2:]) == {str(2 * int(row[1]))}
+    assert row[0] == datetime.date.today().isoformat()
+    file = tmp_path / "dist" / "upstream" / "1.0-together.md"
+    return [row[1] for row in verdicts.rows_of(file.read_text())], int(row[1])
 
-  assert rows([], "b_test.py", "c_test.py") == ["b_test.py", "c_test.py"]
-  assert rows(["x"], "a_test.py", "c_test.py") == [
-      "a_test.py", "b_test.py", "c_test.py"]
-  assert rows(["x"], "d_test.py", share=2) == ["d_test.py"]
-  assert rows([], "a_test.py") == ["a_test.py"]
+  with pytest.raises(MendError, match="no rows of one that this part"):
+    rows(["x"], "a_test.py")
+  assert rows([], "b_test.py", "c_test.py") == (["b_test.py", "c_test.py"], 2)
+  assert rows(["x"], "a_test.py", "c_test.py") == (
+      ["a_test.py", "b_test.py", "c_test.py"], 3)
+  with pytest.raises(MendError, match="no rows of one that this part"):
+    rows(["x"], "d_test.py", share=2)
+  assert rows([], "a_test.py") == (["a_test.py"], 1)
