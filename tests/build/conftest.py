@@ -93,6 +93,7 @@ def marked_pages(project):
   for page, names in (("README.md", ("releases", "families")),
                       ("docs/releases.md", ("releases",)),
                       ("docs/differences.md", ("reversals",)),
+                      ("docs/greet.md", ("sources",)),
                       ("CHANGELOG.md", ("changes",))):
     write(project / page, "".join(
         f"<!-- {name}: written by build.py -->\nold\n<!-- end {name} -->\n"

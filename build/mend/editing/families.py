@@ -40,6 +40,8 @@ class Family:
   without: str = ""  # the folders that it has no need of, and why
   frozen: str = ""  # the line that it is about, if that is mended no further
   most_patches: int = 0  # that apply to that line
+  # The patches that a page is about, by the page; the first has the others.
+  about: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
 
 def load(root: pathlib.Path = bases.ROOT) -> dict[str, Family]:

@@ -15,7 +15,8 @@ import re
 from mend.editing import families, patches, reproductions
 from mend.ground import pages, report, repository
 from mend.ground.report import Verdict
-from mend.house import change_log, frozen, upstream_page
+from mend.house import (
+    change_log, frozen, sources_of_page, upstream_page)
 from mend.proof import environments, reproduce
 from mend.releases import bases
 from mend.releases.bases import Base
@@ -160,7 +161,8 @@ def _from_text(root: pathlib.Path, series: Sequence[patches.Patch],
           (RELEASES, "releases", releases_table(frozen.lines(known))),
           (DIFFERENCES, "reversals", reversals(series)),
           (change_log.FILE, "changes", change_log.bullets(
-              series, repository.text(root / change_log.FILE)))]
+              series, repository.text(root / change_log.FILE))),
+          *sources_of_page.parts(series, known)]
 
 
 def write_quick(root: pathlib.Path = bases.ROOT) -> Verdict:

@@ -10,7 +10,7 @@ from mend.editing import families, patches
 from mend.editing.reproductions import Reproduction
 from mend.ground import pages
 from mend.ground.errors import MendError
-from mend.house import change_log, docs
+from mend.house import change_log, docs, sources_of_page
 from mend.proof.environments import Environments
 from mend.proof.reproduce import Outcome
 from mend.releases import bases
@@ -103,7 +103,7 @@ def test_stale_documents_are_found(project):
   assert [line.partition(" do not")[0] for line in docs.stale(project)] == [
       "README.md: its releases", "README.md: its families",
       "docs/releases.md: its releases", "docs/differences.md: its reversals",
-      "CHANGELOG.md: its changes"]
+      "CHANGELOG.md: its changes", "docs/greet.md: its sources"]
   written(project)
   assert not docs.stale(project)
   write(reports, "")
@@ -249,3 +249,26 @@ def test_links_between_pages_lead_somewhere():
         f"{page.name}: {link}#{anchor}")
   assert len(links) > 20
   assert sum(bool(anchor) for *_, anchor in links) > 10
+
+
+def test_each_patch_is_on_one_page_and_its_files_are_there():
+  series, known = patches.load(ROOT), families.load(ROOT)
+  found = sources_of_page.by_page(series, known)
+  assert sorted(p.id for those in found.values() for p in those) == sorted(
+      p.id for p in series)
+  linked = 0
+  for page, those in found.items():
+    table = sources_of_page.table(page, those)
+    for target in re.findall(r"\]\(([^)]+)\)", table):
+      assert (ROOT / page).parent.joinpath(target).is_file(), target
+      linked += 1
+  assert linked > 3 * len(series)
+
+
+@pytest.mark.parametrize("page,name", [
+    ("docs/other.md", "loops"), ("docs/varying.md", "no_such_patch")])
+def test_a_page_about_what_is_not_there_is_refused(page, name):
+  known = families.load(ROOT)
+  varying = dataclasses.replace(known["varying"], about={page: [name]})
+  with pytest.raises(MendError, match=f"{page} is said to be about {name}"):
+    sources_of_page.by_page(patches.load(ROOT), {**known, "varying": varying})
