@@ -183,7 +183,10 @@ def _put(x: Any, aval: Any, mesh: Any) -> Any:
       or aval.sharding.mesh != mesh.abstract_mesh
       or np.shape(x) != aval.shape or aval.dtype == dtypes.float0):
     return x
-  return api.device_put(x, NamedSharding(mesh, aval.sharding.spec))
+  sharding = NamedSharding(mesh, aval.sharding.spec)
+  if not sharding.is_fully_addressable:
+    return x  # putting it there would wait for the other processes
+  return api.device_put(x, sharding)
 
 
 def _meant(avals: Sequence[Any]) -> set[Any]:
