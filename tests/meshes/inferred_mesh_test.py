@@ -95,6 +95,9 @@ PULLBACKS = {
     'described': (
         lambda x, ct: jax.linear_transpose(triple, described(x))(ct),
         np.full(8, 6., np.float32)),
+    'by_name': (
+        lambda x, ct: jax.linear_transpose(triple, x)(out_cotangent=ct),
+        np.full(8, 6., np.float32)),
 }
 
 
@@ -193,6 +196,7 @@ class InferredMeshTest(jtu.JaxTestCase):
     for mesh in twins + twins:
       ct = jax.device_put(np.float32(2.), NamedSharding(mesh, P()))
       got, = pull_back(ct)
+      np.testing.assert_allclose(got, np.full(8, 6.), rtol=1e-6)
       self.assertEqual(got.sharding.device_set, set(mesh.devices.flat))
 
   def test_of_two_meshes_neither_is_meant(self):

@@ -131,11 +131,11 @@ def pulled_back(pull_back):
       cotangent last.
   """
   @functools.wraps(pull_back)
-  def run(*args):
+  def run(*args, **kwargs):
     for types in args:
       if isinstance(types, _Placed):
-        return _on_mesh(pull_back, types, *args)
-    return pull_back(*args)
+        return _on_mesh(types, pull_back, args, kwargs)
+    return pull_back(*args, **kwargs)
   return run
 
 
@@ -149,29 +149,46 @@ def transposed(function: Callable[..., Any], avals: Sequence[Any],
     primals: the values, or descriptions, that it was transposed at.
   """
   types = placed(avals, primals)
-  return (functools.wraps(function)(functools.partial(
-      _on_mesh, function, types)) if isinstance(types, _Placed) else function)
+  if not isinstance(types, _Placed):
+    return function
+
+  @functools.wraps(function)
+  def run(*args, **kwargs):
+    return _on_mesh(types, function, args, kwargs)
+  return run
 
 
-def _on_mesh(function: Callable[..., Any], types: _Placed, *args: Any) -> Any:
+def _on_mesh(types: _Placed, function: Callable[..., Any],
+             args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
   """Runs a function of a cotangent, the last argument, on the mesh it means.
 
   That is the mesh that the cotangent names, or the value, or what was kept, or
   the only one. What the cotangent has on no mesh is put there.
+
+  Args:
+    types: those of the cotangent.
+    function: is called with the arguments.
+    args: those by position.
+    kwargs: those by keyword, as the cotangent may be.
   """
   if not _is_placeless(types.abstract) or not _is_eager():
-    return function(*args)
-  cotangent, tree = tree_util.tree_flatten(args[-1])
+    return function(*args, **kwargs)
+  *_, last = [*args, *kwargs.values()]
+  cotangent, tree = tree_util.tree_flatten(last)
   mesh = (_named(cotangent, types.abstract) or types.mesh
           or _named(tree_util.tree_leaves(args), types.abstract)
           or _only_one(types.abstract))
   if mesh is None:
-    return function(*args)
+    return function(*args, **kwargs)
+  if len(cotangent) == len(types):
+    last = tree_util.tree_unflatten(tree, [
+        _put(x, aval, mesh) for x, aval in zip(cotangent, types)])
+    if kwargs:
+      kwargs = {**kwargs, [*kwargs][-1]: last}
+    else:
+      args = (*args[:-1], last)
   with _use_concrete(mesh):
-    if len(cotangent) == len(types):
-      args = (*args[:-1], tree_util.tree_unflatten(tree, [
-          _put(x, aval, mesh) for x, aval in zip(cotangent, types)]))
-    return function(*args)
+    return function(*args, **kwargs)
 
 
 def _put(x: Any, aval: Any, mesh: Any) -> Any:
