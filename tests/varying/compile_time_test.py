@@ -125,6 +125,8 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
   @parameterized.product(name=['zeros', 'full_like', 'arange', 'iota'],
                          check=[True, False])
   def test_another_axis_is_explicit(self, name, check):
+    if jax.__version_info__ < (0, 6):
+      self.skipTest('left as upstream has it in the frozen line 0.5')
     mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
     make = CONSTANTS[name]
     def f(x):

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import contextlib
-import functools
 
 from jax._src import config
 from jax._src import core
@@ -70,7 +69,6 @@ def evaluated(evaluate):
   if not _types_place(mesh_lib.get_abstract_mesh()):
     return evaluate
 
-  @functools.wraps(evaluate)
   def evaluate_without_mesh(*args):
     if any(isinstance(x, dict) and 'ctx_mesh' in x for x in args):
       return evaluate(*args)
