@@ -23,7 +23,7 @@ import time
 
 LIMIT = 1.05
 # Beyond it so far, as what all devices have is found in the branches.
-KNOWN = {'gathered': 1.1}
+KNOWN = {'gathered': 1.12}
 LAYERS = (10, 20, 40, 80)
 
 

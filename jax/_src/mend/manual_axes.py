@@ -33,7 +33,7 @@ axes_of_array: Callable[[Any], Axes] = (
 
 def varying(aval) -> Axes:
   """The axes along which a value of this type may differ."""
-  if type(aval) is core.ShapedArray or isinstance(aval, core.ShapedArray):
+  if isinstance(aval, core.ShapedArray):
     return axes_of_array(aval)
   return varying(aval.inner_aval) if hasattr(aval, 'inner_aval') else NO_AXES
 

@@ -52,30 +52,33 @@ class _Facts:
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
     todo, known, atom_of = [], self.known, self.steps.atom
-    plain = dependences.plain_operations()
-    while True:
-      v = atom_of(node)
-      if type(v) is core.Literal or v in known or not (
+    plain, missing = dependences.plain_operations(), node
+    while missing is not None:
+      v = atom_of(missing)
+      if type(v) is not core.Literal and v not in known and (
           axes := vt.varying(v.aval)):
-        missing = None
-      elif (made := self.steps.step(node)) is None:
-        known[v], missing = axes & self._of_input(v, axes), None
-      elif made[0].primitive in plain and not made[0].effects:
-        missing = self._of_function(v, axes, made[1])
-      else:
-        missing = self._of_other(v, axes, *made)
-      if missing is not None:
-        todo.append(node)
-        node = missing
-      elif todo:
-        node = todo.pop()
-      else:
-        break
-    return NO_AXES if type(v) is core.Literal else known.get(v, NO_AXES)
+        made = self.steps.step(missing)
+        if made is None:
+          known[v] = axes & self._of_input(v, axes)
+        else:
+          rule = (self._of_function if made[0].primitive in plain
+                  and not made[0].effects else self._of_other)
+          todo.append((rule, v, axes, *made))
+      missing = None
+      while todo and missing is None:
+        rule, *result = todo[-1]
+        missing = rule(*result)
+        if missing is None:
+          todo.pop()
+    v = atom_of(node)
+    if type(v) is core.Literal:
+      return NO_AXES
+    return known[v] if v in known else vt.varying(v.aval)  # of no axes
 
-  def _of_function(self, v: core.Var, axes: Axes, operands: Sequence[Any]
-                   ) -> Any:
+  def _of_function(self, v: core.Var, axes: Axes, eqn: Any,
+                   operands: Sequence[Any]) -> Any:
     """Notes the fact of a function of the operands, or gives what it lacks."""
+    del eqn
     found, known, atom_of = NO_AXES, self.known, self.steps.atom
     for x in operands:
       operand = atom_of(x)

@@ -140,14 +140,14 @@ def _operations() -> frozenset[core.Primitive]:
   from jax._src.lax import windowed_reductions
   found = [p for module in (convolution, fft, lax, linalg, slicing, special,
                             windowed_reductions)
-           for p in vars(module).values() if isinstance(p, core.Primitive)]
+           for p in vars(module).values() if type(p) is core.Primitive]
   return frozenset(p for p in found if p.name not in _OTHERWISE)
 
 
 @functools.cache
 def plain_operations() -> frozenset[core.Primitive]:
   """Operations whose result is a function of the operands, whatever it is."""
-  casts = [p for p in vars(core).values() if isinstance(p, core.Primitive)
+  casts = [p for p in vars(core).values() if type(p) is core.Primitive
            and p.name == 'pvary' and not p.multiple_results]
   return frozenset([*casts, *(p for p in _operations() if not p.name.startswith(
       ('scatter', 'optimization')))])

@@ -79,10 +79,11 @@ def agreed(predicate: Any) -> Any:
   if not isinstance(predicate, core.Tracer):
     return predicate
   axes = vt.varying(vt.typeof(predicate))
-  if not vt.parting(axes):
+  parting = vt.parting(axes)
+  if not parting:
     return predicate
   along = axes - agreement.differs(predicate)
-  if not vt.parting(along):
+  if not along & parting:
     return predicate
   trace = predicate._trace
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
