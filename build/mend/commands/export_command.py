@@ -13,7 +13,7 @@ from mend.ground import report
 from mend.ground.arguments import Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import upstream_main
+from mend.house import upstream_main, upstream_verified
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import drift, export, git, sending
@@ -109,7 +109,11 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   if not args.verify:
     return said
   upstream_main.note(place)
-  return verifying.verify(target, names, place)
+  keeper = upstream_verified.Keeper(place)
+  verdict = verifying.verify(target, dict(zip(names, made)), place,
+                             keep=keeper.keep)
+  keeper.write(series)
+  return verdict
 
 
 def _place_of(args: argparse.Namespace) -> tuple[Base, pathlib.Path]:

@@ -38,6 +38,11 @@ _Edit = TypedDict("_Edit", {
     "optional": bool}, total=False)
 
 
+class _Report(TypedDict, total=False):
+  program: str
+  output: str
+
+
 class _Upstream(TypedDict, total=False):
   status: str
   pr: str
@@ -46,6 +51,9 @@ class _Upstream(TypedDict, total=False):
   closes: _Names
   title: str
   message: str
+  guard: bool
+  changelog: str
+  report: _Report
   edit: list[_Edit]
 
 
