@@ -12,7 +12,8 @@ from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import (
-    anchors, docs, frozen, lint, originality, upstream_main, upstream_page)
+    anchors, docs, frozen, lint, originality, upstream_main, upstream_page,
+    upstream_set)
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -41,6 +42,7 @@ def check(chosen: Sequence[Base], record: bool,
     original &= check_against(against)
   tables, twins = _check_tables(series, chosen), _check_twins(chosen)
   stale = _show_stale(len(series))
+  sends = not upstream_set.problems(series)
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
        "look at those definitions (build.py apply), correct patches/*.toml, "
@@ -56,6 +58,9 @@ def check(chosen: Sequence[Base], record: bool,
        "edit its `bases` in patches/*.toml"),
       (tables, "live/table is not what the patches make.",
        f"{_COMMAND} tables"),
+      (sends, "the commits for upstream don't apply, or not together.",
+       "correct [upstream] of patches/*.toml; a place that upstream has since: "
+       f"{_COMMAND} export --verify=CHECKOUT --output_path=DIR"),
       (not stale, "a page is stale, see above.", docs.COMMAND)):
     if not good:
       return Verdict(words, next_step)

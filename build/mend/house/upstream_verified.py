@@ -7,7 +7,7 @@ changed since has another digest: nothing is known of it, and it can't be sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import datetime
 import json
@@ -52,30 +52,30 @@ def read(root: pathlib.Path = bases.ROOT) -> dict[str, Record]:
           for patch, found in json.loads(path.read_text("utf-8")).items()}
 
 
-def of(patch: Patch, known: dict[str, Record]) -> Record | None:
+def of(patch: Patch, known: Mapping[str, Record]) -> Record | None:
   """The record of the patch's commit as it is now; None if it has none."""
   found, commit = known.get(patch.id), patch.upstream.commit
   return found if found and commit and found.digest == commit.digest else None
 
 
-class Keeper:
-  """Takes down a run, commit by commit; `write` stores it."""
+def write(passed: Sequence[tuple[sending.Made, int, int]],
+          checkout: pathlib.Path, series: Sequence[Patch],
+          root: pathlib.Path = bases.ROOT) -> None:
+  """Stores a run, beside what is known of the series' other patches.
 
-  def __init__(self, checkout: pathlib.Path):
-    self._on = upstream_main.upstreams_commit(checkout)
-    self._run = datetime.date.today().isoformat()
-    self._found: dict[str, Record] = {}
-
-  def keep(self, made: sending.Made, tests: int, red: int) -> None:
+  Args:
+    passed: the commits, the number of each one's tests, and of those red.
+    checkout: what they were verified on.
+    series: the patches.
+    root: the folder of the project.
+  """
+  commit, date = upstream_main.upstreams_commit(checkout)
+  found = read(root)
+  for made, tests, red in passed:
     assert made.commit
-    self._found[made.patch] = Record(
-        made.commit.digest, *self._on, self._run, made.added + made.removed,
-        tests, red)
-
-  def write(self, series: Sequence[Patch],
-            root: pathlib.Path = bases.ROOT) -> None:
-    """Stores what was kept, beside what is known of the series' others."""
-    found = {**read(root), **self._found}
-    rows = {p.id: dataclasses.asdict(found[p.id]) for p in series
-            if p.id in found}
-    (root / FILE).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    found[made.patch] = Record(
+        made.commit.digest, commit, date, datetime.date.today().isoformat(),
+        made.added + made.removed, tests, red)
+  rows = {p.id: dataclasses.asdict(found[p.id]) for p in series
+          if p.id in found}
+  (root / FILE).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")

@@ -23,6 +23,9 @@ from mend.trees import bazel_graph, build_files, sending
 from mend.upkeep import copies, upstream_checks
 from mend.upkeep.upstream_checks import Errors, Finding, Tools
 
+# A commit, the number of its tests, and of those red without its source.
+Passed = tuple[sending.Made, int, int]
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -83,8 +86,9 @@ def guarding(green: Mapping[str, str]) -> Finding:
 
 def _reported(copy: copies.Copy, report_: sendable.Report | None) -> str | None:
   """What the report's program prints in the copy; None without a report."""
-  return report_ and upstream_checks.printed(copy.tools, copy.folder,
-                                             report_.program)
+  if report_ is None:
+    return None
+  return upstream_checks.printed(copy.tools, copy.folder, report_.program)
 
 
 def described(report_: sendable.Report, before: str, after: str) -> Finding:
@@ -150,11 +154,13 @@ def _together(copy: copies.Copy, files: Sequence[pathlib.Path],
   problems = tuple(f"{test}: {status}" for test, status in green.items()
                    if status != upstream_checks.PASSED)
   changed = copy.changed()
-  return Row(f"all {len(files)}, one after another", (
-      upstream_checks.ruff(copy.tools, copy.folder, changed),
-      upstream_checks.types(types, upstream_checks.type_errors(
-          copy.tools, copy.folder), changed),
-      Finding("tests", len(green), "tests", problems)), tuple(tests))
+  findings = [upstream_checks.ruff(copy.tools, copy.folder, changed),
+              Finding("tests", len(green), "tests", problems)]
+  if upstream_checks.typed(changed):
+    findings.append(upstream_checks.types(
+        types, upstream_checks.type_errors(copy.tools, copy.folder), changed))
+  return Row(f"all {len(files)}, one after another", tuple(findings),
+             tuple(tests))
 
 
 def verify_series(folder: pathlib.Path, names: Sequence[str],
@@ -202,7 +208,7 @@ def _targets(folder: pathlib.Path) -> bazel_graph.Graph:
 
 def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
            checkout: pathlib.Path, tools: Tools | None = None,
-           keep: Callable[[sending.Made, int, int], None] | None = None,
+           keep: Callable[[list[Passed]], None] | None = None,
            ) -> Verdict:
   """Makes upstream's checks of commits that were written for a checkout.
 
@@ -211,8 +217,7 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
     commits: file -> the commit in it, in order.
     checkout: a clean git checkout of upstream's.
     tools: upstream's; installed as the checkout pins them if None.
-    keep: is called, if all pass, with each commit, its number of tests and of
-      those that are red without its source.
+    keep: is called with what each commit passed, if all pass.
   """
   tools = tools or upstream_checks.tools(checkout)
   files = [folder / name for name in commits]
@@ -235,9 +240,9 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
   if bad or not files:
     return Verdict(f"upstream would refuse {', '.join(bad) or 'nothing'}.",
                    "see the lines that begin with WRONG above")
-  for made, row in zip(commits.values(), rows):
-    if keep:
-      keep(made, len(row.tests), row.red)
+  if keep:
+    keep([(made, len(row.tests), row.red)
+          for made, row in zip(commits.values(), rows)])
   tests = sum(len(row.tests) for row in rows[:-1])
   return Verdict(f"{report.plural(len(files), 'commit')} with "
                  f"{report.plural(tests, 'test')} pass upstream's checks, "
