@@ -265,7 +265,7 @@ def section(candidate: Candidate, found: Sequence[Row]) -> str:
   said = f"{works} work as they are" if ran else "their tests were not run"
   shown = [r for r in found if ran or not set(r.edits) <= {drift.EXACT}]
   commit, date = ("", "") if candidate.released else (
-      upstream_main.commit_of(candidate.source))
+      upstream_main.upstreams_commit(candidate.source))
   head = f"## jax {candidate.base.version}" + (
       f"{MAIN}\n\n{upstream_main.named(commit, date)}" if commit else "\n")
   return (f"{head}\n{len(found)} patches are for it; {said}. Edits: "
