@@ -31,7 +31,7 @@ def test_red_that_is_not(outcome, words):
 
 
 def test_a_reason_that_no_test_has_to_meet():
-  other = expected_failures.Red(("T.test_red_2",), "another")
+  other = expected_failures.Red(("T.test_red_2(*",), "another")
   outcomes = {"T.test_red_2": RUDE}
   (failure,) = pristine(outcomes, RED, other).failures
   assert "no test has to meet /another/" in failure
@@ -39,7 +39,7 @@ def test_a_reason_that_no_test_has_to_meet():
 
 def test_a_failure_that_nobody_declared():
   (failure,) = pristine({"T.test_new": RUDE}, RED).failures
-  assert "no [[red]]" in failure
+  assert "no `red`" in failure
 
 
 def test_a_missing_name_of_ours_does_not_count():
@@ -67,9 +67,9 @@ def test_a_red_pattern_must_match_a_test():
   assert "no such test" in failure
   of_kinds = lambda *kinds: judging.judge_mended("toy", found, [RED], kinds)
   assert not of_kinds().failures
-  assert not of_kinds(("T.red", "T.t")).failures
-  (failure,) = of_kinds(("T.t",), ("T.red",)).failures
-  assert "names 'T.red', no such test" in failure
+  assert not of_kinds(("T.red(*", "T.t(*")).failures
+  (failure,) = of_kinds(("T.t(*",), ("T.red(*",)).failures
+  assert "names 'T.red(*', no such test" in failure
 
 
 def test_a_share_of_which_all_are_skipped():
