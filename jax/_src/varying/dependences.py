@@ -141,7 +141,7 @@ def _operations() -> frozenset[core.Primitive]:
   found = [p for module in (convolution, fft, lax, linalg, slicing, special,
                             windowed_reductions)
            for p in vars(module).values() if type(p) is core.Primitive]
-  return frozenset(p for p in found if p.name not in _OTHERWISE)
+  return frozenset([p for p in found if p.name not in _OTHERWISE])
 
 
 @functools.cache
@@ -149,8 +149,9 @@ def plain_operations() -> frozenset[core.Primitive]:
   """Operations whose result is a function of the operands, whatever it is."""
   casts = [p for p in vars(core).values() if type(p) is core.Primitive
            and p.name == 'pvary' and not p.multiple_results]
-  return frozenset([*casts, *(p for p in _operations() if not p.name.startswith(
-      ('scatter', 'optimization')))])
+  return frozenset(casts).union([
+      p for p in _operations()
+      if p.name[:7] != 'scatter' and p.name != 'optimization_barrier'])
 
 
 def _is_function(eqn: Any) -> bool:

@@ -69,6 +69,7 @@ def promotes_where_checked() -> bool:
 
 
 _ARRAYS = frozenset({core.ShapedArray})
+_COLLECTIVES = frozenset({core.NamedAxisEffect})
 
 
 def any_ref(avals: Sequence[Any]) -> bool:
@@ -82,7 +83,14 @@ def any_ref(avals: Sequence[Any]) -> bool:
 
 def has_refs(jaxpr: core.Jaxpr) -> bool:
   """True if the jaxpr makes or uses refs."""
-  for effect in jaxpr.effects:
+  return are_of_refs(jaxpr.effects)
+
+
+def are_of_refs(effects: Any) -> bool:
+  """True if one of the effects is a ref's."""
+  if _COLLECTIVES.issuperset(map(type, effects)):  # mostly
+    return False
+  for effect in effects:
     if isinstance(effect, _effects_of_refs()):
       return True
   return False
