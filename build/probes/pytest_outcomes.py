@@ -109,7 +109,7 @@ def _parameters(test, function):
 
 def _case(item):
   """A test's name before it was parameterized, and its parameters."""
-  above, _, name = _name(item.nodeid).rpartition(".")
+  above, dot, name = _name(item.nodeid).rpartition(".")
   test = getattr(item, "obj", None)
   function, parameters, named = inspect.unwrap(test) if test else None, {}, ""
   while hasattr(test, "__code__"):
@@ -117,13 +117,11 @@ def _case(item):
     if getattr(test, "__x_use_name__", False):  # absl's, of a named case
       named = repr(name.removeprefix(function.__name__).removeprefix("_"))
     if given is not None:
-      above, parameters = f"{above}.{function.__name__}", given
+      name, parameters = function.__name__, given
       break
     test = getattr(test, "__wrapped__", None)
-  else:
-    above = f"{above}.{name}"
   said = "".join(f";{k}={_plain(v)!r};" for k, v in sorted(parameters.items()))
-  return f"{above}({named}{said})"
+  return f"{above}{dot}{name}({named}{said})"
 
 
 def _kind(name):

@@ -43,7 +43,7 @@ class Outcome:
   status: str
   text: str = ""
   died: bool = False
-  case: str = ""
+  case: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass
