@@ -37,6 +37,16 @@ def test_a_reason_that_no_test_has_to_meet():
   assert "no test has to meet /another/" in failure
 
 
+def test_in_a_share_one_test_stands_for_all_of_one_reason():
+  of_one, of_all = (expected_failures.Red((p,), words) for p, words in (
+      ("T.test_red_2(*", "AssertionError.*rude"), ("T.*", "another")))
+  outcomes = {"T.test_red_2": RUDE}
+  reds = (of_one, RED)
+  assert len(pristine(outcomes, *reds).failures) == 1
+  assert not judging.judge_pristine("toy", outcomes, reds, True).failures
+  assert judging.judge_pristine("toy", outcomes, (RED, of_all), True).failures
+
+
 def test_a_failure_that_nobody_declared():
   (failure,) = pristine({"T.test_new": RUDE}, RED).failures
   assert "no `red`" in failure
