@@ -14,7 +14,7 @@ from mend.ground.report import Verdict
 from mend.house import upstream_main
 from mend.proof import environments, judging, pools, pytest_run, testing
 from mend.releases import bases, interpreters
-from mend.trees import drift
+from mend.trees import drift, git
 from mend.upkeep import candidates
 from mend.upkeep.candidates import Candidate
 
@@ -257,7 +257,7 @@ def section(candidate: Candidate, found: Sequence[Row]) -> str:
   said = f"{works} work as they are" if ran else "their tests were not run"
   shown = [r for r in found if ran or not set(r.edits) <= {drift.EXACT}]
   commit, date = ("", "") if candidate.released else (
-      upstream_main.commit_of(candidate.source))
+      git.commit_of(candidate.source))
   head = f"## jax {candidate.base.version}" + (
       f"{MAIN}\n\n{upstream_main.named(commit, date)}" if commit else "\n")
   return (f"{head}\n{len(found)} patches are for it; {said}. Edits: "
