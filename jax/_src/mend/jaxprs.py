@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening jaxprs, changing those that a parameter holds, binding again."""
+"""Opening jaxprs, finding and changing those in parameters, binding again."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import functools
 import operator
 from typing import Any
@@ -79,6 +79,43 @@ def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
       return value
     return kind(zip(value, new))
   return value
+
+
+_PLAIN = frozenset([bool, int, float, str, type(None)])
+
+
+def within(value: Any) -> Iterator[core.Jaxpr]:
+  """The jaxprs, opened, that a parameter of an equation holds.
+
+  It can be one, or a container of such, nested to any depth: the four of
+  ``custom_linear_solve`` are in a named tuple. An operation that is a parameter
+  itself (``call_hi_primitive``, 0.12) holds traced functions.
+
+  Not seen: those that a function is still to be traced to.
+  """
+  kind = type(value)
+  if kind in _PLAIN:
+    return
+  if kind in CLASSES:
+    yield open_jaxpr(value)
+  elif isinstance(value, (tuple, list)):
+    for x in value:
+      if type(x) not in _PLAIN:
+        yield from within(x)
+  elif isinstance(value, dict):
+    for x in value.values():
+      yield from within(x)
+  elif type(getattr(value, 'jaxpr', None)) in CLASSES:
+    # A traced function.
+    yield open_jaxpr(value.jaxpr)
+  elif hasattr(value, 'in_avals_flat') and hasattr(value, 'params'):
+    yield from within(value.params)
+
+
+def in_params(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
+  """The jaxprs, opened, in the parameters of an equation."""
+  for value in params.values():
+    yield from within(value)
 
 
 def callee(params: dict[str, Any]) -> str:

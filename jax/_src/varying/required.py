@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src import mesh as mesh_lib
 from jax._src.varying import sources
 from jax._src.varying import types as vt
@@ -143,7 +144,7 @@ def _believe(eqn, ins) -> Needs:
 
 def _cond(eqn, ins) -> Needs:
   index = _parting(eqn, ins[0])
-  branches = [vt.open_jaxpr(b) for b in eqn.params['branches']]
+  branches = anatomy.branches(eqn.params)
   each = [_made_of(b, ins[1:]) for b in branches]
   outs = [_union(o) for o in zip(*(outs for outs, _ in each))]
   for n, vs in enumerate(zip(*(b.outvars for b in branches))):
@@ -156,52 +157,47 @@ def _cond(eqn, ins) -> Needs:
   return outs, writes
 
 
-def _loop(body: core.Jaxpr, ins: Sequence[Axes], consts: int, carries: int,
-          predicate=None):
+def _loop(loop: anatomy.Loop, ins: Sequence[Axes], predicate=None):
   """The fixpoint of a loop's carries: the inputs, what is made, and written."""
-  parting, ins = NO_AXES, list(ins)
+  parting, ins, body = NO_AXES, list(ins), loop.body
   while True:
     outs, writes = _made_of(body, ins)
     if predicate:
-      parting = predicate(ins[consts:])
+      parting = predicate(ins[loop.consts:])
     grown = list(ins)
-    for n in range(carries):
-      if isinstance(body.invars[consts + n].aval, core.ShapedArray):
-        grown[consts + n] |= outs[n]
-        if parting and sources.source(body.outvars[n], body) != consts + n:
-          grown[consts + n] |= parting
+    for n, own in enumerate(loop.own):
+      if isinstance(body.invars[own].aval, core.ShapedArray):
+        grown[own] |= outs[n]
+        if parting and sources.source(body.outvars[n], body) != own:
+          grown[own] |= parting
     if grown == ins:
       return ins, outs, {n: axes | parting for n, axes in writes.items()}
     ins = grown
 
 
 def _while(eqn, ins) -> Needs:
-  params = eqn.params
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
-  cond = vt.open_jaxpr(params['cond_jaxpr'])
+  loop = anatomy.while_loop(eqn.params)
+  tests = loop.tests
 
   def predicate(carry):
-    (out,), _ = _made_of(cond, ins[:nc] + carry)
+    (out,), _ = _made_of(loop.predicate, ins[:tests] + carry)
     return _parting(eqn, out)
 
-  body = vt.open_jaxpr(params['body_jaxpr'])
-  ends, _, writes = _loop(body, ins[nc:], nb, len(eqn.outvars), predicate)
-  return ends[nb:], {n + nc: axes for n, axes in writes.items()}
+  ends, _, writes = _loop(loop, ins[tests:], predicate)
+  return ends[loop.consts:], {n + tests: axes for n, axes in writes.items()}
 
 
 def _scan(eqn, ins) -> Needs:
-  consts, carries = vt.scan_counts(eqn.params)
-  body = vt.open_jaxpr(eqn.params['jaxpr'])
-  ends, outs, writes = _loop(body, ins, consts, carries)
-  return ends[consts:consts + carries] + outs[carries:], writes
+  loop = anatomy.scan(eqn.params)
+  ends, outs, writes = _loop(loop, ins)
+  return loop.split(ends)[2] + outs[loop.carries:], writes
 
 
 def _solve(eqn, ins) -> Needs:
   """The solution is what the solver makes of the right-hand side."""
-  lengths, jaxprs = eqn.params['const_lengths'], eqn.params['jaxprs']
-  before = lengths.matvec + lengths.vecmat
-  given = ins[before:before + lengths.solve] + ins[sum(lengths):]
-  return _made_of(vt.open_jaxpr(jaxprs.solve), given)[0], {}
+  solver = anatomy.called(eqn)
+  return _made_of(vt.open_jaxpr(solver.jaxpr),
+                  [ins[n] for n in solver.operands])[0], {}
 
 
 def _shard_map(eqn, ins) -> Needs:
@@ -236,13 +232,13 @@ computing: set[type] = set()
 WITHOUT_TYPES = ('reduce', 'scatter', 'select_and_scatter', 'pallas_call')
 _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes]], Needs]] = {
     'agreed': _agreed,
-    **dict.fromkeys(('pvary', 'device_put', 'optimization_barrier', 'copy'),
-                    _each),
     **dict.fromkeys(
-        ('psum', 'psum_invariant', 'pmax', 'pmin', 'unreduced_psum',
-         'unreduced_pmax', 'unreduced_pmin', 'all_gather_invariant',
-         'all_gather_reduced', 'vary_unreduced_cast', 'vary_unreduced_cast_p'),
-        _reduced),
+        ('device_put', *anatomy.named(anatomy.COPIES),
+         *anatomy.named(anatomy.CASTS, anatomy.VARYING)), _each),
+    **dict.fromkeys(
+        (*(name for name, row in anatomy.REDUCTIONS.rows.items()
+           if row.types != anatomy.VARYING),
+         *anatomy.named(anatomy.CASTS, anatomy.UNREDUCED)), _reduced),
     **dict.fromkeys(('swap', 'addupdate'), _write),
     'axis_index': _axis_index, 'cond': _cond, 'while': _while, 'scan': _scan,
     'custom_linear_solve': _solve, 'shard_map': _shard_map,
