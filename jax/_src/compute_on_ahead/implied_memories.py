@@ -219,8 +219,8 @@ def _has_memory(x: Any) -> bool:
 
 
 def _are_mixed(avals: Sequence[Any]) -> bool:
-  spaces = {getattr(a, 'memory_space', None) for a in avals
-            if getattr(a, 'ndim', 0)}
+  spaces = {a.memory_space for a in avals
+            if type(a) is core.ShapedArray and a.shape}  # in the fewest steps
   return HOST in spaces and DEVICE in spaces
 
 

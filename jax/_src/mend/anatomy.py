@@ -156,6 +156,17 @@ class Loop:  # one is made at each binding: this costs a call
     """The numbers of the body's inputs that are carries."""
     return range(self.consts, self.consts + self.carries)
 
+  def operand(self, n: int, of_predicate: bool = False) -> int:
+    """The number of the operand that input ``n`` of a jaxpr is at first.
+
+    Args:
+      n: the number of the input.
+      of_predicate: whether it is one of the predicate, and not of the body.
+    """
+    if of_predicate:
+      return n if n < self.tests else n + self.consts
+    return n + self.tests
+
   def split(self, operands: Sequence[_T]
             ) -> tuple[list[_T], list[_T], list[_T], list[_T]]:
     """What goes with the operands, by what these are.
@@ -228,36 +239,41 @@ class Inner(NamedTuple):
       of a jaxpr in a primitive that has no row.
     jaxpr: the jaxpr, as the parameter has it.
     operands: the number of the operand that each input is; of a loop, in its
-      first trip. None if that isn't known.
+      first trip. None for an input of which that isn't known.
     results: the numbers of the results that the outputs are; of a loop's
       carries, after its last trip. None if they are none, as a predicate isn't.
     carries: the numbers of the inputs that are a loop's carries.
   """
   role: str | None
   jaxpr: Any
-  operands: Sequence[int] | None = None
+  operands: Sequence[int | None]
   results: range | None = None
   carries: range = range(0)
 
 
+def _inputs(jaxpr: Any) -> range:
+  return range(len(jaxprs.open_jaxpr(jaxpr).invars))
+
+
 def _of_while(eqn: Any) -> Iterator[Inner]:
   parts, params = while_loop(eqn.params), eqn.params
-  carried = range(parts.first, parts.first + parts.carries)
-  yield Inner('predicate', params['cond_jaxpr'],
-              [*range(parts.tests), *carried], None,
-              range(parts.tests, parts.tests + parts.carries))
-  yield Inner('body', params['body_jaxpr'],
-              range(parts.tests, carried.stop), range(parts.carries), parts.own)
+  cond, body, count = params['cond_jaxpr'], params['body_jaxpr'], parts.carries
+  yield Inner('predicate', cond, [
+      parts.operand(n, True) for n in _inputs(cond)], None,
+              range(parts.tests, parts.tests + count))
+  yield Inner('body', body, list(map(parts.operand, _inputs(body))),
+              range(count), parts.own)
 
 
 def _of_scan(eqn: Any) -> Iterator[Inner]:
-  yield Inner('body', eqn.params['jaxpr'], range(len(eqn.invars)),
-              range(len(eqn.outvars)), scan(eqn.params).own)
+  body = eqn.params['jaxpr']
+  yield Inner('body', body, _inputs(body), range(len(eqn.outvars)),
+              scan(eqn.params).own)
 
 
 def _of_cond(eqn: Any) -> Iterator[Inner]:
   for branch in eqn.params['branches']:
-    yield Inner('branch', branch, range(1, len(eqn.invars)),
+    yield Inner('branch', branch, [n + 1 for n in _inputs(branch)],
                 range(len(eqn.outvars)))
 
 
@@ -267,26 +283,28 @@ def _of_solve(eqn: Any) -> Iterator[Inner]:
   first, end = 0, sum(lengths)
   for role, jaxpr, own in zip(held._fields, held, lengths):
     if jaxpr is not None:
-      solves = role == 'solve'
-      yield Inner(
-          role, jaxpr,
-          [*range(first, first + own), *range(end, len(eqn.invars))]
-          if solves else None, range(len(eqn.outvars)) if solves else None)
+      consts, others = range(first, first + own), _inputs(jaxpr)[own:]
+      if role == 'solve':
+        yield Inner(role, jaxpr, [*consts, *(n - own + end for n in others)],
+                    range(len(eqn.outvars)))
+      else:
+        yield Inner(role, jaxpr, [*consts, *[None] * len(others)])
     first += own
 
 
 def _of_map(eqn: Any) -> Iterator[Inner]:
-  yield Inner('map', eqn.params['jaxpr'], range(len(eqn.invars)),
-              range(len(eqn.outvars)))
+  jaxpr = eqn.params['jaxpr']
+  yield Inner('map', jaxpr, _inputs(jaxpr), range(len(eqn.outvars)))
 
 
 def _of_call(eqn: Any) -> Iterator[Inner]:
-  params, operands = eqn.params, [*range(len(eqn.invars))]
+  params = eqn.params
+  jaxpr = params[callee(params)]
+  operands: Sequence[int] = _inputs(jaxpr)
   if 'num_transpose_consts' in params:  # a linear_call's, up to 0.5.3
-    first = params['num_callee_consts']
-    del operands[first:first + params['num_transpose_consts']]
-  yield Inner('call', params[callee(params)], operands,
-              range(len(eqn.outvars)))
+    first, others = params['num_callee_consts'], params['num_transpose_consts']
+    operands = [n if n < first else n + others for n in operands]
+  yield Inner('call', jaxpr, operands, range(len(eqn.outvars)))
 
 
 _INNER: Table[Callable[[Any], Iterator[Inner]]] = Table({
@@ -304,7 +322,8 @@ def inner(eqn: Any) -> list[Inner]:
   parts = _INNER[eqn.primitive]
   if parts is not None:
     return list(parts(eqn))
-  return [Inner(None, jaxpr) for jaxpr in jaxprs.in_params(eqn.params)]
+  return [Inner(None, jaxpr, [None] * len(jaxpr.invars))
+          for jaxpr in jaxprs.in_params(eqn.params)]
 
 
 def called(eqn: Any) -> Inner | None:

@@ -30,6 +30,11 @@ _PLAIN = frozenset([bool, int, float, str, type(None)])
 
 jaxprs_in = jaxprs.in_params
 
+# These have axes of an array, and don't communicate.
+_POSITIONAL = frozenset([
+    'reduce_sum', 'reduce_max', 'reduce_min', 'reduce_prod', 'reduce_and',
+    'reduce_or', 'argmax', 'argmin'])
+
 
 class Contents(NamedTuple):
   """Contents of a jaxpr and of those inside it.
@@ -111,28 +116,29 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   permutes = derives = agrees = False
   note = notes.on(jaxpr)
   differentiates = note is not None and note.differentiates
-  used = set(map(id, itertools.chain(
-      jaxpr.outvars, *map(_OPERANDS, jaxpr.eqns))))
-  for eqn in jaxpr.eqns:
+  eqns = jaxpr.eqns
+  used = set(map(id, itertools.chain(jaxpr.outvars, *map(_OPERANDS, eqns))))
+  for eqn in eqns:
     params = eqn.params
     if not derives and eqn.source_info.name_stack.stack:
       derives = from_derivative(eqn)
     if not params:
       continue
     if 'axes' in params or 'axis_name' in params:
-      axes = named_axes(eqn)
-      collectives |= axes
-      known_as = vt.name_of(eqn.primitive) if axes else ''
-      permutes |= (known_as == 'ppermute' and
-                   type(params['axis_name']) is not permute.PartlyReached)
-      if known_as == 'psum_invariant':
-        sums |= axes
-        if from_derivative(eqn):
-          derived_sums |= axes
+      known_as = vt.name_of(eqn.primitive)
+      if known_as not in _LOCAL and known_as not in _POSITIONAL:
+        collectives |= (axes := named_axes(eqn))
+        permutes |= (known_as == 'ppermute' and
+                     type(params['axis_name']) is not permute.PartlyReached)
+        if known_as == 'psum_invariant':
+          sums |= axes
+          if from_derivative(eqn):
+            derived_sums |= axes
     elif (eqn.primitive.name == 'agreed'
           and vt.name_of(eqn.primitive) == 'agreed'):
       agrees = True
-    for name, value in params.items():
+    for name in params:
+      value = params[name]
       if type(value) in _PLAIN or name == 'axes':
         continue
       for sub in jaxprs.within(value):
@@ -148,7 +154,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
                   differentiates or derives, agrees,
-                  tuple([id(v) in used for v in jaxpr.invars]))
+                  tuple(map(used.__contains__, map(id, jaxpr.invars))))
 
 
 def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:

@@ -131,8 +131,8 @@ class _While(binding.Binding):
     return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
 
   @staticmethod
-  def agreed(args, params):
-    return args, agreeing_predicates.agreed_loop(args, params)
+  def agreed(args, params, avals):
+    return args, agreeing_predicates.agreed_loop(args, params), avals
 
   @staticmethod
   def binders(params) -> list[core.Var]:
