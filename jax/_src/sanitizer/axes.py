@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import coarse
 from jax._src.mend import foreign as foreign_lib
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
 
 Axes = frozenset
 NO_AXES: Axes = frozenset()
+union, names_in, is_cast = coarse.union, coarse.names_in, anatomy.is_cast
 
 
 class Scope(NamedTuple):
@@ -36,10 +38,6 @@ class Scope(NamedTuple):
   """
   axes: Axes
   unknown: Callable[[core.JaxprEqn], None] = lambda eqn: None
-
-
-def union(sets) -> Axes:
-  return NO_AXES.union(*sets)
 
 
 def name_of(primitive: core.Primitive) -> str:
@@ -60,7 +58,6 @@ _FOREIGN = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
             'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
             'python_callback', 'infeed')
 _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
-is_cast = anatomy.is_cast
 # The primitives that call a jaxpr on their operands, or on some of them, and do
 # no more; others that do have it compiled in a way of its own.
 CALLS = {'custom_linear_solve', *anatomy.named(anatomy.CALLS)}.difference(
@@ -110,13 +107,6 @@ def _by_device(eqn: core.JaxprEqn) -> bool:
           or any(_by_device(e) for j in inner(eqn) for e in j.eqns))
 
 
-def names_in(eqn: core.JaxprEqn) -> Axes:
-  """The mesh axes that a collective names."""
-  found = eqn.params.get('axes', eqn.params.get('axis_name', ()))
-  return frozenset(found if isinstance(found, (tuple, list, set, frozenset))
-                   else (found,))
-
-
 def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
                scope: Scope) -> list[Axes]:
   """The axes along which an equation's results may differ.
@@ -136,10 +126,7 @@ def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
   if name in _OWN:
     return [union(ins) | names_in(eqn) & scope.axes] * count
   if anatomy.REDUCTIONS[eqn.primitive] or name == 'pbroadcast':
-    groups = eqn.params.get('axis_index_groups')
-    less = NO_AXES if groups and len(groups) > 1 else names_in(eqn)
-    each = list(ins) if len(ins) == count else [union(ins)] * count
-    return [a - less for a in each]
+    return coarse.reduced(eqn, ins)
   if foreign(eqn):
     if eqn.outvars:
       scope.unknown(eqn)
@@ -169,17 +156,10 @@ def of_loop(loop: anatomy.Loop, ins: Sequence[Axes], scope: Scope,
     scope: where the loop stands.
     predicate: gives the predicate's axes, by the carries', if there is one.
   """
-  body, ins = loop.body, list(ins)
-  while True:
-    outs = of_jaxpr(body, ins, scope)
-    parting = predicate(ins[loop.consts:]) if predicate else NO_AXES
-    grown = list(ins)
-    for n, own in enumerate(loop.own):
-      same = body.outvars[n] is body.invars[own]
-      grown[own] |= outs[n] | (NO_AXES if same else parting)
-    if grown == ins:
-      return ins, outs
-    ins = grown
+  body = loop.body
+  return coarse.solved(
+      loop, ins, lambda ins: of_jaxpr(body, ins, scope), predicate,
+      lambda n: body.outvars[n] is not body.invars[loop.own[n]])[:2]
 
 
 def of_while(eqn: core.JaxprEqn, ins: Sequence[Axes],

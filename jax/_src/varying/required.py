@@ -12,6 +12,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import coarse
 from jax._src import mesh as mesh_lib
 from jax._src.varying import sources
 from jax._src.varying import types as vt
@@ -53,8 +54,8 @@ def needs(eqn: core.JaxprEqn, ins: list[Axes]) -> Needs:
     return _RULES[name](eqn, ins)
   if not name.startswith(WITHOUT_TYPES) and (inner := sources.jaxprs_of(eqn)):
     return _call(eqn, ins, inner)
-  return [_union(ins)] * len(eqn.outvars), {
-      n: _union(ins) for n in vt.written(eqn)}
+  return [coarse.union(ins)] * len(eqn.outvars), {
+      n: coarse.union(ins) for n in vt.written(eqn)}
 
 
 def _made_of(jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Needs:
@@ -93,10 +94,6 @@ def _made_of(jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Needs:
       n: read(jaxpr.invars[n]) for n in writes}
 
 
-def _union(sets) -> Axes:
-  return NO_AXES.union(*sets)
-
-
 def _call(eqn, ins, inner) -> Needs:
   """The needs of a call of one jaxpr; of anything else nothing is known.
 
@@ -109,9 +106,7 @@ def _call(eqn, ins, inner) -> Needs:
 
 
 def _each(eqn, ins) -> Needs:
-  if len(ins) != len(eqn.outvars):
-    return [_union(ins)] * len(eqn.outvars), {}
-  return ins, {}
+  return coarse.each(eqn, ins), {}
 
 
 def _agreed(eqn, ins) -> Needs:
@@ -121,20 +116,12 @@ def _agreed(eqn, ins) -> Needs:
 
 def _reduced(eqn, ins) -> Needs:
   """The needs of a reduction: equal results within its one group."""
-  params = eqn.params
-  axes = params.get('axes', params.get('axis_name', ()))
-  axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-  groups = params.get('axis_index_groups')
-  if groups is not None and len(groups) > 1:
-    return _each(eqn, ins)
-  return [a.difference(axes) for a in _each(eqn, ins)[0]], {}
+  return coarse.reduced(eqn, ins), {}
 
 
 def _axis_index(eqn, ins) -> Needs:
   del ins
-  names = eqn.params['axis_name']
-  names = names if isinstance(names, tuple) else (names,)
-  return [frozenset(_mesh(eqn).manual_axes).intersection(names)], {}
+  return [coarse.names_in(eqn).intersection(_mesh(eqn).manual_axes)], {}
 
 
 def _believe(eqn, ins) -> Needs:
@@ -146,7 +133,7 @@ def _cond(eqn, ins) -> Needs:
   index = _parting(eqn, ins[0])
   branches = anatomy.branches(eqn.params)
   each = [_made_of(b, ins[1:]) for b in branches]
-  outs = [_union(o) for o in zip(*(outs for outs, _ in each))]
+  outs = [coarse.union(o) for o in zip(*(outs for outs, _ in each))]
   for n, vs in enumerate(zip(*(b.outvars for b in branches))):
     if not sources.one_value(vs, branches):
       outs[n] |= index
@@ -159,20 +146,21 @@ def _cond(eqn, ins) -> Needs:
 
 def _loop(loop: anatomy.Loop, ins: Sequence[Axes], predicate=None):
   """The fixpoint of a loop's carries: the inputs, what is made, and written."""
-  parting, ins, body = NO_AXES, list(ins), loop.body
-  while True:
+  body, writes = loop.body, {}
+  arrays = [isinstance(body.invars[n].aval, core.ShapedArray)
+            for n in loop.own]
+
+  def results(ins):
+    nonlocal writes
     outs, writes = _made_of(body, ins)
-    if predicate:
-      parting = predicate(ins[loop.consts:])
-    grown = list(ins)
-    for n, own in enumerate(loop.own):
-      if isinstance(body.invars[own].aval, core.ShapedArray):
-        grown[own] |= outs[n]
-        if parting and sources.source(body.outvars[n], body) != own:
-          grown[own] |= parting
-    if grown == ins:
-      return ins, outs, {n: axes | parting for n, axes in writes.items()}
-    ins = grown
+    return [out if is_array else NO_AXES for out, is_array in zip(
+        outs, arrays)] + outs[loop.carries:]
+
+  def changes(n):
+    return arrays[n] and sources.source(body.outvars[n], body) != loop.own[n]
+
+  ins, outs, parting = coarse.solved(loop, ins, results, predicate, changes)
+  return ins, outs, {n: axes | parting for n, axes in writes.items()}
 
 
 def _while(eqn, ins) -> Needs:
@@ -213,7 +201,7 @@ def _shard_map(eqn, ins) -> Needs:
 
 
 def _write(eqn, ins) -> Needs:
-  return [_union(ins)] * len(eqn.outvars), {0: _union(ins)}
+  return [coarse.union(ins)] * len(eqn.outvars), {0: coarse.union(ins)}
 
 
 def _operation(eqn, ins) -> Needs:
@@ -221,7 +209,7 @@ def _operation(eqn, ins) -> Needs:
   if inner := sources.jaxprs_of(eqn):
     return _call(eqn, ins, inner)
   if type(eqn.params['_prim']) in computing:
-    return [_union(ins)] * len(eqn.outvars), {}
+    return [coarse.union(ins)] * len(eqn.outvars), {}
   return _believe(eqn, ins)
 
 
