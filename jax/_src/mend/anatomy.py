@@ -169,7 +169,7 @@ class Loop:  # one is made at each binding: this costs a call
 
   def split(self, operands: Sequence[_T]
             ) -> tuple[list[_T], list[_T], list[_T], list[_T]]:
-    """What goes with the operands, by what these are.
+    """A list of something for each operand, split by what these are.
 
     Args:
       operands: something for each of the loop's operands.
