@@ -99,7 +99,7 @@ class Binding:
   @staticmethod
   def agreed(args: Sequence[Any], params: dict[str, Any], avals: Sequence[Any]
              ) -> tuple[Sequence[Any], dict[str, Any], Sequence[Any]]:
-    """What is bound, the predicate typed by where it differs."""
+    """Types the predicate by where it differs, in what is bound."""
     return args, params, avals
 
   @staticmethod
