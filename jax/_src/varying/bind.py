@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend import releases
 from jax._src import source_info_util
 from jax._src.varying import agreement
@@ -169,14 +170,19 @@ class Binding:
       prim.def_bind_with_trace(bound_by_value)
       return
 
-    check = releases.check_option()  # as vt.checking(), in the fewest steps
+    # As vt.checking() and the like, in the fewest steps.
+    check, current = releases.check_option(), core.trace_ctx
 
     def bound(trace, args, avals, params):
       if check.value and not (
           solved := is_solved(params, avals, False, trace)):
-        with core.set_current_trace(trace):
+        before = current.trace  # as core.set_current_trace
+        current.set_trace(trace)
+        try:
           args, params, avals = solve_bound(
               args, params, avals, solved is None)
+        finally:
+          current.set_trace(before)
       try:
         low = trace.requires_low
       except AttributeError:  # a library's own
@@ -310,20 +316,14 @@ def _is_as_traced(prim: core.Primitive, params, avals) -> bool:
   types = lambda vs: [vt.varying(v.aval) for v in vs]
   ins = list(map(vt.varying, avals))
   if prim.name == 'cond':
-    branches = list(map(vt.open_jaxpr, params['branches']))
+    branches = anatomy.branches(params)
     return all(types(j.invars) == ins[1:]
                and types(j.outvars) == types(branches[0].outvars)
                for j in branches)
-  if prim.name == 'while':
-    body = vt.open_jaxpr(params['body_jaxpr'])
-    ins, first = ins[params['cond_nconsts']:], params['body_nconsts']
-    carried = ins[first:]
-  else:
-    body = vt.open_jaxpr(params['jaxpr'])
-    first, carries = vt.scan_counts(params)
-    carried = ins[first:first + carries]
-  return types(body.invars) == ins and (
-      types(body.outvars)[:len(carried)] == carried)
+  loop = (anatomy.while_loop if prim.name == 'while' else anatomy.scan)(params)
+  body, carried = loop.body, loop.split(ins)[2]
+  return types(body.invars) == ins[loop.tests:] and (
+      types(body.outvars)[:loop.carries] == carried)
 
 
 def _ref_message(prim: core.Primitive, axes: Axes) -> str:

@@ -8,25 +8,27 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
 import functools
 import itertools
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import permute
 from jax._src import source_info_util
 from jax._src.util import weakref_lru_cache
 from jax._src.varying import notes
-from jax._src.varying import reduced
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
 # These name an axis but don't communicate over it.
-_LOCAL = frozenset(['axis_index', 'pvary', 'shard_map']) | reduced.CASTS
+_LOCAL = frozenset(['axis_index', 'shard_map', *anatomy.named(anatomy.CASTS)])
+# What an equation's parameters are mostly.
+_PLAIN = frozenset([bool, int, float, str, type(None)])
 
+jaxprs_in = jaxprs.in_params
 
 # These have axes of an array, and don't communicate.
 _POSITIONAL = frozenset([
@@ -99,45 +101,6 @@ def _is_of(eqn: core.JaxprEqn, transformation: str) -> bool:
   return False
 
 
-_PLAIN = frozenset([bool, int, float, str, type(None)])
-
-
-def jaxprs_within(value: Any) -> Iterator[core.Jaxpr]:
-  """The jaxprs, opened, that a parameter of an equation holds.
-
-  It can be one, or a container of such, nested to any depth: the four of
-  ``custom_linear_solve`` are in a named tuple. An operation that is a parameter
-  itself (``call_hi_primitive``, 0.12) holds traced functions.
-
-  Not seen: those that a function is still to be traced to.
-  """
-  kind = type(value)
-  if kind in _PLAIN:
-    return
-  if kind in jaxprs.CLASSES:
-    yield vt.open_jaxpr(value)
-  elif kind is tuple and _PLAIN.issuperset(map(type, value)):
-    return
-  elif isinstance(value, (tuple, list)):
-    for x in value:
-      if type(x) not in _PLAIN:
-        yield from jaxprs_within(x)
-  elif isinstance(value, dict):
-    for x in value.values():
-      yield from jaxprs_within(x)
-  elif type(getattr(value, 'jaxpr', None)) in jaxprs.CLASSES:
-    # A traced function.
-    yield vt.open_jaxpr(value.jaxpr)
-  elif hasattr(value, 'in_avals_flat') and hasattr(value, 'params'):
-    yield from jaxprs_within(value.params)
-
-
-def jaxprs_in(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
-  """The jaxprs, opened, in the parameters of an equation."""
-  for value in params.values():
-    yield from jaxprs_within(value)
-
-
 # The configuration, which 0.6.0 has in every key, has no part in it.
 cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
            if vt.LATER else weakref_lru_cache)
@@ -176,9 +139,10 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
       agrees = True
     for name in params:
       value = params[name]
-      if type(value) in _PLAIN or name == 'axes':
+      if type(value) in _PLAIN or name == 'axes' or (
+          type(value) is tuple and _PLAIN.issuperset(map(type, value))):
         continue
-      for sub in jaxprs_within(value):
+      for sub in jaxprs.within(value):
         inside = contents(sub)
         collectives |= inside.collectives
         permutes |= inside.permutes

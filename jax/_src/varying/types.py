@@ -30,7 +30,7 @@ from jax._src.varying import reduced
 Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
 typeof, is_ref = traces.typeof, traces.is_ref_type
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
-scan_counts, written = jaxprs.scan_counts, jaxprs.written
+written = jaxprs.written
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 vary_alike = manual_axes.vary_alike
 

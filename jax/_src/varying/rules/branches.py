@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import anatomy
 from jax._src.mend import releases
 from jax._src.varying import bind as binding
 from jax._src.varying import carry_types
@@ -239,8 +240,7 @@ class _Cond(binding.Binding):
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool | None:
     """True if branches have equal types, which fit an index that varies."""
-    branches = [b if type(b) is core.Jaxpr else b.jaxpr
-                for b in params['branches']]
+    branches = anatomy.branches(params)
     first, *others = branches
     types, given = [v.aval for v in first.invars], [*avals[1:]]
     outs = [v.aval for v in first.outvars]
@@ -279,7 +279,7 @@ class _Cond(binding.Binding):
 
   @staticmethod
   def binders(params) -> list[core.Var | None]:
-    return [None, *vt.open_jaxpr(params['branches'][0]).invars]
+    return [None, *anatomy.branches(params)[0].invars]
 
   @staticmethod
   def typed_params(site: flow.Site) -> dict:
