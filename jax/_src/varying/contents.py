@@ -101,9 +101,8 @@ def _is_of(eqn: core.JaxprEqn, transformation: str) -> bool:
   return False
 
 
-# The configuration, which 0.6.0 has in every key, has no part in it.
-cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
-           if vt.LATER else weakref_lru_cache)
+# The configuration has no part in it.
+cached = functools.partial(weakref_lru_cache, trace_context_in_key=False)
 
 
 _OPERANDS = operator.attrgetter('invars')

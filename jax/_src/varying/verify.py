@@ -65,7 +65,7 @@ def verify(jaxpr, inside: bool | None = None) -> None:
   global checked
   jaxpr = vt.open_jaxpr(jaxpr)
   inside = vt.checking() if inside is None else inside
-  if jaxpr in _verified[inside] or not vt.LATER and vt.any_ref(
+  if jaxpr in _verified[inside] or not vt.CAN_BE_REDUCED and vt.any_ref(
       [v.aval for v in jaxpr.invars]):  # before 0.10
     return
   for eqn in jaxpr.eqns:
