@@ -47,7 +47,7 @@ class _Waiting:
       return None
     if self._announce:
       _say(f"jax {finder.table.base} is mended as it is imported: "
-           f"{len(finder.table.patches)} patches (python -m jax_mend status); "
+           f"{finder.table.described()} (python -m jax_mend status); "
            "JAX_MEND=0 turns it off")
     return finder.find_spec(name, path, target)
 

@@ -9,14 +9,18 @@ import os
 import subprocess
 import sys
 
-from jax_mend import active, children, doctor, startup_file, status
+from jax_mend import active, asked, children, doctor, startup_file, status
 from jax_mend.errors import NotApplied, Refused
 
-_RUN = "run [-m MODULE | SCRIPT] [ARG...]"
+_RUN = "run [--patches=WORDS] [-m MODULE | SCRIPT] [ARG...]"
+_PART = "--patches="
 
 
 def _run(args: Sequence[str]) -> int:
   """Starts Python anew on `args`, as `python` would be, and mended."""
+  if args and args[0].startswith(_PART):
+    with asked.instead(args[0].removeprefix(_PART)):
+      return _run(args[1:])
   if not args:
     raise NotApplied("run was given nothing to run.",
                      f"{sys.executable} -m jax_mend {_RUN}")
@@ -26,8 +30,9 @@ def _run(args: Sequence[str]) -> int:
                      f"{sys.executable} -m jax_mend enable once")
   active.activate()  # says why not now, and not in the middle of the program
   env = dict(os.environ)
-  if not active.is_off():
+  if not asked.is_off():
     children.export(env)
+    _say_part()
   flags = subprocess._args_from_interpreter_flags()  # type: ignore
   command = [sys.executable, *flags, *args]
   if os.name == "nt":
@@ -35,6 +40,14 @@ def _run(args: Sequence[str]) -> int:
   sys.stdout.flush()
   sys.stderr.flush()
   os.execve(command[0], command, env)
+
+
+def _say_part() -> None:
+  """Names what a part of the patches needs, once and not in children."""
+  finder = active.finder()
+  if finder and asked.words() and not os.environ.get("JAX_MEND_QUIET"):
+    print(f"jax-mend: {asked.source()}: {finder.table.described()}",
+          file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -50,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
       ("enable", "mends every Python program of this environment, from now on"),
       ("disable", "ends what enable began")):
     sub = commands.add_parser(name, help=text, description=text)
+    if name == "enable":
+      sub.add_argument("--patches", default="", metavar="WORDS",
+                       help="only these families and patches, A,B; or all but "
+                       "these, -A; and what they need")
     if name in ("status", "doctor"):
       sub.add_argument("--json", action="store_true", help="print JSON")
     if name == "status":
@@ -89,7 +106,7 @@ def _command(args: argparse.Namespace) -> int:
     return status.show(args.json, args.verbose)
   if args.command == "doctor":
     return doctor.run(args.words, args.json)
-  return startup_file.enable() if args.command == "enable" else (
+  return startup_file.enable(args.patches) if args.command == "enable" else (
       startup_file.disable())
 
 
