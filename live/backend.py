@@ -142,7 +142,7 @@ def assembled(tables: Mapping[str, str], root: pathlib.Path) -> Files:
 def _of_all(index: dict[str, Any], known: Files) -> dict[str, Any]:
   """The facts about all releases, with the hash of the table of each."""
   return {
-      "version": index["version"], "bases": known,
+      "version": index["version"], "bases": known, "pages": index["pages"],
       "patches": {name: {k: patch[k] for k in ("title", "issues", "needs")}
                   for name, patch in index["patches"].items()},
       "owners": {name: owners

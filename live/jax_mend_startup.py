@@ -65,6 +65,14 @@ def start(announce: bool = False) -> None:
   Raises:
     ImportError: jax has been imported already.
   """
+  folder = os.environ.pop("JAX_MEND_RECORD", None)  # not in its children
+  _start(announce)
+  if folder:
+    from jax_mend import recorder
+    recorder.start(folder)
+
+
+def _start(announce: bool) -> None:
   if os.environ.get("JAX_MEND") == "0" or any(  # active knows other words
       isinstance(f, _Waiting) for f in sys.meta_path):
     return

@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
   commands = parser.add_subparsers(dest="command", required=True)
   commands.add_parser(
       "run", help=f"{_RUN}: what `python` does with these, with jax mended")
+  commands.add_parser(
+      "compare", help="runs a program stock and mended: what differs, and why")
   for name, text in (
       ("status", "tells the release, and what is applied or why not"),
       ("doctor", "runs the reports' programs: does this jax have a defect?"),
@@ -82,6 +84,9 @@ def main(argv: Sequence[str]) -> int:
   try:
     if argv[:1] == ["run"] and argv[1:2] not in (["-h"], ["--help"]):
       return _run(argv[1:])
+    if argv[:1] == ["compare"]:
+      from jax_mend import compare
+      return compare.run(argv[1:])
     code = _command(_parser().parse_args(argv))
     sys.stdout.flush()  # not later, when nobody would catch what it raises
     return code

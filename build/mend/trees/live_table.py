@@ -136,12 +136,22 @@ def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
       "patches": {p.id: {"title": p.title, "issues": p.issues,
                          "needs": p.depends, "bases": runs(held[p.id])}
                   for p in series},
+      "pages": _pages(root),
       "modules": {name: [runs(modules[name]), *owners.get(name, ())]
                   for name in sorted(modules)},
       "reports": {"runner": RUNNER, "programs": [
           {"patch": item.patch, "report": item.report, "line": item.line,
            "function": item.function, "file": item.file}
           for item in reproductions.collect(series, root)]}})
+
+
+def _pages(root: pathlib.Path) -> dict[str, str]:
+  """The page about each family, and about each patch that has another."""
+  known = families.load(root).values()
+  return {**{f.name: f.pages[0] for f in known if f.pages},
+          **{f"{f.name}/{patch}": page for f in known
+             for page, about in f.about.items() for patch in about
+             if page != f.pages[0]}}
 
 
 def _goes_with_all(module: str) -> bool:
