@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m jax_mend`: run, status, doctor, enable, disable."""
+"""`python -m jax_mend`: run, compare, status, doctor, enable, disable."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["run"] and argv[1:2] not in (["-h"], ["--help"]):
       return _run(argv[1:])
     if argv[:1] == ["compare"]:
-      from jax_mend import compare
-      return compare.run(argv[1:])
+      from jax_mend import comparison
+      return comparison.run(argv[1:])
     code = _command(_parser().parse_args(argv))
     sys.stdout.flush()  # not later, when nobody would catch what it raises
     return code

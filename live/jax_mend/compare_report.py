@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `compare` prints: at most a screen, the important first."""
+"""Writes the report of `compare`: at most a screen, the important first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax_mend import pairing
 from jax_mend.pairing import Row
 from jax_mend.runs import Run
 
-_ROWS, _OUTPUT, _STACKS, _TESTS = 14, 4, 4, 6  # lines of each at most
+_ROWS, _OUTPUT, _STACKS, _TESTS = 5, 4, 4, 6  # lines of each at most
 _WIDTH = 100
 
 
@@ -30,15 +30,16 @@ def lines(found: Any) -> list[str]:
   same = len(found.rows) - len(rows)
   out += ["", f"{len(found.rows)} compiled programs: {same} the same"
           + (f", {len(rows)} not:" if rows else ".")]
-  for row in rows[:_ROWS]:
-    out += _told(row)
-  if len(rows) > _ROWS:
-    out.append(f"  and {len(rows) - _ROWS} more (--json FILE has all)")
+  for kind in (pairing.VALUES, pairing.ONLY_MENDED, pairing.ONLY_STOCK,
+               pairing.CODE):
+    out += _of_kind([row for row in rows if row.kind == kind])
   return [line[:_WIDTH * 3] for line in out]
 
 
 def _verdict(found: Any) -> str:
   code = found.code()
+  if code == 0 and found.stock.status is None:
+    return "The same: it hangs on both."
   if code == 0:
     return ("The same: no fix concerns this program. It ends alike, and each "
             "compiled program and value is equal."
@@ -70,8 +71,7 @@ def _reason(run: Run) -> list[str]:
     return [f"{error['type']} at {error['line']}: {error['text']}"]
   found: list[str] = []
   if run.status is None or run.status < 0:
-    if run.open >= 0:
-      program = run.programs[run.open]
+    for program in (run.programs[number] for number in run.open[-1:]):
       found.append(f"in {program.name}, called at {program.line}")
     found += run.stacks[:_STACKS]
     found += [line.partition("] ")[2] or line for line in run.text("stderr")
@@ -96,19 +96,35 @@ def _output(stock: Run, mended: Run) -> list[str]:
   return out[:2 + _OUTPUT] + ([f"  and {more} more lines"] if more > 0 else [])
 
 
-def _told(row: Row) -> list[str]:
-  """A row, in one line or two."""
+def _of_kind(rows: Sequence[Row]) -> list[str]:
+  """The rows of a kind, alike ones once, with the reason below them."""
+  counts: dict[tuple[str, str], int] = {}
+  for row in rows:
+    place = (_told(row), row.why)
+    counts[place] = counts.get(place, 0) + 1
+  out, told = [], [*counts]
+  for at, (text, why) in enumerate(told[:_ROWS]):
+    number = counts[text, why]
+    out.append(f"  {text}" + (f" ({number} programs)" if number > 1 else ""))
+    following = told[at + 1][1] if at + 1 < min(len(told), _ROWS) else None
+    if why and why != following:
+      out.append(f"      by {why}")
+  if more := sum(counts[k] for k in told[_ROWS:]):
+    out.append(f"  and {more} more ({rows[0].kind}; --json FILE has all)")
+  return out
+
+
+def _told(row: Row) -> str:
+  """A row, in one line."""
   kind = "not the same twice" if row.again else row.kind
-  text = f"  {kind}: {row.name}" + (f" at {row.line}" if row.line else "")
+  text = f"{kind}: {row.name}" + (f" at {row.line}" if row.line else "")
   if row.test:
     text += f" in {row.test}"
   if row.absolute or row.relative:
-    text += (f"; off by {row.absolute:.3g}, relative {row.relative:.3g}")
+    text += f"; off by {row.absolute:.3g}, relative {row.relative:.3g}"
   if row.note:
-    text += f" ({row.note})"
-  if row.again:
-    return [text]
-  return [text, *([f"      by {row.why}"] if row.why else [])]
+    text += f" ({row.note[:_WIDTH]})"
+  return text
 
 
 def facts(found: Any) -> dict[str, Any]:
@@ -121,8 +137,3 @@ def facts(found: Any) -> dict[str, Any]:
          for name, run in (("stock", found.stock), ("mended", found.mended))},
       "outcomes": [*map(list, found.outcomes)],
       "programs": [dataclasses.asdict(row) for row in found.rows]}
-
-
-def some(rows: Sequence[Row], kind: str) -> list[Row]:
-  """The rows of a kind."""
-  return [row for row in rows if row.kind == kind]

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import dataclasses
 import difflib
+import importlib
 import itertools
 from typing import Any
 
@@ -96,10 +97,21 @@ def rows(stock: Run, mended: Run, tolerance: Tolerance) -> list[Row]:
               counts[program.key], patches=b.patches if b else [])
     if a is None or b is None:
       row.kind = ONLY_MENDED if a is None else ONLY_STOCK
+      _blame_error(row, stock if a is None else mended)
     else:
       _compare(row, a, b, kept, tolerance)
+      if a.number in stock.open and b.number not in mended.open:
+        row.kind, row.note = ONLY_MENDED, "hung on stock" if (
+            stock.status is None) else "stock ended within it"
     out.append(row)
   return out
+
+
+def _blame_error(row: Row, lacking: Run) -> None:
+  """Says which error, at the program's own line, has kept it from one side."""
+  error = lacking.error
+  if error and error["line"] == row.line:
+    row.note = f"{error['type']}: {error['text']}"
 
 
 def _compare(row: Row, a: Program, b: Program,
@@ -124,7 +136,8 @@ def _compare_result(row: Row, where: str, one: Sequence[Any],
   """Compares a result, by its parts on the devices or as a whole."""
   if one == two:
     return
-  if [part[:2] for part in one] == [part[:2] for part in two]:
+  place = lambda part: (part[0], part[1], part[2].partition(":")[0])
+  if [*map(place, one)] == [*map(place, two)]:
     differing = [(x, y) for x, y in zip(one, two) if x[2] != y[2]]
     some = "" if len(differing) == len(one) else ", device " + ", ".join(
         str(x[0]) for x, _ in differing[:4])
@@ -144,9 +157,10 @@ def _array(name: str, kept: Mapping[str, Any]) -> Any:
 
 def _whole(parts: Sequence[Any], kept: Mapping[str, Any]) -> Any:
   """The array of which each device has a part, if all parts are kept."""
-  import numpy as np
+  np = importlib.import_module("numpy")
   arrays = [_array(name, kept) for _, _, name in parts]
-  if not arrays or any(a is None for a in arrays):
+  if not arrays or any(a is None or a.ndim != len(index) for a, (_, index, _)
+                       in zip(arrays, parts)):
     return None
   begin = lambda index: [start for start, _ in index]
   shape = [max(s + n for s, n in zip(starts, sizes)) for starts, sizes in zip(
@@ -161,7 +175,7 @@ def _whole(parts: Sequence[Any], kept: Mapping[str, Any]) -> Any:
 def _compare_arrays(row: Row, where: str, one: Any, two: Any,
                     names: tuple[str, str], kept: Mapping[str, Any],
                     tolerance: Tolerance) -> None:
-  import numpy as np
+  np = importlib.import_module("numpy")
   if one is None or two is None:
     row.kind, row.note = VALUES, f"{where}: {_summary(names, kept)}"
   elif one.shape != two.shape or one.dtype != two.dtype:
@@ -203,6 +217,8 @@ def _block(np: Any, x: Any, y: Any, tolerance: Tolerance,
 
 def _summary(names: tuple[str, str], kept: Mapping[str, Any]) -> str:
   """The largest and the norm of values too large to be kept."""
+  if not any(names):
+    return "not compared"
   known = [kept.get(name, {}) for name in names]
   texts = [f"largest {k['largest']:.6g}, norm {k['norm']:.6g}"
            if "norm" in k else "checksum" for k in known]

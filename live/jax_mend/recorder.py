@@ -15,6 +15,7 @@ from collections.abc import Callable
 import faulthandler
 import functools
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -89,7 +90,8 @@ class Recorder:
 
   def hook(self, jax: types.ModuleType) -> None:
     """Begins with the programs of a jax that has been imported."""
-    from jax._src import source_info_util
+    source_info_util: Any = importlib.import_module(
+        "jax._src.source_info_util")
     source_info_util.register_exclusion(_HERE + os.sep)
     self._libraries += [os.path.dirname(jax.__file__ or "")]
     self._store = values.Store(self._folder, self.settings["store"],
@@ -149,10 +151,14 @@ def _shown(file: str) -> str:
   return file if near.startswith("..") else near
 
 
+def _modules(*names: str) -> list[Any]:
+  return [importlib.import_module(f"jax._src.{name}") for name in names]
+
+
 def _hook(recorder: Recorder) -> None:
   """Has each compilation and each call of a program told."""
-  from jax._src import api, compiler, pjit
-  from jax._src.interpreters import pxla
+  api, compiler, pjit, pxla = _modules(
+      "api", "compiler", "pjit", "interpreters.pxla")
   compile_ = compiler.compile_or_get_cached
 
   @functools.wraps(compile_)
@@ -196,13 +202,16 @@ class _Waiting:
     return None
 
 
-def start(folder: str) -> Recorder:
+running: list[Recorder] = []  # that of this process, if there is one
+
+
+def start(folder: str) -> None:
   """Records this process's program to a folder."""
   recorder = Recorder(folder)
+  running.append(recorder)
   recorder.say("start", time=time.time())
   recorder.begin()
   if recorder.settings["evidence"]:
     from jax_mend import evidence
     evidence.watch(recorder.touched)
-  sys.meta_path.insert(0, _Waiting(recorder))  # type: ignore
-  return recorder
+  sys.meta_path.insert(0, _Waiting(recorder))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a program for `compare`, stock or mended, and reads what was recorded."""
+"""Runs a program for `compare`, stock or mended, and reads its record."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ class Program:
 
 @dataclasses.dataclass
 class Run:
-  """How a program ran.
+  """The end and the record of one run.
 
   Attributes:
     words: the value of JAX_MEND.
     status: the exit status; None if it hung.
     error: of the error that ended it, "type", "text" and "line".
-    open: the number of the program that was running when all ended, or -1.
+    open: the numbers of the programs that were running when all ended; a
+      call may place its arguments by another one.
   """
   folder: str
   words: str
@@ -53,7 +54,7 @@ class Run:
   memory: int  # bytes, 0 if unknown
   programs: list[Program] = dataclasses.field(default_factory=list)
   error: dict[str, str] = dataclasses.field(default_factory=dict)
-  open: int = -1
+  open: list[int] = dataclasses.field(default_factory=list)
   outcomes: dict[str, str] = dataclasses.field(default_factory=dict)
   recorded: bool = False
 
@@ -183,11 +184,11 @@ def _program(run_: Run, event: Mapping[str, Any]) -> None:
 
 
 def _called(run_: Run, event: Mapping[str, Any]) -> None:
-  run_.open = event["number"]
+  run_.open.append(event["number"])
 
 
 def _results(run_: Run, event: Mapping[str, Any]) -> None:
-  run_.open = -1
+  run_.open.remove(event["number"])
   run_.programs[event["number"]].calls[event["at"]] = event["results"]
 
 

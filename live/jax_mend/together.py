@@ -48,7 +48,7 @@ class Together:
     return os.path.join(self._folder, f"{self._round}-{rank}.json")
 
   def gather(self, mine: Any) -> list[Any]:
-    """What each of the processes says, by rank, when all have.
+    """Returns the word of each process, by rank, when all have come.
 
     Raises:
       Refused: one of them didn't come.

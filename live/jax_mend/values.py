@@ -9,6 +9,7 @@ value is known by its digest, its largest magnitude and its norm alone.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from typing import Any
@@ -26,8 +27,7 @@ class Store:
   """
 
   def __init__(self, folder: str, limit: int, other: str = ""):
-    import numpy as np
-    self._np = np
+    self._np = np = importlib.import_module("numpy")
     self._left = limit
     self._file = open(os.path.join(folder, "values.bin"), "wb")
     self._list = open(os.path.join(folder, "values.jsonl"), "w",
@@ -93,11 +93,11 @@ def kept(folder: str) -> dict[str, dict[str, Any]]:
 
 def read(row: dict[str, Any]) -> Any:
   """The array of a row, or None where its bytes are not kept."""
-  import numpy as np
+  np = importlib.import_module("numpy")  # jax has it, jax-mend needn't
   if "at" not in row:
     return None
   if row["dtype"] not in np.sctypeDict:
-    import ml_dtypes  # jaxlib has it
+    ml_dtypes = importlib.import_module("ml_dtypes")
     dtype = np.dtype(getattr(ml_dtypes, row["dtype"]))
   else:
     dtype = np.dtype(row["dtype"])

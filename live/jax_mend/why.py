@@ -13,7 +13,7 @@ together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 
 from jax_mend import pairing
@@ -46,8 +46,13 @@ def likelihoods(row: Row, found: Sequence[Row],
                 patches: Patches) -> dict[str, float]:
   """The likelihood of each patch that may be the cause, in their order."""
   same = {p for r in found if r.kind == pairing.SAME for p in r.patches}
-  return {p: (_SHARED if p in same else _OWN) if p in row.patches else _SILENT
-          for p in patches.ids if p in row.patches or p in patches.silent}
+  at = next(i for i, r in enumerate(found) if r is row)
+  # A function may have been traced for an earlier program.
+  before = {p for r in found[:at] for p in r.patches}
+  own = {p: _OWN for p in row.patches if p not in same}
+  shared = dict.fromkeys([*before, *row.patches], _SHARED)
+  weights = {**dict.fromkeys(patches.silent, _SILENT), **shared, **own}
+  return {p: weights[p] for p in patches.ids if p in weights}
 
 
 @dataclasses.dataclass

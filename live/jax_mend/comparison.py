@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 
 from jax_mend import (active, asked, compare_report, evidence, installed,
-                      pairing, runs, together, why)
+                      pairing, runs, why)
 from jax_mend import table as tables
 from jax_mend.errors import NotApplied, Refused
 from jax_mend.runs import Run
@@ -30,7 +30,7 @@ SAME, DIFFERS, FAILED = 0, 1, 2
 
 @dataclasses.dataclass
 class Comparison:
-  """What was found.
+  """The result of comparing two runs.
 
   Attributes:
     repeated: whether the stock jax was run a second time.
@@ -137,9 +137,9 @@ def _parser() -> argparse.ArgumentParser:
       allow_abbrev=False, description="Runs a program stock and mended, and "
       "tells what differs: how it ends, its output, the programs that JAX "
       "compiles and the values that they return; and the patch that each "
-      "difference comes of. The program runs twice, and up to seven times where "
-      "something differs.", epilog="exit status: 0 the same; 1 it differs; 2 "
-      "it could not be compared")
+      "difference comes of. The program runs twice, and up to seven times "
+      "where something differs.", epilog="exit status: 0 the same; 1 it differs; "
+      "2 it could not be compared")
   add = parser.add_argument
   add("--yes", action="store_true", help="don't ask before running it")
   add("--json", metavar="FILE", help="write all that was found to a file")
@@ -196,11 +196,12 @@ def run(args: Sequence[str]) -> int:
                              given.store, os.getcwd())
     found = compare(settings, folder, pairing.Tolerance(
         given.rtol, given.atol), _others(given))
-    print("\n".join(compare_report.lines(found)))
-    if given.json:
-      with open(given.json, "w", encoding="utf-8") as file:
-        json.dump(compare_report.facts(found), file, indent=1)
-    return found.code()
+    text, facts = compare_report.lines(found), compare_report.facts(found)
+  print("\n".join(text))
+  if given.json:
+    with open(given.json, "w", encoding="utf-8") as file:
+      json.dump(facts, file, indent=1)
+  return found.code()
 
 
 def require_both() -> None:
