@@ -31,7 +31,7 @@ def compare(f: Callable[..., Any], *args: Any, **settings: Any) -> Any:
     **settings: "rtol", "atol", "timeout" and "store", as the command has them.
 
   Returns:
-    what was found, with the `rows` of the programs and the exit status `code()`.
+    what was found: `rows` of the programs, and `code()`, the exit status.
 
   Raises:
     Refused: it can't be pickled; use a script.

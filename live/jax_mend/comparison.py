@@ -138,8 +138,8 @@ def _parser() -> argparse.ArgumentParser:
       "tells what differs: how it ends, its output, the programs that JAX "
       "compiles and the values that they return; and the patch that each "
       "difference comes of. The program runs twice, and up to seven times "
-      "where something differs.", epilog="exit status: 0 the same; 1 it differs; "
-      "2 it could not be compared")
+      "where something differs.",
+      epilog="exit status: 0 the same; 1 it differs; 2 it could not be compared")
   add = parser.add_argument
   add("--yes", action="store_true", help="don't ask before running it")
   add("--json", metavar="FILE", help="write all that was found to a file")

@@ -9,7 +9,8 @@ import functools
 import pathlib
 import re
 
-from mend.editing import expected_failures, families, keys, sendable
+from mend.editing import (
+    expected_failures, families, keys, red_tests, sendable)
 from mend.editing.edit import Edit, listed, read as edits_of, spelled
 from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
@@ -24,12 +25,11 @@ from mend.releases.bases import Base
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
-_OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
+_OPTIONAL = ("depends", "unit_tests", "reproductions", "edit",
              "supersedes", "upstream_tests", "test_helpers", "late_imports",
              "proves")
 _FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
-_RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,8 +116,8 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   _check_files(root, data, refuse)
   data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
   _add_shared(root, data)
-  red = tuple(r for i, d in enumerate(data.get("red", []))
-              for r in _red(i + 1, d, refuse))
+  red = tuple(r for file in data["tests"] for r in red_tests.read(
+      file, repository.text(root / file)) if _may_meet(data["bases"], r.bases))
   imports = functools.partial(families.implied_imports, families.load(root),
                               root=root)
   found = tuple(edit for i, e in enumerate(data.get("edit", []))
@@ -175,14 +175,15 @@ def _upstream_names(root: pathlib.Path, data: dict,
   return found
 
 
-def _red(number: int, data: dict, refuse: Refuse) -> list[Red]:
-  where = f"red {number}: "
-  keys.check_keys(data, ("tests", "reason"), _RED_KEYS, where, refuse)
-  keys.check_specifier(data.get("bases", ""), refuse)
-  if isinstance(data["reason"], dict):
-    for releases in data["reason"]:
-      keys.check_specifier(releases, refuse)
-  return expected_failures.read(data, where, refuse)
+@functools.cache
+def _may_meet(one: str, other: str) -> bool:
+  """True unless only other releases have what the second is of.
+
+  A test file can be of two patches, of one for older and one for newer
+  releases.
+  """
+  having = [b for b in bases.releases() if b.within(one)]
+  return not having or any(b.within(other) for b in having)
 
 
 def _supersedes(number: int, data: dict, red: tuple[Red, ...],
@@ -195,7 +196,7 @@ def _supersedes(number: int, data: dict, red: tuple[Red, ...],
     if "tests" in data or "reason" in data:
       raise refuse(f"{where}a refusal has no tests of upstream and no reason")
     if data["refusal"] not in (r.reason for r in red):
-      raise refuse(f"{where}no [[red]] of this patch has the reason "
+      raise refuse(f"{where}no red test of this patch has the reason "
                    f"{data['refusal']!r}, so no test shows that refusal")
     return Supersedes((), data["why"], "", data.get("bases", ""),
                       data["refusal"])

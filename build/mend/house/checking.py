@@ -13,6 +13,7 @@ from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import (
     anchors, docs, frozen, lint, originality, upstream_main, upstream_page)
+from mend.mutation import age
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -40,11 +41,10 @@ def check(chosen: Sequence[Base], record: bool,
   if against:
     original &= check_against(against)
   tables, twins = _check_tables(series, chosen), _check_twins(chosen)
-  stale = _show_stale(len(series))
+  overdue, stale = not age.good(series), _show_stale(len(series))
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
-       "look at those definitions (build.py apply), correct patches/*.toml, "
-       f"then {_COMMAND} check --record"),
+       f"look at them (build.py apply), correct, {_COMMAND} check --record"),
       (applies, "the series can't be applied.", "see above what to correct"),
       (sound, "a release is left out, an edited file does not parse, "
        "or a name isn't there (WRONG above).",
@@ -52,10 +52,10 @@ def check(chosen: Sequence[Base], record: bool,
       (original, "lines of ours are upstream's.",
        "write those passages in your own words and code"),
       (twins, "a twin is another release.", "edit build/bases.toml"),
+      (not overdue, "mutation testing is overdue.", age.COMMAND),
       (frozen.good(series, families.load()), "a frozen line has a new patch.",
        "edit its `bases` in patches/*.toml"),
-      (tables, "live/table is not what the patches make.",
-       f"{_COMMAND} tables"),
+      (tables, "live/table is stale, see above.", f"{_COMMAND} tables"),
       (not stale, "a page is stale, see above.", docs.COMMAND)):
     if not good:
       return Verdict(words, next_step)

@@ -181,7 +181,7 @@ def smoke(series: Sequence[patches.Patch], base: Base, number: int, of: int,
     reds = jobs.reds_of(mine, base, file)
     every = tuple(pattern for red in reds for pattern in red.tests)
     out.append(Job(base, "mended", made, file, reds, kinds=(every,), env=tuple(
-        jobs.share_settings([every], f"{number}/{_ONE}", "0/0"))))
+        jobs.share_settings([("red", every)], f"{number}/{_ONE}", "0/0"))))
   return out
 
 
@@ -196,7 +196,7 @@ def of_twin(series: Sequence[patches.Patch], twin: Base,
                                  reds_only=True)
   every = tuple(pattern for red in job.reds for pattern in red.tests)
   env = {**dict(job.env), "MEND_SHARE": "0/1",
-         **dict(jobs.share_settings([every], f"0/{_ONE}", "0/0"))}
+         **dict(jobs.share_settings([("red", every)], f"0/{_ONE}", "0/0"))}
   return [dataclasses.replace(job, kinds=(every,), env=tuple(env.items()))]
 
 
@@ -270,18 +270,23 @@ def _with_share(job: Job, reds: str, others: str,
   kept: Sequence[str] = ()
   if job.side == "mended":
     kept = minimal_suite.tests_of(job.base).get(job.file, ())
-  kinds = tuple(kind for red in job.reds for kind in _kinds(red, newest_too))
-  return dataclasses.replace(job, kinds=kinds, env=(
-      *job.env, *jobs.share_settings(kinds, reds, others),
-      *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
+  kinds: dict[str, list[str]] = {}
+  lines = []
+  for number, red in enumerate(job.reds):
+    kind = _kind(number, red, newest_too)
+    kinds.setdefault(kind, []).extend(red.tests)
+    lines.append((kind, red.tests))
+  return dataclasses.replace(
+      job, kinds=tuple(map(tuple, kinds.values())), env=(
+          *job.env, *jobs.share_settings(lines, reds, others),
+          *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
 
 
-def _kinds(red: Red, newest_too: bool) -> list[tuple[str, ...]]:
-  """The kinds of a red: its patterns, apart where the newest base lacks it."""
+def _kind(number: int, red: Red, newest_too: bool) -> str:
+  """One kind a reason where the newest base has it; else one a decorator."""
   newest = bases.all_bases()[-1]
-  if newest_too and (not red.bases or newest.within(red.bases)):
-    return [tuple(red.tests)]
-  return [(pattern,) for pattern in red.tests]
+  together = newest_too and (not red.bases or newest.within(red.bases))
+  return red.reason if together else str(number)
 
 
 def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:

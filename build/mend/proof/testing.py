@@ -280,7 +280,8 @@ def _run_job(servers: fork_servers.Sharing, job: Job,
       env={**JOB_ENVIRONMENT, **_flags(job), **dict(job.env)}, options=options,
       server=servers.of(job.python, job.base, before))
   if job.side == "pristine":
-    tally = judging.judge_pristine(job.label, outcomes, job.reds)
+    tally = judging.judge_pristine(job.label, outcomes, job.reds,
+                                   job.kinds is not None)
   else:
     tally = judging.judge_mended(job.label, outcomes, job.reds, job.kinds)
   return job, tally, time.monotonic() - began

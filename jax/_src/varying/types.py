@@ -30,7 +30,7 @@ from jax._src.varying import reduced
 Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
 typeof, is_ref = traces.typeof, traces.is_ref_type
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
-scan_counts, written = jaxprs.scan_counts, jaxprs.written
+written = jaxprs.written
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 vary_alike = manual_axes.vary_alike
 
@@ -69,6 +69,7 @@ def promotes_where_checked() -> bool:
 
 
 _ARRAYS = frozenset({core.ShapedArray})
+_COLLECTIVES = frozenset({core.NamedAxisEffect})
 
 
 def any_ref(avals: Sequence[Any]) -> bool:
@@ -82,7 +83,14 @@ def any_ref(avals: Sequence[Any]) -> bool:
 
 def has_refs(jaxpr: core.Jaxpr) -> bool:
   """True if the jaxpr makes or uses refs."""
-  for effect in jaxpr.effects:
+  return are_of_refs(jaxpr.effects)
+
+
+def are_of_refs(effects: Any) -> bool:
+  """True if one of the effects is a ref's."""
+  if _COLLECTIVES.issuperset(map(type, effects)):  # mostly
+    return False
+  for effect in effects:
     if isinstance(effect, _effects_of_refs()):
       return True
   return False

@@ -6,6 +6,7 @@ from conftest import PATCH, write
 from mend.editing import families, patches
 from mend.ground.errors import MendError
 from mend.house import upstream_main, upstream_page
+from mend.trees.git import commit_of
 import pytest
 
 MARKED = ("before\n<!-- upstream: written by build.py -->\nold\n"
@@ -62,7 +63,7 @@ def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
   assert "names no commit" in line
   upstream_main.note(clone, project)
   commit, date = upstream_main.newest(project)
-  assert (commit, date) == upstream_main.commit_of(clone)
+  assert (commit, date) == commit_of(clone)
   (line,) = upstream_main.stale(project)
   assert f"is not of {commit[:10]} (1980-01-01)" in line
   write(project / upstream_main.PAGE, upstream_main.named(commit, date))
@@ -70,4 +71,4 @@ def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
   git(clone, "commit", "--quiet", "--allow-empty", "--message=same day")
   upstream_main.note(clone, project)
   assert upstream_main.newest(project) == (commit, date)
-  assert upstream_main.commit_of(tmp_path / "none") == ("", "")
+  assert commit_of(tmp_path / "none") == ("", "")
