@@ -158,7 +158,7 @@ def test_dependencies_come_first_and_are_chosen_too(project):
   series = patches.load(project)
   assert [p.id for p in patches.select(series, ["greet/second"])] == [
       "greet/greeting", "greet/second"]
-  with pytest.raises(MendError, match="no patch 'third'"):
+  with pytest.raises(MendError, match="third is no family and no patch"):
     patches.select(series, ["third"])
   chosen = patches.select(series, ["greet/second", "greet/greeting"])
   assert [p.id for p in chosen] == ["greet/greeting", "greet/second"]

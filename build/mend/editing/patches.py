@@ -14,6 +14,7 @@ from mend.editing import (
 from mend.editing.edit import Edit, listed, read as edits_of, spelled
 from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
+from mend.editing.live_modules import module_of_live
 from mend.editing.sendable import Upstream
 from mend.ground import report, repository
 from mend.ground.arguments import did_you_mean
@@ -247,15 +248,33 @@ def with_needed(series: Sequence[Patch], name: str) -> tuple[Patch, ...]:
   return tuple(p for p in series if p.id in wanted)
 
 
-def select(series: Sequence[Patch], names: Sequence[str]) -> tuple[Patch, ...]:
-  """The named patches and all that they need, in the series' order.
+def select(series: Sequence[Patch], names: Sequence[str],
+           base: Base | None = None) -> tuple[Patch, ...]:
+  """The patches that words choose, in the series' order.
+
+  Args:
+    series: the patches.
+    names: families and patches, and "-NAME" for what is left out, as jax-mend
+      reads them.
+    base: the release that they are for; None for all of them.
 
   Raises:
-    MendError: a name is unknown, or there is none.
+    MendError: a word is unknown, or what is chosen needs what is left out.
   """
   if not names:
     raise MendError("no patch is named.", "python3 build/build.py status")
-  wanted = {p.id for name in names for p in with_needed(series, name)}
-  if added := [p.id for p in series if p.id in wanted.difference(names)]:
-    report.say(f"With what they need: {', '.join(added)}")
-  return tuple(p for p in series if p.id in wanted)
+  words = module_of_live("jax_mend/words")
+  try:
+    choice = words.choose(
+        names, [p.id for p in series], {p.id: p.depends for p in series},
+        None if base is None else [p.id for p in for_base(series, base)])
+  except words.BadWords as e:
+    raise MendError(f"--patches={','.join(names)}: {e}.",
+                    "choose among those of python3 build/build.py status"
+                    ) from e
+  if choice.added:
+    report.say(f"With what they need: {', '.join(choice.added)}")
+  if choice.dropped:
+    report.say("Without these, which need what is left out: "
+               + ", ".join(choice.dropped))
+  return tuple(p for p in series if p.id in choice.patches)

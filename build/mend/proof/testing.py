@@ -129,7 +129,8 @@ def _preparations(series: Sequence[patches.Patch],
   """Functions that make the jobs of each base, to be run side by side.
 
   A run of everything has regression tests of its newest base with jax-mend
-  too, and one of each twin.
+  too, one of each twin, and on the newest of each line some of each family
+  alone.
   """
   chosen, version = request.chosen, request.python_version
   if request.live:
@@ -150,6 +151,10 @@ def _preparations(series: Sequence[patches.Patch],
   if len(chosen) > 1 and not is_plain:
     prepare += [functools.partial(shares.of_twin, series, twin, version)
                 for twin in bases.twins(chosen)]
+    prepare += [functools.partial(
+        shares.families_alone, series, base, version,
+        base != newest and request.extent is not Extent.EVERY)
+                for base in shares.newest_of_lines(chosen)]
   return prepare
 
 
