@@ -69,9 +69,11 @@ def _apply(args: argparse.Namespace) -> Verdict:
 def _check(args: argparse.Namespace) -> Verdict:
   if args.places:
     return anchors.show(patches.load(), bases.all_bases())
-  only_with(args, "candidate", ("no_tests", False), ("write", False))
+  only_with(args, "candidate", ("no_tests", False), ("write", False),
+            ("run", False))
   if args.candidate:
-    return candidate_report.check(args.candidate, not args.no_tests, args.write)
+    return candidate_report.check(args.candidate, not args.no_tests,
+                                  args.write, args.run)
   every = "all" if args.base is None else args.base
   return checking.check(bases.chosen(every), args.record,
                         [pathlib.Path(p) for p in args.against])
@@ -157,7 +159,10 @@ COMMANDS = (
              "tree", type=names, metavar="V"),
         flag("--no_tests", "with --candidate: examine the edits only",
              action="store_true"),
-        flag("--write", "with --candidate: write docs/proof/candidates.md",
+        flag("--run", "with --candidate: run the reports' programs there, "
+             "unpatched, and say what is fixed", action="store_true"),
+        flag("--write", "with --candidate: write docs/proof/candidates.md; "
+             "with --run, what docs/upstream.md says of main",
              action="store_true"))),
     Command("tables", _tables, "rewrites live/table, the edits that jax-mend "
             "applies", "tables"),

@@ -60,7 +60,9 @@ sendable = true
 closes = ["28193"]
 title = "[greet] Greet politely"
 message = """
-`greet` says "oi". It says hello now.
+`greet` says "oi".
+
+It didn't know the word hello.
 """
 
 [[upstream.edit]]

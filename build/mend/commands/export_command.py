@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pathlib
 
 from mend.commands.options import COMMAND
-from mend.editing import patches
+from mend.editing import patches, sendable
 from mend.ground import report
 from mend.ground.arguments import Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import upstream_main
+from mend.house import upstream_main, upstream_verified
 from mend.releases import bases, source
 from mend.releases.bases import Base
-from mend.trees import drift, export, git, sending
+from mend.trees import drift, export, git, sending, stand_ins
 from mend.upkeep import candidates, verifying
 
 _BY_A_PERSON = ("\nApply them: git am --keep-non-patch '{folder}'/*.patch\n"
@@ -79,7 +79,8 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   """Writes the commits that can be sent, those named or all."""
   patches.require_known(series, args.names)
   chosen = [p for p in series
-            if p.id in args.names or not args.names and p.upstream.commit]
+            if p.id in args.names or not args.names and (
+                p.upstream.verdict == sendable.SENDABLE)]
   if bare := [p.id for p in chosen if not p.upstream.commit]:
     raise MendError(
         f"{', '.join(bare)}: no commit for upstream, [upstream] says why.",
@@ -109,7 +110,11 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   if not args.verify:
     return said
   upstream_main.note(place)
-  return verifying.verify(target, names, place)
+  stand_ins.store(stand_ins.found_in(place, [
+      p.upstream.commit for p in series if p.upstream.commit]))
+  return verifying.verify(
+      target, dict(zip(names, made)), place,
+      keep=lambda passed: upstream_verified.write(passed, place, series))
 
 
 def _place_of(args: argparse.Namespace) -> tuple[Base, pathlib.Path]:

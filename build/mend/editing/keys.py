@@ -31,6 +31,11 @@ _Edit = TypedDict("_Edit", {
     "optional": bool}, total=False)
 
 
+class _Report(TypedDict, total=False):
+  program: str
+  output: str
+
+
 class _Upstream(TypedDict, total=False):
   status: str
   pr: str
@@ -39,6 +44,9 @@ class _Upstream(TypedDict, total=False):
   closes: _Names
   title: str
   message: str
+  guard: bool
+  changelog: str
+  report: _Report
   edit: list[_Edit]
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import dataclasses
+import hashlib
+import json
 import re
 from typing import Any
 
@@ -21,12 +23,22 @@ from mend.editing.keys import Refuse
 STATUSES = ("not-sent", "sent", "merged", "rejected", "fork-only")
 SENDABLE, DISCUSS, FORK = "sendable", "discuss first", "the fork's"
 MAX_LINES = 80  # of source, added and removed, in a commit
+MAX_WORDS = 80  # of a message's body
+_MAX_PROGRAM = 10  # lines of a report's program
 _WIDTH = 72  # of a commit's message
 _STATE = ("status", "pr", "landed_in")
 _COMMIT = ("title", "message", "edit")
+_OPTIONAL = ("closes", "guard", "changelog", "report")
 _REASONS = {"discuss": DISCUSS, "fork": FORK}
 _OURS = re.compile(r"\bmend(ed|s|_\w+)?\b|\bjax[-_]mend|\bpristine\b",
                    re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+  """An issue to file before the commit: a program, and what main prints."""
+  program: str
+  output: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +47,27 @@ class Commit:
 
   Attributes:
     title: the subject.
-    message: what a user sees, why, and how it is fixed.
+    message: two paragraphs: the symptom with its error, and the cause.
     closes: the open issues that it ends, as numbers.
     edits: those that make it, of source and of tests.
+    guard: whether it has tests alone, of what is right on main.
+    changelog: `Kind: words` for upstream's change log; "" without a line there.
+    report: what to file first, of one that ends no issue.
+    digest: a short hash of all that is sent.
   """
   title: str
   message: str
   closes: tuple[str, ...]
   edits: tuple[Edit, ...]
+  guard: bool = False
+  changelog: str = ""
+  report: Report | None = None
+  digest: str = ""
+
+  @property
+  def symptom(self) -> str:
+    """The message's first paragraph, on one line."""
+    return " ".join(self.message.partition("\n\n")[0].split())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +100,17 @@ def read(patch: str, data: dict[str, Any], refuse: Refuse,
     refuse: the error for what the format does not allow.
     imports: the imports of our modules that an edit's code implies.
   """
-  keys.check_keys(data, ("status",), (*_STATE[1:], "sendable", "closes",
+  keys.check_keys(data, ("status",), (*_STATE[1:], "sendable", *_OPTIONAL,
                                       *_COMMIT), "upstream: ", refuse)
   if data["status"] not in STATUSES:
     raise refuse(f"upstream.status is {data['status']!r}, wanted one of "
                  f"{', '.join(STATUSES)}")
   verdict, why = _verdict(data, refuse)
   commit = _commit(patch, data, refuse, imports)
-  if (verdict == SENDABLE) != (commit is not None):
+  if verdict == SENDABLE and not commit or (
+      commit and verdict not in (SENDABLE, DISCUSS)):
     raise refuse("upstream: sendable = true, title, message and "
-                 "[[upstream.edit]] go together")
+                 "[[upstream.edit]] go together; a discussion may have them")
   return Upstream(**{k: data.get(k, "") for k in _STATE}, verdict=verdict,
                   why=why, commit=commit)
 
@@ -104,7 +130,7 @@ def _verdict(data: dict[str, Any], refuse: Refuse) -> tuple[str, str]:
 
 def _commit(patch: str, data: dict[str, Any], refuse: Refuse,
             imports: Callable[[str], tuple[str, ...]]) -> Commit | None:
-  if not any(k in data for k in (*_COMMIT, "closes")):
+  if not any(k in data for k in (*_COMMIT, *_OPTIONAL)):
     return None
   where = "upstream: "
   for key in _COMMIT:
@@ -113,18 +139,58 @@ def _commit(patch: str, data: dict[str, Any], refuse: Refuse,
   for issue in data.get("closes", []):
     if not issue.isdecimal():
       raise refuse(f"{where}closes {issue!r}, wanted an issue's number")
-  for line in (data["title"], *data["message"].splitlines()):
-    if len(line) > _WIDTH and " " in line.strip():
-      raise refuse(f"{where}a line of its message is longer than {_WIDTH}: "
-                   f"{line!r}")
   found = [e for i, d in enumerate(data["edit"])
            for e in edit.read(patch, i + 1, d, refuse, imports,
                               "upstream edit", None)]
-  texts = [data["title"], data["message"], *(e.code for e in found)]
+  commit = Commit(
+      data["title"], data["message"].strip(), tuple(data.get("closes", ())),
+      tuple(found), data.get("guard", False), data.get("changelog", ""),
+      _report(data, refuse), _digest(data))
+  _check_words(commit, refuse)
+  return commit
+
+
+def _digest(data: dict[str, Any]) -> str:
+  sent = {k: v for k, v in data.items() if k in (*_COMMIT, *_OPTIONAL)}
+  text = json.dumps(sent, sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _report(data: dict[str, Any], refuse: Refuse) -> Report | None:
+  """What to file first; wanted of what can be sent and ends no issue."""
+  wanted = data.get("sendable") is True and not (
+      data.get("closes") or data.get("guard"))
+  if wanted != ("report" in data):
+    raise refuse("upstream: a commit that ends no issue needs a report to "
+                 "file first, [upstream.report]; any other has none")
+  if not wanted:
+    return None
+  keys.check_keys(data["report"], ("program", "output"), (),
+                  "upstream: report: ", refuse)
+  found = Report(*(data["report"][k].strip() for k in ("program", "output")))
+  if len(found.program.splitlines()) > _MAX_PROGRAM or not found.output:
+    raise refuse(f"upstream: report: at most {_MAX_PROGRAM} lines of program, "
+                 "and what it prints on main")
+  return found
+
+
+def _check_words(commit: Commit, refuse: Refuse) -> None:
+  """Refuses a message that no maintainer wants, and words of the fork's."""
+  where = "upstream: "
+  for line in (commit.title, *commit.message.splitlines()):
+    if len(line) > _WIDTH and " " in line.strip():
+      raise refuse(f"{where}a line of its message is longer than {_WIDTH}: "
+                   f"{line!r}")
+  if len(commit.message.split("\n\n")) != 2:
+    raise refuse(f"{where}its message isn't two paragraphs: the symptom with "
+                 "the error's text, and the cause")
+  if (count := len(commit.message.split())) > MAX_WORDS:
+    raise refuse(f"{where}its message has {count} words, more than "
+                 f"{MAX_WORDS}")
+  texts = [commit.title, commit.message, commit.changelog,
+           *(e.code for e in commit.edits)]
   if said := next((m[0] for t in texts if (m := _OURS.search(t))), ""):
     raise refuse(f"{where}{said!r} is a word of the fork's, not of upstream's")
-  if used := [name for e in found for name in e.imports]:
+  if used := [name for e in commit.edits for name in e.imports]:
     raise refuse(f"{where}{used[0]!r}: a module of the fork's. Write the code "
                  "at its place")
-  return Commit(data["title"], data["message"].strip(),
-                tuple(data.get("closes", ())), tuple(found))

@@ -12,7 +12,8 @@ from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import (
-    anchors, docs, frozen, lint, originality, upstream_main, upstream_page)
+    anchors, docs, frozen, lint, originality, upstream_main, upstream_page,
+    upstream_set)
 from mend.mutation import age
 from mend.proof.judging import Tally
 from mend.releases import bases, source
@@ -27,13 +28,9 @@ def check(chosen: Sequence[Base], record: bool,
           against: Sequence[pathlib.Path] = ()) -> Verdict:
   """Every edit's state on every base, originality, and the documents."""
   series = patches.load()
-  found = _states(series, chosen)
   if record:
-    changed = drift.record(
-        found, whole=len(chosen) == len(bases.all_bases()))
-    report.say(f"Recorded the fingerprints of {len(found)} edits "
-               f"({changed} files changed in patches/fingerprints).")
-    found = _states(series, chosen)
+    _record(series, chosen)
+  found = _states(series, chosen)
   inexact = _show_states(found, len(chosen))
   applies = _applies(series, chosen)
   sound = applies and _check_anchors(series, chosen)
@@ -42,6 +39,7 @@ def check(chosen: Sequence[Base], record: bool,
     original &= check_against(against)
   tables, twins = _check_tables(series, chosen), _check_twins(chosen)
   overdue, stale = not age.good(series), _show_stale(len(series))
+  sends = not upstream_set.problems(series)
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
        f"look at them (build.py apply), correct, {_COMMAND} check --record"),
@@ -56,12 +54,23 @@ def check(chosen: Sequence[Base], record: bool,
       (frozen.good(series, families.load()), "a frozen line has a new patch.",
        "edit its `bases` in patches/*.toml"),
       (tables, "live/table is stale, see above.", f"{_COMMAND} tables"),
+      (sends, "the commits for upstream don't apply, or not together.",
+       "correct [upstream] of patches/*.toml; a place that upstream has since: "
+       f"{_COMMAND} export --verify=CHECKOUT --output_path=DIR"),
       (not stale, "a page is stale, see above.", docs.COMMAND)):
     if not good:
       return Verdict(words, next_step)
   return Verdict(f"{report.plural(len(found), 'edit')} exact on "
                  f"{report.plural(len(chosen), 'base')}, nothing copied, "
                  "nothing stale.")
+
+
+def _record(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> None:
+  """Records that a person has read the definitions as they are."""
+  found = _states(series, chosen)
+  changed = drift.record(found, whole=len(chosen) == len(bases.all_bases()))
+  report.say(f"Recorded the fingerprints of {len(found)} edits "
+             f"({changed} files changed in patches/fingerprints).")
 
 
 def _show_stale(count: int) -> list[str]:

@@ -19,6 +19,22 @@ PAGE = "docs/proof/candidates.md"
 _LINE = re.compile(r"([0-9a-f]{40}) (\d{4}-\d\d-\d\d)\n")
 
 
+def upstreams_commit(folder: pathlib.Path) -> tuple[str, str]:
+  """The newest commit of upstream's that a checkout stands on, and its date.
+
+  That is where it left the remote's branch; its own commit if it has no remote.
+  """
+  if not (folder / ".git").exists():
+    return "", ""
+  repository = git.Git(folder)
+  refs = repository.run("for-each-ref", "--format=%(refname)",
+                        "refs/remotes/origin/HEAD").split()
+  at = repository.run("merge-base", "HEAD", refs[0]).strip() if refs else "HEAD"
+  said = repository.run("log", "-1", "--format=%H %cd", "--date=short", at)
+  commit, _, date = said.strip().partition(" ")
+  return commit, date
+
+
 def newest(root: pathlib.Path = bases.ROOT) -> tuple[str, str]:
   """The noted commit and its date; "" where there is none."""
   path = root / FILE

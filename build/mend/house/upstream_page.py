@@ -1,26 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generated part of docs/upstream.md: what upstream can have of each patch.
 
-From the patches' `[upstream]` tables; nothing is run.
+From the patches' `[upstream]` tables, the last run of `export --verify` and the
+last run of the reproductions on upstream's main; nothing is run here. A commit
+that has changed since it was verified doesn't count as one that can be sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 
 from mend.editing import families, patches, sendable
 from mend.editing.patches import Patch
 from mend.ground import pages, report
 from mend.ground.errors import MendError
+from mend.house import upstream_reproduced, upstream_verified
+from mend.house.upstream_reproduced import Run
+from mend.house.upstream_verified import Record
 from mend.releases import bases
 
 PAGE = "docs/upstream.md"
 _NAME = "upstream"
+_HEADS = {sendable.DISCUSS: ("patch", "main has the defect",
+                             "our code there: discuss"),
+          sendable.FORK: ("patch", "main has the defect",
+                          "our code there: of no use")}
 
 
-def tables(series: Sequence[Patch], known: dict[str, families.Family]) -> str:
+def tables(series: Sequence[Patch], known: dict[str, families.Family],
+           verified: Mapping[str, Record], seen: Run) -> str:
   """Sections: what can be sent, what needs a discussion, and what stays.
+
+  Args:
+    series: the patches.
+    known: the families.
+    verified: the patches' records, by id.
+    seen: the defects that main has.
 
   Raises:
     MendError: a patch says nothing of upstream.
@@ -29,10 +45,12 @@ def tables(series: Sequence[Patch], known: dict[str, families.Family]) -> str:
   if silent:
     raise MendError(f"{', '.join(silent)}: [upstream] has no `sendable`.",
                     "docs/patches.md says what it may be")
-  parts = [_section(sendable.SENDABLE, _sent(series))]
+  parts = [_section(sendable.SENDABLE, _run(series, verified) + "\n\n"
+                    + _sent(series, verified)),
+           _section("reports to file first", _reports(series)), _main(seen)]
   parts += [_section(verdict, "\n\n".join(
-      f"### {name}\n\n" + report.table(("patch", "why"), rows)
-      for name in known if (rows := _rows(series, name, verdict))))
+      f"### {name}\n\n" + report.table(_HEADS[verdict], rows)
+      for name in known if (rows := _rows(series, name, verdict, seen))))
             for verdict in (sendable.DISCUSS, sendable.FORK)]
   return "\n\n".join(parts)
 
@@ -41,35 +59,94 @@ def _section(verdict: str, body: str) -> str:
   return f"## {verdict[0].upper()}{verdict[1:]}\n\n{body}"
 
 
-def _sent(series: Sequence[Patch]) -> str:
+def _sendable(series: Sequence[Patch]) -> list[Patch]:
+  return [p for p in series if p.upstream.verdict == sendable.SENDABLE]
+
+
+def can_be_sent(series: Sequence[Patch], verified: Mapping[str, Record],
+                ) -> list[Record]:
+  """The records of the commits that are as they were verified."""
+  found = (upstream_verified.of(p, verified) for p in _sendable(series))
+  return [record for record in found if record]
+
+
+def _run(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
+  """The last run, in numbers."""
+  good, mine = can_be_sent(series, verified), _sendable(series)
+  if not good:
+    return f"None of {report.plural(len(mine), 'commit')} is verified."
+  places = sorted({f"{r.commit[:10]} of {r.date}, run on {r.run}"
+                   for r in good})
+  tests, red = sum(r.tests for r in good), sum(r.red for r in good)
+  return (f"{len(good)} of {report.plural(len(mine), 'commit')} pass every "
+          f"check of `--verify` on upstream's main\n({'; '.join(places)}):\n"
+          f"{min(r.lines for r in good)} to {max(r.lines for r in good)} lines "
+          f"of source each, {report.plural(tests, 'test')}, {red} of them red "
+          f"without the source.\nA commit that has changed since can't be sent "
+          "before it is verified again.")
+
+
+def _sent(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
   rows = []
-  for patch in series:
-    if (commit := patch.upstream.commit) is not None:
-      closes = ", ".join(f"jax#{issue}" for issue in commit.closes)
-      rows.append((f"`{patch.id}`", commit.title, closes or "-",
-                   patch.upstream.pr or patch.upstream.status))
-  return report.table(("patch", "commit", "ends", "state"), rows)
+  for patch in _sendable(series):
+    commit = patch.upstream.commit
+    assert commit
+    record = upstream_verified.of(patch, verified)
+    rows.append((f"`{patch.id}`", commit.title,
+                 ", ".join(f"jax#{issue}" for issue in commit.closes) or "-",
+                 f"{record.red} red of {record.tests}" if record
+                 else "changed since", patch.upstream.pr
+                 or patch.upstream.status))
+  return report.table(("patch", "commit", "ends", "verified", "state"), rows)
 
 
-def _rows(series: Sequence[Patch], family: str,
-          verdict: str) -> list[tuple[str, str]]:
-  return [(f"`{p.id}`", p.upstream.why) for p in series
+def _reports(series: Sequence[Patch]) -> str:
+  """An issue for each commit that ends none."""
+  parts = ["These commits end no issue. File one first, in your words:"]
+  for patch in _sendable(series):
+    commit = patch.upstream.commit
+    if commit and commit.report:
+      parts.append(f"### {patch.id}\n\n{commit.symptom}\n\n```python\n"
+                   f"{commit.report.program}\n```\n\nprints on main:\n\n"
+                   f"```\n{commit.report.output}\n```")
+  return "\n\n".join(parts)
+
+
+def _main(seen: Run) -> str:
+  """The sentence on which the column of defects rests."""
+  failing, ran = seen.counts
+  return _section("does main have the defects", (
+      f"{failing} of {report.plural(ran, 'program')} of the reports show their "
+      f"defect on upstream's main, unpatched\n({seen.commit[:10]} of "
+      f"{seen.date}, run on {seen.run}, by `check --candidate --run`). In the "
+      "tables, \"-\" is of\nwhat has no program, or isn't for a release as new."
+      if ran else "Nobody has run the reports' programs there."))
+
+
+def _rows(series: Sequence[Patch], family: str, verdict: str,
+          seen: Run) -> list[tuple[str, str, str]]:
+  return [(f"`{p.id}`", seen.said_of(p.id), p.upstream.why) for p in series
           if families.of(p.id) == family and p.upstream.verdict == verdict]
 
 
-def counted(series: Sequence[Patch]) -> str:
+def counted(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
   """README's sentence that counts them."""
   n = {verdict: sum(p.upstream.verdict == verdict for p in series)
        for verdict in (sendable.SENDABLE, sendable.DISCUSS, sendable.FORK)}
-  return (f"Of the {len(series)} patches, {n[sendable.SENDABLE]} can be sent "
-          f"to upstream, {n[sendable.DISCUSS]} need a discussion\nfirst, and "
+  good = len(can_be_sent(series, verified))
+  waiting = n[sendable.SENDABLE] - good
+  return (f"Of the {len(series)} patches, {good} can be sent to upstream"
+          + (f" and {waiting} when verified" if waiting else "")
+          + f", {n[sendable.DISCUSS]} need a discussion\nfirst, and "
           f"{n[sendable.FORK]} are for the fork only ([list]({PAGE})).")
 
 
 def _parts(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
   series = patches.load(root)
-  return [(root / "README.md", counted(series)),
-          (root / PAGE, tables(series, families.load(root)))]
+  verified = upstream_verified.read(root)
+  return [(root / "README.md", counted(series, verified)),
+          (root / PAGE, tables(series, families.load(root), verified,
+                               upstream_reproduced.read(root)))]
 
 
 def write(root: pathlib.Path = bases.ROOT) -> None:

@@ -223,7 +223,7 @@ def families_alone(series: Sequence[patches.Patch], base: Base,
     for job in mine[first:first + 1 if one else None:_ALONE_ONE_IN]:
       every = tuple(pattern for red in job.reds for pattern in red.tests)
       env = {**dict(job.env), "JAX_MEND": family, "MEND_SHARE": "0/1",
-             **dict(jobs.share_settings([every], f"0/{_ONE}", "0/0"))}
+             **dict(jobs.share_settings([("red", every)], f"0/{_ONE}", "0/0"))}
       out.append(dataclasses.replace(job, kinds=(every,), alone=family,
                                      env=tuple(env.items())))
   return out

@@ -53,6 +53,7 @@ class Made:
     added: lines of source that it adds.
     removed: and removes; tests are not counted.
     without: the files of its edits that the tree lacks.
+    commit: what it was made of.
   """
   patch: str
   message: str
@@ -60,6 +61,7 @@ class Made:
   added: int
   removed: int
   without: tuple[str, ...] = ()
+  commit: sendable.Commit | None = None
 
 
 def is_test(file: str) -> bool:
@@ -98,20 +100,22 @@ def make(patch: patches.Patch, base: Base, place: pathlib.Path,
     else:
       raise Gone(f"{todo[0].label}: there is no {file}")
   log = place / checkout.CHANGELOG
-  if changelog and log.is_file():
-    files[checkout.CHANGELOG] = checkout.add_bullet(
-        tree.read(log), patch.changelog)
+  bullet = patch.changelog if changelog else commit.changelog
+  if bullet and log.is_file():
+    files[checkout.CHANGELOG] = checkout.add_bullet(tree.read(log), bullet)
   added, removed = _size(files, place)
-  if not added + removed:
-    raise MendError(f"patch {patch.id}: its commit for upstream changes no "
-                    "source.", f"edit patches/{patch.id}.toml")
+  if bool(added + removed) == commit.guard:
+    raise MendError(
+        f"patch {patch.id}: its commit for upstream changes "
+        + ("source, and is to guard alone." if commit.guard else "no source."),
+        f"edit patches/{patch.id}.toml")
   if added + removed > sendable.MAX_LINES:
     raise MendError(
         f"patch {patch.id}: its commit for upstream adds {added} lines of "
         f"source and removes {removed}, more than {sendable.MAX_LINES} in all.",
         f"edit patches/{patch.id}.toml")
   return Made(patch.id, message(commit), files, added, removed,
-              tuple(lacking))
+              tuple(lacking), commit)
 
 
 def _size(files: Mapping[str, str], place: pathlib.Path) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from mend.house import upstream_main
 from mend.proof import environments, judging, pools, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.trees import drift, git
-from mend.upkeep import candidates
+from mend.upkeep import candidate_defects, candidates
 from mend.upkeep.candidates import Candidate
 
 DOCUMENT = upstream_main.PAGE
@@ -221,8 +221,16 @@ def _failure(patch: patches.Patch, file: str, test: str,
   return "left" if _is_red(patch, file, test, outcome) else "differ"
 
 
-def check(named: Sequence[str], run_tests: bool, write: bool) -> Verdict:
-  """Prints a table for each candidate, and whether all edits and tests hold."""
+def check(named: Sequence[str], run_tests: bool, write: bool,
+          run_programs: bool = False) -> Verdict:
+  """Prints a table for each candidate, and whether all edits and tests hold.
+
+  Args:
+    named: releases, or source trees.
+    run_tests: of a release, its tests, unpatched and mended.
+    write: also into the pages.
+    run_programs: the reports' programs, unpatched.
+  """
   series = patches.load()
   open_rows = looked_at = 0
   for name in named:
@@ -233,6 +241,9 @@ def check(named: Sequence[str], run_tests: bool, write: bool) -> Verdict:
     if not candidate.released:
       upstream_main.note(candidate.source)
     report.say("\n" + text)
+    if run_programs:
+      defects = candidate_defects.run(candidate, series)
+      candidate_defects.announce(candidate, defects, write)
     if write:
       pages.write_section(bases.ROOT / DOCUMENT, "candidates", text,
                           MAIN if MAIN in text else "")

@@ -231,6 +231,14 @@ def _functions(text: str) -> dict[str, str]:
   return found
 
 
+def printed(these: Tools, folder: pathlib.Path, program: str) -> str:
+  """What a program prints, on both streams, with the folder's jax."""
+  done = _run([these.python, "-c", program], folder, {
+      "JAX_PLATFORMS": "cpu",
+      "XLA_FLAGS": "--xla_force_host_platform_device_count=8"})
+  return done.stdout + done.stderr
+
+
 def outcomes(these: Tools, folder: pathlib.Path,
              ids: Sequence[str]) -> dict[str, str]:
   """The outcome of each test, as upstream's pytest runs it.

@@ -6,100 +6,41 @@ them, one after another: there all of upstream's files are held against their
 types, and for one commit those that it changes. A test that a commit adds is
 one that is collected with it and not without it, or whose code it changes.
 Without the commit's source one at least must fail, the others are guards; with
-it all pass.
+it all pass. The program of a commit's report prints what the report says
+without the commit, and not with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import pathlib
 
+from mend.editing import sendable
 from mend.ground import cache, report
 from mend.ground.report import Verdict
-from mend.trees import bazel_graph, build_files, git, sending
-from mend.upkeep import upstream_checks
+from mend.trees import bazel_graph, build_files, sending
+from mend.upkeep import copies, upstream_checks
 from mend.upkeep.upstream_checks import Errors, Finding, Tools
 
-_BASE = "verified-from"
+# A commit, the number of its tests, and of those red without its source.
+Passed = tuple[sending.Made, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """A commit's findings, and the tests that it adds."""
+  """A commit's findings, its tests, and those red without its source."""
   file: str
   findings: tuple[Finding, ...]
   tests: tuple[str, ...]
+  red: int = 0
 
   @property
   def good(self) -> bool:
     return all(f.good for f in self.findings)
 
 
-class _Copy:
-  """A copy of the checkout that commits are applied to."""
-
-  def __init__(self, checkout: pathlib.Path, folder: pathlib.Path,
-               tools: Tools):
-    self.folder, self.tools = folder / "checkout", tools
-    git.Git(folder).run("clone", "--quiet", "--shared", "--no-tags",
-                        str(checkout), str(self.folder))
-    self.git = git.Git(self.folder)
-    self.git.run("tag", _BASE)
-    self._collected: dict[str, list[str]] = {}
-
-  def start(self) -> None:
-    self.git.run("reset", "--quiet", "--hard", _BASE)
-
-  def apply(self, file: pathlib.Path) -> None:
-    self.git.run("am", "--quiet", "--keep-non-patch", str(file))
-
-  def changed(self) -> list[str]:
-    """The files that differ from the checkout's, those that are gone not."""
-    return self.git.run("diff", "--name-only", "--diff-filter=d",
-                        _BASE, "HEAD").split()
-
-  def was(self, file: str) -> str:
-    """The text of a file in the checkout; "" where it has none."""
-    there = self.git.run("ls-tree", "--name-only", _BASE, "--", file).strip()
-    return self.git.run("show", f"{_BASE}:{file}") if there else ""
-
-  def diff(self) -> str:
-    return self.git.run("diff", "--unified=0", _BASE, "HEAD")
-
-  def take_source_away(self) -> None:
-    """The tree with the commit's tests and without its source."""
-    names = self.git.run("diff", "--name-only", "--no-renames", _BASE,
-                         "HEAD").split()
-    there = self.git.run("ls-tree", "-r", "--name-only", _BASE).splitlines()
-    for name in names:
-      if sending.is_test(name):
-        continue
-      if name in there:
-        self.git.run("checkout", "--quiet", _BASE, "--", name)
-      else:
-        (self.folder / name).unlink()
-
-  def put_back(self) -> None:
-    self.git.run("reset", "--quiet", "--hard", "HEAD")
-
-  def types(self, files: Sequence[str]) -> Errors:
-    """The type errors in those of the files that upstream checks."""
-    mine = upstream_checks.typed(files)
-    return upstream_checks.type_errors(
-        self.tools, self.folder, mine) if mine else Errors()
-
-  def before(self, files: Sequence[str]) -> set[str]:
-    """The tests that the checkout itself has in files; at its own commit."""
-    for file in files:
-      if file not in self._collected:
-        self._collected[file] = (
-            upstream_checks.collected(self.tools, self.folder, [file])[0]
-            if (self.folder / file).is_file() else [])
-    return {test for file in files for test in self._collected[file]}
-
-
-def _added(copy: _Copy, before: set[str],
+def _added(copy: copies.Copy, before: set[str],
            files: Sequence[str]) -> tuple[Finding, list[str]]:
   """The collection of the changed test files; its new and changed tests."""
   if not files:
@@ -117,7 +58,12 @@ def _added(copy: _Copy, before: set[str],
 
 
 def judged(red: Mapping[str, str], green: Mapping[str, str]) -> Finding:
-  """The verdict on added tests: one at least red without, all green with."""
+  """The verdict on added tests: one at least red without, all green with.
+
+  Args:
+    red: test -> its outcome without the commit's source.
+    green: with it.
+  """
   problems = [f"{test}: {status} with the source"
               for test, status in green.items()
               if status != upstream_checks.PASSED]
@@ -131,8 +77,34 @@ def judged(red: Mapping[str, str], green: Mapping[str, str]) -> Finding:
                  tuple(problems))
 
 
-def _verified(copy: _Copy, file: pathlib.Path) -> Row:
+def guarding(green: Mapping[str, str]) -> Finding:
+  """The verdict on a commit of tests alone: all pass."""
+  return Finding("guards", len(green), "tests", tuple(
+      f"{test}: {status}" for test, status in green.items()
+      if status != upstream_checks.PASSED))
+
+
+def _reported(copy: copies.Copy, report_: sendable.Report | None) -> str | None:
+  """What the report's program prints in the copy; None without a report."""
+  if report_ is None:
+    return None
+  return upstream_checks.printed(copy.tools, copy.folder, report_.program)
+
+
+def described(report_: sendable.Report, before: str, after: str) -> Finding:
+  """The verdict on a report, by what its program prints without and with."""
+  problems = []
+  if report_.output not in before:
+    problems.append(f"without the commit it prints {before[-300:]!r}")
+  if report_.output in after:
+    problems.append("with the commit it prints the same")
+  return Finding("report", 1, "program", tuple(problems))
+
+
+def _verified(copy: copies.Copy, file: pathlib.Path,
+              commit: sendable.Commit) -> Row:
   copy.start()
+  before_said = _reported(copy, commit.report)
   tests = [n for n in _files(file) if _is_test_file(n)]
   before = copy.before(tests)
   types = copy.types([n for n in _files(file) if (copy.folder / n).is_file()])
@@ -143,12 +115,20 @@ def _verified(copy: _Copy, file: pathlib.Path) -> Row:
       upstream_checks.ruff(copy.tools, copy.folder, changed),
       upstream_checks.licence(copy.tools, copy.folder, changed),
       upstream_checks.lines(copy.folder, copy.diff()),
-      upstream_checks.types(types, copy.types(changed), changed), collection]
+      collection]
+  if commit.report:
+    findings.append(described(commit.report, before_said or "",
+                              _reported(copy, commit.report) or ""))
+  if commit.guard:
+    green = upstream_checks.outcomes(copy.tools, copy.folder, new)
+    return Row(file.name, (*findings, guarding(green)), tuple(new))
+  findings.append(upstream_checks.types(types, copy.types(changed), changed))
   copy.take_source_away()
   red = upstream_checks.outcomes(copy.tools, copy.folder, new)
   copy.put_back()
   green = upstream_checks.outcomes(copy.tools, copy.folder, new)
-  return Row(file.name, (*findings, judged(red, green)), tuple(new))
+  verdict = judged(red, green)
+  return Row(file.name, (*findings, verdict), tuple(new), verdict.count)
 
 
 def _files(file: pathlib.Path) -> list[str]:
@@ -164,7 +144,7 @@ def _is_test_file(name: str) -> bool:
   return name.startswith("tests/") and name.endswith("_test.py")
 
 
-def _together(copy: _Copy, files: Sequence[pathlib.Path],
+def _together(copy: copies.Copy, files: Sequence[pathlib.Path],
               tests: Sequence[str], types: Errors) -> Row:
   """All commits one after another, and all their tests."""
   copy.start()
@@ -174,11 +154,13 @@ def _together(copy: _Copy, files: Sequence[pathlib.Path],
   problems = tuple(f"{test}: {status}" for test, status in green.items()
                    if status != upstream_checks.PASSED)
   changed = copy.changed()
-  return Row(f"all {len(files)}, one after another", (
-      upstream_checks.ruff(copy.tools, copy.folder, changed),
-      upstream_checks.types(types, upstream_checks.type_errors(
-          copy.tools, copy.folder), changed),
-      Finding("tests", len(green), "tests", problems)), tuple(tests))
+  findings = [upstream_checks.ruff(copy.tools, copy.folder, changed),
+              Finding("tests", len(green), "tests", problems)]
+  if upstream_checks.typed(changed):
+    findings.append(upstream_checks.types(
+        types, upstream_checks.type_errors(copy.tools, copy.folder), changed))
+  return Row(f"all {len(files)}, one after another", tuple(findings),
+             tuple(tests))
 
 
 def verify_series(folder: pathlib.Path, names: Sequence[str],
@@ -198,7 +180,7 @@ def verify_series(folder: pathlib.Path, names: Sequence[str],
   """
   tools = tools or upstream_checks.tools(checkout)
   with cache.scratch() as scratch, report.step("the whole series"):
-    copy = _Copy(checkout, scratch, tools)
+    copy = copies.Copy(checkout, scratch, tools)
     before = _targets(copy.folder)
     for name in names:
       copy.apply(folder / name)
@@ -224,26 +206,31 @@ def _targets(folder: pathlib.Path) -> bazel_graph.Graph:
                              lambda name: (folder / name).is_file()).graph
 
 
-def verify(folder: pathlib.Path, names: Sequence[str],
-           checkout: pathlib.Path, tools: Tools | None = None) -> Verdict:
+def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
+           checkout: pathlib.Path, tools: Tools | None = None,
+           keep: Callable[[list[Passed]], None] | None = None,
+           ) -> Verdict:
   """Makes upstream's checks of commits that were written for a checkout.
 
   Args:
     folder: of the commits' files.
-    names: of the files, in order.
+    commits: file -> the commit in it, in order.
     checkout: a clean git checkout of upstream's.
     tools: upstream's; installed as the checkout pins them if None.
+    keep: is called with what each commit passed, if all pass.
   """
   tools = tools or upstream_checks.tools(checkout)
-  files = [folder / name for name in names]
+  files = [folder / name for name in commits]
   rows: list[Row] = []
   with cache.scratch() as scratch:
-    copy = _Copy(checkout, scratch, tools)
+    copy = copies.Copy(checkout, scratch, tools)
     with report.step("type errors of the checkout"):
       types = upstream_checks.type_errors(tools, copy.folder)
     for file in files:
       with report.step(file.name):
-        rows.append(_verified(copy, file))
+        commit = commits[file.name].commit
+        assert commit
+        rows.append(_verified(copy, file, commit))
       _say(rows[-1])
     with report.step("all together"):
       rows.append(_together(copy, files, [t for r in rows for t in r.tests],
@@ -253,6 +240,9 @@ def verify(folder: pathlib.Path, names: Sequence[str],
   if bad or not files:
     return Verdict(f"upstream would refuse {', '.join(bad) or 'nothing'}.",
                    "see the lines that begin with WRONG above")
+  if keep:
+    keep([(made, len(row.tests), row.red)
+          for made, row in zip(commits.values(), rows)])
   tests = sum(len(row.tests) for row in rows[:-1])
   return Verdict(f"{report.plural(len(files), 'commit')} with "
                  f"{report.plural(tests, 'test')} pass upstream's checks, "

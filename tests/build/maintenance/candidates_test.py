@@ -2,15 +2,19 @@
 """The series against a jax that is no base: states, verdicts, the document."""
 
 import dataclasses
+import pathlib
+import sys
 
 from conftest import GREET, PATCH, write
-from mend.editing import patches
+from mend.editing import patches, reproductions
 from mend.ground.errors import MendError
+from mend.house.upstream_reproduced import Run
 from mend.proof import pytest_run
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
 from mend.trees import drift, tree
-from mend.upkeep import candidate_report, candidates
+from mend.proof.reproduce import Outcome as Seen
+from mend.upkeep import candidate_defects, candidate_report, candidates
 from mend.upkeep.candidate_report import Proof, Row
 import pytest
 
@@ -198,6 +202,40 @@ def test_what_fails_on_mended_is_held_against_pristine(project, capsys):
   patch = dataclasses.replace(patch, tests=(),
                               unit_tests=("tests/greet/greeting_test.py",))
   assert candidate_report.judge(patch, {}, after) == Proof(0, units=3)
+
+
+def test_what_is_fixed_there(project, candidate, monkeypatch, capsys):
+  (item,) = reproductions.collect(patches.load(project), project)
+  items = [dataclasses.replace(item, patch=p) for p in "aabcc"]
+  outcomes = [Seen(s, "") for s in ("PASS", "PASS", "FAIL", "PASS", "n/a")]
+  found = candidate_defects.counted([*items, item], [*outcomes, outcomes[-1]])
+  assert found == {"a": (0, 2), "b": (1, 1), "c": (0, 1)}
+  stored = []
+  monkeypatch.setattr(candidate_defects.upstream_reproduced, "write",
+                      stored.append)
+  run = Run("c", "2026-08-08", "2026-11-28", {**found, "d": (1, 2)})
+  candidate_defects.announce(candidate, run, False)
+  said = capsys.readouterr().out
+  assert not stored and "b:" not in said
+  assert "FIXED THERE: a: 2 of 2 programs pass unpatched; retire it" in said
+  assert "FIXED THERE: d: 1 of 2 programs pass unpatched\n" in said
+  assert "2 of 6 programs show their defect on jax 1.1." in said
+  candidate_defects.announce(candidate, run, True)
+  assert stored == [run]
+
+
+def test_the_programs_run_on_the_tree(project, candidate, base, monkeypatch):
+  monkeypatch.setattr(
+      candidate_defects.reproductions, "collect",
+      lambda series, collect=reproductions.collect: collect(series, project))
+  monkeypatch.setattr(candidate_defects, "_python", lambda c: (
+      pathlib.Path(sys.executable), {"PYTHONPATH": str(c.source)}))
+  series = patches.load(project)
+  run = candidate_defects.run(candidate, series)
+  assert run.patches == {"greet/greeting": (1, 1)} and run.commit == ""
+  write(candidate.source / "jax" / "_src" / "greet.py",
+        GREET.replace("oi ", "Hello, "))
+  assert candidate_defects.run(candidate, series).counts == (0, 1)
 
 
 def test_the_exit_status_and_the_document(project, candidate, base,

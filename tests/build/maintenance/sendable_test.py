@@ -46,6 +46,18 @@ def test_one_that_is_not_sent(said, verdict, why, project):
     ('title = "[greet] Greet politely"', "", "missing key title"),
     ('[greet] Greet', "long " * 16, "longer than 72"),
     ('`greet` says', "`greet` mended says", "'mended' is a word"),
+    ('says "oi".\n', 'says "oi".', "two paragraphs"),
+    ('says "oi".', 'says "oi". ' + "and " * 9 + "\nso " * 70,
+     "has 88 words, more than 80"),
+    ('closes = ["28193"]\n', "", "needs a report"),
+    ('closes = ["28193"]', 'guard = true\nreport = {}', "needs a report"),
+    ('closes = ["28193"]', 'report = { program = "x" }', "missing key output"),
+    ('closes = ["28193"]', 'report = { program = "x\\n%s", output = "y" }' % (
+        "x\\n" * 10), "at most 10 lines"),
+    ('closes = ["28193"]', 'report = { program = "x", output = "" }',
+     "what it prints"),
+    ('closes = ["28193"]\n', 'closes = ["1"]\nchangelog = "Mend: x"\n',
+     "'Mend' is a word"),
     ('out = "Hello, "', "out = mend_polite.hello", "'mend_polite' is a word"),
     ('out = "Hello, "', "out = greet_other.greeting()", "'from jax._src."),
     ('op = "replace_statement"', 'op = "guess"', "upstream edit 1: unknown op"),
@@ -56,6 +68,29 @@ def test_what_is_refused(old, new, words, project):
   with pytest.raises(MendError, match="patch greet/greeting: .*") as refused:
     loaded(project, with_block().replace(old, new, 1))
   assert words in str(refused.value)
+
+
+def test_a_report_a_guard_and_a_proposal(project):
+  found = loaded(project, with_block().replace('closes = ["28193"]', (
+      'report = { program = "greet()\\n", output = "oi" }'))).commit
+  assert found.report == sendable.Report("greet()", "oi")
+  assert found.symptom == '`greet` says "oi".'
+  guard = loaded(project, with_block().replace(
+      'closes = ["28193"]', "guard = true")).commit
+  assert guard.guard and guard.report is None
+  proposed = loaded(project, with_block().replace(
+      "sendable = true", 'sendable = "discuss: jax#1"'))
+  assert proposed.verdict == sendable.DISCUSS and proposed.commit
+
+
+def test_a_digest_is_of_all_that_is_sent(project):
+  texts = [with_block(), with_block().replace("hello", "moin"),
+           with_block().replace("28193", "28194"),
+           with_block().replace("out += name", "out += 'name'")]
+  digests = [loaded(project, text).commit.digest for text in texts]
+  assert len({*digests}) == len(texts)
+  assert digests[0] == loaded(project, with_block().replace(
+      'status = "not-sent"', 'status = "sent"')).commit.digest
 
 
 def test_the_forks_own_edits_replace_no_statement(project):

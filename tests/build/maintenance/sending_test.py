@@ -18,7 +18,9 @@ OTHER = SENDABLE.replace("greet.py", "other.py").replace(
     'in = "Greeter.greet"', 'in = "count"').replace(
         "assign:out", "assign:total").replace('"Hello, "', "0").replace(
             "name", "1").replace("test_first", "test_second").replace(
-                "test_hello", "test_count").replace('["28193"]', "[]")
+                "test_hello", "test_count").replace(
+                    'closes = ["28193"]',
+                    'report = { program = "x", output = "oi" }')
 COUNT = '''
 def count():
   total = 1
@@ -80,9 +82,9 @@ def test_each_applies_alone_and_after_the_other(series, base, clone, tmp_path):
 def test_the_message_and_what_is_not_said(series, base, clone, tmp_path):
   made, _ = sending.all_made(series, base, clone)
   assert made[0].message == (
-      '[greet] Greet politely\n\n`greet` says "oi". It says hello now.\n\n'
-      "Fixes #28193\n")
-  assert made[1].message.endswith("hello now.\n")
+      '[greet] Greet politely\n\n`greet` says "oi".\n\n'
+      "It didn't know the word hello.\n\nFixes #28193\n")
+  assert made[1].message.endswith("word hello.\n")
   names, _ = sending.write(made, base, clone, tmp_path / "out", SOMEBODY)
   text = "".join((tmp_path / "out" / n).read_text("utf-8") for n in names)
   for word in ("mend", "Mend", "Needs:", "CHANGELOG", "polite.py", "toy#1"):
@@ -144,6 +146,29 @@ def test_a_commit_that_is_too_long(series, base, clone, project):
   write(path, text.replace("jax/_src/greet.py", "tests/greet.py"))
   with pytest.raises(MendError, match="changes no source"):
     sending.all_made(patches.load(project), base, clone)
+
+
+def test_a_guard_has_tests_alone(series, base, clone, project):
+  path = project / "patches" / "greet" / "hello.toml"
+  text = path.read_text("utf-8").replace('closes = ["28193"]', "guard = true")
+  write(path, text)
+  with pytest.raises(MendError, match="changes source, and is to guard alone"):
+    sending.all_made(patches.load(project), base, clone)
+  first, second = text.split("[[upstream.edit]]")[1:]
+  assert "greet_test" in second
+  write(path, text.replace(f"[[upstream.edit]]{first}", ""))
+  made, left_out = sending.all_made(patches.load(project), base, clone)
+  assert list(made[0].files) == ["tests/greet_test.py"] and not left_out
+
+
+def test_a_line_in_the_change_log(series, base, clone, project):
+  path = project / "patches" / "greet" / "hello.toml"
+  write(path, path.read_text("utf-8").replace(
+      'closes = ["28193"]',
+      'closes = ["28193"]\nchangelog = "Bug fixes: it says hello."'))
+  made, _ = sending.all_made(patches.load(project), base, clone)
+  assert "* Bug fixes\n  * it says hello." in made[0].files["CHANGELOG.md"]
+  assert "CHANGELOG.md" not in made[1].files
 
 
 def test_two_tests_at_one_place_are_in_order(series, base, clone, project,

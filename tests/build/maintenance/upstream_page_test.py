@@ -5,7 +5,10 @@ from checkouts import ONE_LINE, git, with_block
 from conftest import PATCH, write
 from mend.editing import families, patches
 from mend.ground.errors import MendError
-from mend.house import upstream_main, upstream_page
+from mend.house import (
+    upstream_main, upstream_page, upstream_reproduced, upstream_verified)
+from mend.house.upstream_reproduced import Run
+from mend.trees import sending
 from mend.trees.git import commit_of
 import pytest
 
@@ -26,13 +29,64 @@ def series(project):
 
 
 def test_each_patch_is_in_its_table(series, project):
-  page = upstream_page.tables(series, families.load(project))
+  seen = Run("c" * 40, "2026-08-08", "2026-11-28",
+             {"greet/talk": (2, 2), "greet/own": (1, 3)})
+  page = upstream_page.tables(series, families.load(project), {}, seen)
   sent, others = page.split("## Discuss first")
+  assert "3 of 5 programs" in sent and "cccccccccc of 2026-08-08" in sent
   talk, own = others.split("## The fork's")
   assert "| `greet/greeting` | [greet] Greet politely | jax#28193 |" in sent
   assert "not-sent" in sent and "### greet" in talk and "### greet" in own
   assert talk.count("| `greet/") == own.count("| `greet/") == 1
-  assert "jax#7 is open" in talk and "| why |" in own
+  assert "| yes                 | jax#7 is open" in talk
+  assert "| 1 of 3              | why " in own
+
+
+def test_a_report_is_on_the_page(project):
+  folder = project / "patches"
+  write(folder / "greet" / "greeting.toml", with_block().replace(
+      'closes = ["28193"]', 'report = { program = "x()", output = "oi" }'))
+  series = patches.load(project)
+  page = upstream_page.tables(series, families.load(project), {},
+                              upstream_reproduced.read(project))
+  assert ('### greet/greeting\n\n`greet` says "oi".\n\n```python\nx()\n```\n\n'
+          "prints on main:\n\n```\noi\n```") in page
+  assert "Nobody has run" in page
+
+
+def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
+  def counted():
+    mine = patches.load(project)
+    known = upstream_verified.read(project)
+    return (upstream_page.counted(mine, known),
+            upstream_page.tables(mine, families.load(project), known,
+                                 upstream_reproduced.read(project)))
+
+  said, page = counted()
+  assert "0 can be sent to upstream and 1 when verified" in said
+  assert "None of 1 commit is verified." in page
+  (project / "build").mkdir()
+  commit = series[0].upstream.commit
+  made = sending.Made("greet/greeting", "", {}, 2, 1, (), commit)
+  upstream_verified.write([(made, 3, 2)], project, series, project)
+  said, page = counted()
+  assert "1 can be sent to upstream, 1 need" in said
+  assert "1 of 1 commit pass" in page and "2 red of 3" in page
+  assert "3 to 3 lines" in page and "3 tests, 2 of them red" in page
+  write(project / "patches" / "greet" / "greeting.toml",
+        with_block().replace("Hello, ", "Hi, "))
+  said, page = counted()
+  assert "0 can be sent" in said and "| changed since |" in page
+
+
+def test_what_main_has(project):
+  (project / "build").mkdir()
+  run = Run("c", "2026-08-08", "2026-11-28", {"a/b": (1, 2), "a/c": (0, 1)})
+  upstream_reproduced.write(run, project)
+  found = upstream_reproduced.read(project)
+  assert found == run and found.counts == (1, 3)
+  assert [found.said_of(p) for p in ("a/b", "a/c", "a/d")] == [
+      "1 of 2", "no", "-"]
 
 
 def test_what_is_stale(series, project):
@@ -43,12 +97,26 @@ def test_what_is_stale(series, project):
   upstream_page.write(project)
   assert not upstream_page.stale(project)
   readme = (project / "README.md").read_text(encoding="utf-8")
-  assert "Of the 3 patches, 1 can be sent" in readme
+  assert "Of the 3 patches, 0 can be sent" in readme
 
 
 def test_a_patch_that_says_nothing(project):
   with pytest.raises(MendError, match="greet/greeting: .*no `sendable`"):
-    upstream_page.tables(patches.load(project), {})
+    upstream_page.tables(patches.load(project), {}, {}, Run("", "", "", {}))
+
+
+def test_the_commit_that_a_checkout_stands_on(tmp_path):
+  main = tmp_path / "main"
+  write(main / "x", "")
+  git(main, "init", "--quiet")
+  git(main, "add", "--all")
+  git(main, "commit", "--quiet", "--message=main")
+  on_main = upstream_main.upstreams_commit(main)
+  git(tmp_path, "clone", "--quiet", str(main), "clone")
+  git(tmp_path / "clone", "commit", "--quiet", "--allow-empty", "--message=m")
+  assert upstream_main.upstreams_commit(tmp_path / "clone") == on_main
+  assert commit_of(tmp_path / "clone")[0] != on_main[0]
+  assert upstream_main.upstreams_commit(tmp_path) == ("", "")
 
 
 def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):

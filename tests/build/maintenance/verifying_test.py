@@ -94,7 +94,13 @@ def tools(tmp_path):
 
 
 @pytest.fixture
-def verified(project, base, clone, tools, tmp_path, capsys):
+def kept():
+  """The runs that a verification stores."""
+  return []
+
+
+@pytest.fixture
+def verified(project, base, clone, tools, tmp_path, capsys, kept):
   """Exports a block, verifies it; the verdict and what was said."""
   def run(block, *more):
     names = [f"patch{i}" for i in range(1 + len(more))]
@@ -106,7 +112,8 @@ def verified(project, base, clone, tools, tmp_path, capsys):
     made, _ = sending.all_made(patches.load(project), base, clone)
     out = tmp_path / "out"
     files, _ = sending.write(made, base, clone, out, AUTHOR)
-    found = verifying.verify(out, files, clone, tools)
+    found = verifying.verify(out, dict(zip(files, made)), clone, tools,
+                             kept.append)
     return found, capsys.readouterr().out
   return run
 
@@ -144,6 +151,43 @@ def test_what_upstream_would_refuse(old, new, words, verified):
   if words:
     assert re.search("WRONG: .*" + words, said), said
     assert "upstream would refuse 0001-" in verdict.words
+
+
+def test_only_a_good_run_is_kept(verified, kept):
+  verdict, _ = verified(SENDABLE)
+  ((made, tests, red),) = kept[0]
+  assert verdict.good and (made.patch, tests, red) == ("greet/patch0", 1, 1)
+
+
+def test_a_run_that_is_not_good_is_not_kept(verified, kept):
+  verdict, _ = verified(SENDABLE.replace('"Hello", greet', '"oi", greet'))
+  assert not verdict.good and not kept
+
+
+REPORT = '''report = { program = \"\"\"
+from jax._src import greet
+print(greet.Greeter().greet("you"))
+\"\"\", output = "%s" }'''
+
+
+@pytest.mark.parametrize("output, words", [
+    ("oi you", None), ("moin", "report: without the commit it prints 'oi you"),
+    ("you", "report: with the commit it prints the same")])
+def test_the_program_of_a_report(output, words, verified):
+  verdict, said = verified(SENDABLE.replace(
+      'closes = ["28193"]', REPORT % output))
+  assert verdict.good == (words is None), said
+  assert f"WRONG: {words}" in said if words else (
+      "report: 1 program, clean" in said)
+
+
+@pytest.mark.parametrize("word, good", [("you", True), ("Hello", False)])
+def test_a_commit_that_guards(word, good, verified):
+  head, _, test = SENDABLE.split("[[upstream.edit]]")
+  verdict, said = verified(f"{head}[[upstream.edit]]{test}".replace(
+      'closes = ["28193"]', "guard = true").replace('"Hello"', f'"{word}"'))
+  assert verdict.good == good, said
+  assert "guards: 1 tests, " + ("clean" if good else "1 wrong") in said
 
 
 def test_a_test_that_is_changed(verified):
