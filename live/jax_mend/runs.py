@@ -88,7 +88,7 @@ def _is_library(frame: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What all runs of a comparison have in common.
+  """The things that all runs of a comparison have in common.
 
   Attributes:
     command: what Python is to run.
