@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
       "compiles and the values that they return; and the patch that each "
       "difference comes of. The program runs twice, and up to seven times "
       "where something differs.",
-      epilog="exit status: 0 the same; 1 it differs; 2 not to be compared")
+      epilog="exit status: 0 the same; 1 it differs; 2 it can't be compared")
   add = parser.add_argument
   add("--yes", action="store_true", help="don't ask before running it")
   add("--json", metavar="FILE", help="write all that was found to a file")

@@ -66,7 +66,7 @@ class Run:
 
   @property
   def stacks(self) -> list[str]:
-    """Where each thread was as it hung, a line each."""
+    """The line at which each thread hung."""
     with open(os.path.join(self.folder, "stacks.txt"),
               encoding="utf-8") as file:
       text = file.read()
@@ -88,7 +88,7 @@ def _is_library(frame: str) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What all runs of a comparison have in common.
+  """The things that all runs of a comparison have in common.
 
   Attributes:
     command: what Python is to run.

@@ -10,7 +10,7 @@ import textwrap
 
 from conftest import ROOT, write
 from mend.editing import patches
-from mend.proof import environments, shares
+from mend.proof import alone, environments
 from mend.releases import bases, interpreters
 import pytest
 
@@ -140,7 +140,7 @@ def runner(kept_cache, tmp_path):
   return Runner(_NEWEST, tmp_path)
 
 
-@pytest.mark.parametrize("base", shares.newest_of_lines(bases.all_bases()),
+@pytest.mark.parametrize("base", alone.newest_of_lines(bases.all_bases()),
                          ids=lambda b: b.version)
 def test_a_program_that_no_fix_concerns(base, kept_cache, tmp_path):
   """On each line: programs and calls are recorded, stock and mended."""

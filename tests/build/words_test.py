@@ -13,7 +13,7 @@ from live_site import GREETING, POLITE, RUDE, install
 from mend.editing import families, patches
 from mend.editing.live_modules import module_of_live
 from mend.ground.errors import MendError
-from mend.proof import shares
+from mend.proof import alone
 from mend.releases import bases, source
 from mend.trees import live_table, manifests, tree
 import pytest
@@ -173,7 +173,7 @@ def tables(tmp_path_factory):
       del sys.modules[name]
 
 
-@pytest.mark.parametrize("base", shares.newest_of_lines(bases.all_bases()),
+@pytest.mark.parametrize("base", alone.newest_of_lines(bases.all_bases()),
                          ids=lambda b: b.version)
 def test_a_family_alone_is_what_a_wheel_of_it_has(base, tables, kept_cache):
   """By the newest release of each line, and by all but a patch, too."""
@@ -225,7 +225,7 @@ def _imported(file):
   return {name for name in found if (ROOT / name).is_file()}
 
 
-@pytest.mark.parametrize("base", shares.newest_of_lines(bases.all_bases()),
+@pytest.mark.parametrize("base", alone.newest_of_lines(bases.all_bases()),
                          ids=lambda b: b.version)
 def test_a_patch_alone_has_what_its_modules_import(base):
   """Three families could not be imported without varying's others."""

@@ -25,7 +25,6 @@ from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
 _ONE = 9999  # of so many: one test
-_ALONE_ONE_IN = 9  # of the files of a family
 _OF_TWINS = ("replication/control_flow", "varying/loops")
 _ALIKE = ("C", "EF")  # lines that the same edits serve, for the most part
 
@@ -200,6 +199,7 @@ def of_twin(series: Sequence[patches.Patch], twin: Base,
   return [dataclasses.replace(job, kinds=(every,), env=tuple(env.items()))]
 
 
+<<<<<<< HEAD
 def families_alone(series: Sequence[patches.Patch], base: Base,
                    python_version: str | None, one: bool = False) -> list[Job]:
   """A regression test of some files of each family, which alone is applied.
@@ -234,6 +234,8 @@ def newest_of_lines(chosen: Sequence[Base]) -> list[Base]:
   return [*{b.line: b for b in chosen}.values()]
 
 
+=======
+>>>>>>> h3
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """The job with a share of its tests; other bases have the other shares."""
   newest = bases.all_bases()[-1]

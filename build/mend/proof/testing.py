@@ -17,7 +17,8 @@ from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import (
-    fork_servers, jobs, judging, pools, pytest_run, reproduce, shares, venvs)
+    alone, fork_servers, jobs, judging, pools, pytest_run, reproduce, shares,
+    venvs)
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.proof.shares import Extent
@@ -152,9 +153,9 @@ def _preparations(series: Sequence[patches.Patch],
     prepare += [functools.partial(shares.of_twin, series, twin, version)
                 for twin in bases.twins(chosen)]
     prepare += [functools.partial(
-        shares.families_alone, series, base, version,
+        alone.jobs_of, series, base, version,
         base != newest and request.extent is not Extent.EVERY)
-                for base in shares.newest_of_lines(chosen)]
+                for base in alone.newest_of_lines(chosen)]
   return prepare
 
 
