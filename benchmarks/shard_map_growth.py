@@ -11,8 +11,7 @@ differentiated outside and inside of ``shard_map``, with the casts that pristine
 asks for; with ``bare``, mended has none, and does what it is for. Printed: the
 ratio of mended to pristine in the processor's seconds, the least of ROUNDS (3)
 in turn, to trace and to lower, and in calls of functions, which don't depend on
-the machine. Fails if the calls are more than LIMIT times pristine's, or than
-what is KNOWN of one of the programs.
+the machine. Fails if the calls are more than LIMIT times pristine's.
 """
 import gc
 import json
@@ -22,8 +21,6 @@ import sys
 import time
 
 LIMIT = 1.05
-# Beyond it so far, as what all devices have is found in the branches.
-KNOWN = {'gathered': 1.12}
 LAYERS = (10, 20, 40, 80)
 
 
@@ -125,7 +122,7 @@ def compare(pristine, mended, chosen='', rounds='3', bare=''):
         continue
       cells = [f'{a:.3f} {b:.3f}' for a, b in result]
       print(f'{label:34s}' + ''.join(f'{c:>16s}' for c in cells), flush=True)
-      if max(result[2]) > KNOWN.get(name, LIMIT):
+      if max(result[2]) > LIMIT:
         failed.append(label)
   print(f'{len(failed)} beyond {LIMIT}: {", ".join(failed) or "none"}')
   return bool(failed)

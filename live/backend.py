@@ -68,7 +68,7 @@ def of_release(table: Parsed, release: str) -> dict[str, Any]:
   origin, mended = facts["twin_of"] or release, release + index["suffix"]
   pieces = _pieces(table["edits"], release, known)
   found = {"origin": origin, "mended": mended, "patches": patches, "modules": [
-      name for name, runs in index["modules"].items()
+      name for name, (runs, *_) in index["modules"].items()
       if release in held(runs, known)], "files": {}, "splices": {}}
   found["manifest"] = index["manifest"]["text"].format(
       base=release, sha256=facts["sha256"], version=mended,
@@ -131,16 +131,23 @@ def assembled(tables: Mapping[str, str], root: pathlib.Path) -> Files:
         for file, found in data["splices"].items()})
     named = content + json.dumps(data["splices"])
     known[release] = hashlib.sha256(named.encode()).hexdigest()
-  files["index.json"] = json.dumps({
-      "version": index["version"], "bases": known,
-      "patches": {name: {"title": patch["title"], "issues": patch["issues"]}
-                  for name, patch in index["patches"].items()},
-      "pythons": {r: f["python"] for r, f in index["releases"].items()}})
+  files["index.json"] = json.dumps(_of_all(index, known))
   files["texts.json"] = json.dumps(texts)
   files["pieces.json"] = json.dumps(list(pieces))
   files["reports.json"] = json.dumps(_reports(index["reports"], root))
   files["VERSION"] = index["version"] + "\n"
   return files
+
+
+def _of_all(index: dict[str, Any], known: Files) -> dict[str, Any]:
+  """The facts about all releases, with the hash of the table of each."""
+  return {
+      "version": index["version"], "bases": known, "pages": index["pages"],
+      "patches": {name: {k: patch[k] for k in ("title", "issues", "needs")}
+                  for name, patch in index["patches"].items()},
+      "owners": {name: owners
+                 for name, (_, *owners) in index["modules"].items() if owners},
+      "pythons": {r: f["python"] for r, f in index["releases"].items()}}
 
 
 def _reports(reports: dict[str, Any], root: pathlib.Path) -> dict[str, Any]:

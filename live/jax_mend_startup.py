@@ -47,7 +47,7 @@ class _Waiting:
       return None
     if self._announce:
       _say(f"jax {finder.table.base} is mended as it is imported: "
-           f"{len(finder.table.patches)} patches (python -m jax_mend status); "
+           f"{finder.table.described()} (python -m jax_mend status); "
            "JAX_MEND=0 turns it off")
     return finder.find_spec(name, path, target)
 
@@ -65,6 +65,14 @@ def start(announce: bool = False) -> None:
   Raises:
     ImportError: jax has been imported already.
   """
+  folder = os.environ.pop("JAX_MEND_RECORD", None)  # not in its children
+  _start(announce)
+  if folder:
+    from jax_mend import recorder
+    recorder.start(folder)
+
+
+def _start(announce: bool) -> None:
   if os.environ.get("JAX_MEND") == "0" or any(  # active knows other words
       isinstance(f, _Waiting) for f in sys.meta_path):
     return

@@ -46,7 +46,7 @@ def _apply(args: argparse.Namespace) -> Verdict:
   if args.output_path:
     tree.require_empty(target)
   origin = source.pristine(base)
-  series = building.chosen_series(args.patches)
+  series = building.chosen_series(args.patches, base)
   result = tree.mended(series, base, origin,
                        checkout=target if args.tree else None,
                        part=patches.is_part(series, patches.load(), base))

@@ -4,33 +4,12 @@
 from __future__ import annotations
 
 import builtins
-import os
 import sys
 import types
 
-from jax_mend import installed
+from jax_mend import asked, installed
 from jax_mend.errors import NotApplied
 from jax_mend.finder import Finder, Hooks
-
-OFF = ("0", "off", "false", "no")
-_ON = ("", "1", "on", "true", "yes")
-
-
-def is_off() -> bool:
-  """True if JAX_MEND turns it off.
-
-  Raises:
-    NotApplied: its value is neither on nor off.
-  """
-  value = os.environ.get("JAX_MEND", "")
-  if value.lower() in OFF:
-    return True
-  if value.lower() in _ON:
-    return False
-  raise NotApplied(f"JAX_MEND={value} is neither on nor off.",
-                   "JAX_MEND=0 runs jax as it is installed; unset it, or "
-                   "JAX_MEND=1, to have it mended")
-
 
 def finder() -> Finder | None:
   """The finder that serves jax in this process, if jax-mend is on."""
@@ -53,7 +32,7 @@ def activate(hooks: Hooks = types.MappingProxyType({})) -> None:
   Raises:
     NotApplied: it can't be; nothing was changed.
   """
-  if is_off() or finder() is not None:
+  if asked.is_off() or finder() is not None:
     return
   installed.require_files()
   jax = installed.find()

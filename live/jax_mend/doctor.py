@@ -15,7 +15,7 @@ import tempfile
 import time
 from typing import Any
 
-from jax_mend import active, children, programs, status
+from jax_mend import active, asked, children, programs, status
 from jax_mend import table as tables
 from jax_mend.errors import NotApplied, Refused
 
@@ -134,7 +134,7 @@ def run(words: Sequence[str], as_json: bool) -> int:
   """Prints red or green for each; 1 if one is red."""
   active.activate()
   env = {**os.environ, **_SETTINGS, "JAX_MEND_QUIET": "1"}
-  if not active.is_off():
+  if not asked.is_off():
     children.export(env)
   chosen, began = _chosen(words), time.monotonic()
   found: dict[int, Sequence[str]] = {}

@@ -49,7 +49,7 @@ class Loader(machinery.SourceFileLoader):
     return beside.get_resource_reader(self.name)
 
 
-class _Then:
+class Then:
   """Loads a module as `loader` does, then calls `hook` with it."""
 
   def __init__(self, loader: Any, hook: Hook):
@@ -85,7 +85,7 @@ class Finder:
     self.store = Store(table.key)
     self._served = {_module_name(file): file
                     for file in (*table.files, *table.modules)}
-    self._hooks: Hooks = {
+    self._hooks: dict[str, Hook] = {
         "jax._src.source_info_util": self._hide,
         "jax._src.traceback_util": self._hide_alike, **hooks}
 
@@ -94,6 +94,10 @@ class Finder:
     for name, hook in self._hooks.items():
       if name in sys.modules:
         hook(sys.modules[name])
+
+  def hook(self, name: str, hook: Hook) -> None:
+    """Calls `hook` with the module of a name, when it has been imported."""
+    self._hooks[name] = hook
 
   def find_spec(self, name: str, path: Sequence[str] | None = None,
                 target: types.ModuleType | None = None
@@ -107,7 +111,7 @@ class Finder:
           finder.find_spec(name, path, target) for finder in sys.meta_path
           if finder is not self)), None)
     if name in self._hooks and spec is not None:
-      spec.loader = _Then(spec.loader, self._hooks[name])  # type: ignore
+      spec.loader = Then(spec.loader, self._hooks[name])  # type: ignore
     return spec
 
   def _spec(self, name: str, file: str) -> machinery.ModuleSpec | None:

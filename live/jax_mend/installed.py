@@ -8,7 +8,7 @@ import os
 import re
 import sys
 
-from jax_mend import table as tables
+from jax_mend import asked, table as tables, words as words_of
 from jax_mend.errors import NotApplied
 from jax_mend.table import Table
 
@@ -116,7 +116,8 @@ def table_for(jax: Installed) -> Table:
   """The table of an installed jax, whose files must be the release's own.
 
   Raises:
-    NotApplied: the release is unknown, or a file differs.
+    NotApplied: the release is unknown, a file differs, or words choose
+      nothing.
   """
   known = list(tables.index()["bases"])
   if jax.version not in known:
@@ -127,7 +128,10 @@ def table_for(jax: Installed) -> Table:
         f'{sys.executable} -m pip install "jax=={near}", the nearest that it '
         f"knows; or, in a checkout of the project, python3 build/build.py "
         f"check --candidate={jax.version} tells how yours differs; {OFF}")
-  table = Table(jax.version)
+  try:
+    table = Table(jax.version, asked.words())
+  except words_of.BadWords as e:
+    raise asked.refused(e) from e
   other = jax.differing(table)
   if other:
     more = f" and {len(other) - 1} more" if len(other) > 1 else ""

@@ -11,7 +11,7 @@ import os
 import site
 import sys
 
-from jax_mend import active
+from jax_mend import active, asked
 from jax_mend.errors import NotApplied
 
 NAME = "jax_mend_startup"
@@ -37,12 +37,13 @@ else:
 """
 
 
-def _text(path: str) -> str:
-  """The content of the startup file at `path`."""
+def _text(path: str, words: str) -> str:
+  """The content of the startup file at `path`, for the patches of `words`."""
   if path.endswith(".start"):
-    return f"{_HEAD}{NAME}:enabled\n"
+    stored = f"{asked.STORED}{words}\n" if words else ""
+    return f"{_HEAD}{stored}{NAME}:enabled\n"
   program = _PROGRAM % {"path": path, "name": NAME,
-                        "off": active.OFF}
+                        "off": asked.OFF}
   # In a scope of its own: what it names is in every Python's `site` else.
   return f"{_HEAD}import sys; exec({ascii(program)}, {{}})\n"
 
@@ -73,19 +74,26 @@ def is_enabled() -> bool:
     return False
 
 
-def enable() -> int:
-  """Writes the startup file, if jax can be mended here."""
-  active.activate()
+def enable(words: str = "") -> int:
+  """Writes the startup file, if jax can be mended here.
+
+  Args:
+    words: those that choose patches; "" for all of them.
+  """
+  with asked.instead(words):
+    active.activate()
   for path in _paths(_folder()):
     try:
       with open(path, "w", encoding="utf-8") as handle:
-        handle.write(_text(path))
+        handle.write(_text(path, words))
     except OSError as e:
       raise NotApplied(f"{path} can't be written: {e}.", "run it as the owner "
                        "of the environment, or use python -m jax_mend run"
                        ) from e
     print(f"wrote {path}")
-  print("Every Python of this environment now mends jax as it is imported.\n"
+  part = f", {words} of it" if words else ""
+  print("Every Python of this environment now mends jax as it is imported"
+        f"{part}.\n"
         f"To take it back, and before pip uninstall: {sys.executable} -m "
         "jax_mend disable")
   return 0

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Sequence
 import json
 import os
 import sys
 from typing import Any
 
-from jax_mend import active, installed, startup_file, store
+from jax_mend import asked, installed, startup_file, store
 from jax_mend import table as tables
 from jax_mend.errors import NotApplied
 
@@ -19,7 +20,8 @@ def gather() -> dict[str, Any]:
   facts: dict[str, Any] = {
       "version": None, "python": sys.executable, "jax": None, "folder": None,
       "state": "not applied", "error": None, "files": 0, "modules": 0,
-      "patches": [], "cache": store.root(),
+      "patches": [], "words": "", "added": [], "dropped": [], "left_out": [],
+      "cache": store.root(),
       "enabled": startup_file.is_enabled()}
   try:
     installed.require_files()
@@ -31,14 +33,18 @@ def gather() -> dict[str, Any]:
       facts["state"] = "mended by its wheel"
       return facts
     table = installed.table_for(jax)
-    facts["state"] = "off" if active.is_off() else "mended"
+    facts["state"] = "off" if asked.is_off() else "mended"
   except NotApplied as e:
     facts.update(error=e.what, next=e.next_step)
     return facts
   titles = tables.index()["patches"]
   facts.update(
       key=table.key, files=len(table.files), modules=len(table.modules),
-      patches=[{"id": p, **titles[p]} for p in table.patches])
+      words=asked.source() if asked.words() else "",
+      added=table.choice.added, dropped=table.choice.dropped,
+      left_out=[p for p in table.whole if p not in table.patches],
+      patches=[{"id": p, "title": titles[p]["title"],
+                "issues": titles[p]["issues"]} for p in table.patches])
   return facts
 
 
@@ -64,11 +70,27 @@ def _applied(facts: dict[str, Any], verbose: bool) -> list[str]:
     lines += ["", *(" ".join(["  " + p["title"], *(
         [f"({', '.join(p['issues'])})"] if p["issues"] else [])])
                     for p in facts["patches"]), ""]
-  families = collections.Counter(
-      p["id"].partition("/")[0] for p in facts["patches"])
-  lines.append(f"{len(facts['patches'])} patches ("
-               + ", ".join(f"{n} of {name}" for name, n in families.items())
-               + ")" + ("." if verbose else "; --verbose names each."))
+  lines.append(f"{_counted([p['id'] for p in facts['patches']])}"
+               + ("." if verbose else "; --verbose names each."))
+  return lines + (_of_part(facts, verbose) if facts["words"] else [])
+
+
+def _counted(patches: Sequence[str]) -> str:
+  families = collections.Counter(p.partition("/")[0] for p in patches)
+  return f"{len(patches)} patches (" + ", ".join(
+      f"{n} of {name}" for name, n in families.items()) + ")"
+
+
+def _of_part(facts: dict[str, Any], verbose: bool) -> list[str]:
+  """Names the patches that words add and drop, and those not applied."""
+  lines = [f"Chosen by {facts['words']}."]
+  for text, key in (("Added, since these need them", "added"),
+                    ("Left out, since they need what is", "dropped")):
+    if facts[key]:
+      lines.append(f"{text}: {', '.join(facts[key])}.")
+  if left := facts["left_out"]:
+    said = ", ".join(left) if verbose else _counted(left)
+    lines.append(f"Not applied: {said}.")
   return lines
 
 

@@ -4,7 +4,8 @@
 table/ is assembled when the package is built, of the project's live/table and
 the texts of our modules. What it holds of an edited file is its hash and
 splices [start, stop, n]: the byte offsets of the release's file between which
-the n-th of pieces.json goes, [text, patch], our own text.
+the n-th of pieces.json goes, [text, patch], our own text. All edits were placed
+on the release's own file, so those of some patches are a part of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ import re
 import sys
 from typing import Any
 
+from jax_mend import words as words_of
+from jax_mend.splices import spliced
+
+_IMPORT = re.compile(r"from jax\._src\.\S+ import \w+ as (\w+)")
+_MANIFEST = "jax/_src/mend_manifest.py"
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "table")
 
 
@@ -28,15 +34,6 @@ def _read(name: str) -> Any:
 
 def sha256(data: bytes) -> str:
   return hashlib.sha256(data).hexdigest()
-
-
-def spliced(data: bytes, splices: Sequence[Sequence[Any]]) -> bytes:
-  """`data` with each splice [start, stop, text, ...] made, in their order."""
-  out, position = [], 0
-  for start, stop, text, *_ in splices:
-    out += [data[position:start], text.encode("utf-8")]
-    position = stop
-  return b"".join([*out, data[position:]])
 
 
 @functools.cache
@@ -88,32 +85,101 @@ def _texts() -> dict[str, str]:
 class Table:
   """The edits and modules of one release.
 
-  Attributes:
+  Args:
     base: the release, such as "0.6.0".
-    key: names the base, our version and the content of the table.
+    words: those that choose patches; none for all of them.
+
+  Attributes:
+    base: the release.
+    choice: the patches that the words choose.
+    whole: the ids of all patches for the release.
+    key: names the base, our version, the content of the table and the part.
     files: the release's files that are edited -> sha256 of the release's own.
     modules: the files that are added -> where their text is found.
     patches: the ids of what is applied.
   """
 
-  def __init__(self, base: str):
-    data = _read(f"{base}.json")
+  def __init__(self, base: str, words: Sequence[str] = ()):
+    data, known = _read(f"{base}.json"), index()
     self.base: str = base
     self.mended: str = data["mended"]
-    self.key: str = f"{data['mended']}-{index()['bases'][base][:12]}"
+    self.key: str = f"{data['mended']}-{known['bases'][base][:12]}"
     self.files: dict[str, str] = data["files"]
     self.modules: dict[str, str] = data["modules"]
-    self.patches: list[str] = data["patches"]
+    self.whole: list[str] = data["patches"]
     self._name: str = data["splices"]  # a release's, or its twin's
     self._splices: dict[str, list] | None = None
+    self.choice = words_of.Choice(tuple(self.whole))
+    if words:
+      self._take_part(words_of.choose(
+          words, [*known["patches"]],
+          {p: known["patches"][p]["needs"] for p in self.whole}, self.whole))
+
+  @property
+  def patches(self) -> list[str]:
+    return [*self.choice.patches]
+
+  def described(self) -> str:
+    """The number of patches, and of a part what is added and left out."""
+    choice, whole = self.choice, len(self.whole)
+    if len(choice.patches) == whole:
+      return f"{whole} patches"
+    said = f"{len(choice.patches)} of {whole} patches"
+    if choice.added:
+      said += f", with {', '.join(choice.added)}, which are needed"
+    if choice.dropped:
+      said += (f", without {', '.join(choice.dropped)}, which need what is "
+               "left out")
+    return said
+
+  def _take_part(self, choice: words_of.Choice) -> None:
+    """Leaves away what the chosen patches don't have."""
+    self.choice = choice
+    if len(choice.patches) == len(self.whole):
+      return
+    part = f"p{sha256(','.join(choice.patches).encode())[:8]}"
+    self.mended, self.key = f"{self.mended}.{part}", f"{self.key}-{part}"
+    owners = index()["owners"]
+    self.modules = {name: text for name, text in self.modules.items()
+                    if name not in owners
+                    or not self._kept.isdisjoint(owners[name])}
+    self.files = {file: digest for file, digest in self.files.items()
+                  if self.pieces(file)}
+
+  @functools.cached_property
+  def _kept(self) -> frozenset[str]:
+    return frozenset(self.choice.patches)
 
   def added(self, file: str) -> bytes:
     """The text of a file of `modules`."""
-    return _texts()[self.modules[file]].encode("utf-8")
+    text = _texts()[self.modules[file]]
+    if file == _MANIFEST and len(self._kept) < len(self.whole):
+      for patch in {*self.whole} - self._kept:
+        text = text.replace(f'    "{patch}",\n', "")
+      text = re.sub(r'^VERSION = ".*"$', f'VERSION = "{self.mended}"', text,
+                    flags=re.MULTILINE)
+    return text.encode("utf-8")
+
+  def pieces(self, file: str) -> list[list[Any]]:
+    """[start, stop, text, patch] of a file of `files`, in their order."""
+    if self._splices is None:
+      self._splices = _read(f"{self._name}.splices.json")
+    found = [[start, stop, *_pieces()[n]]
+             for start, stop, n in self._splices[file]]
+    if len(self._kept) == len(self.whole):
+      return found
+    # An import that patches share is there once, by the first of them.
+    used = {name for *_, text, patch in found if patch in self._kept
+            for name in re.findall(r"\w+", text)}
+    return [piece for piece in found if piece[3] in self._kept
+            or _bound(piece[2]) in used]
 
   def edited(self, file: str, data: bytes) -> bytes:
     """The text of a file of `files`, made from the release's own."""
-    if self._splices is None:
-      self._splices = _read(f"{self._name}.splices.json")
-    return spliced(data, [(start, stop, *_pieces()[n])
-                          for start, stop, n in self._splices[file]])
+    return spliced(data, self.pieces(file))
+
+
+def _bound(text: str) -> str | None:
+  """The name that a text binds which is one import of a module of ours."""
+  found = _IMPORT.fullmatch(text.strip())
+  return found and found[1]

@@ -10,10 +10,24 @@ from jax._src import test_util as jtu
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax.sharding import SingleDeviceSharding
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices, partly_manual, shard_map
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+NO_SHARDING = '^AssertionError: None != NamedSharding'
+WRONG_AXES_OF_EACH = ('^AssertionError: Lists differ: .None, None. != '
+                      '.NamedSharding')
+OTHER_SHARDING_MESH = {
+    '<0.5.3':
+        r"^AssertionError: None != NamedSharding\(mesh=Mesh\('x': 4, 'y': "
+        r'2\), ',
+    '>=0.5.3':
+        r"^AssertionError: None != NamedSharding\(mesh=Mesh\('x': 4, 'y': 2, "
+        r'ax\[',
+}
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 
@@ -72,19 +86,23 @@ class ResultShardingsTest(jtu.JaxTestCase):
       out = jitted(X)
       self.assertTrue(expected.is_equivalent_to(out.sharding, 2), out.sharding)
 
+  @red(OTHER_SHARDING_MESH)
   def test_constraint(self):
     for sharding in (layout('x'), layout('y', 'x'), layout(),
                      layout('x', shape=(8,))):
       self.assertSaid(constrained(sharding), sharding)
 
+  @red(OTHER_SHARDING_MESH)
   @parameterized.named_parameters(*CALLS.items())
   def test_within_calls(self, call):
     self.assertSaid(call(constrained(layout('x', 'y'))), layout('x', 'y'))
 
+  @red(OTHER_SHARDING_MESH)
   def test_within_calls_out_shardings(self):
     inner = jax.jit(lambda x: (x + 1, x * 2), out_shardings=(None, layout('y')))
     self.assertSaid(lambda x: inner(x)[1], layout('y'))
 
+  @red(OTHER_SHARDING_MESH)
   def test_within_calls_in_shardings(self):
     # A call that hands its argument on has moved it. (Before 0.6 what it hands
     # on isn't its result.)
@@ -93,12 +111,15 @@ class ResultShardingsTest(jtu.JaxTestCase):
     self.assertSaid(lambda x: inner(constrained(layout('x', 'y'))(x)),
                     layout('y', 'x') if moved else layout('x', 'y'))
 
+  @red(NO_SHARDING, bases='>=0.7.1')
   def test_set_mesh(self):
     if not hasattr(jax, 'set_mesh'):
       self.skipTest('this release has no jax.set_mesh')
     with jax.set_mesh(layout().mesh):
       self.assertSaid(constrained(P(None, 'y')), layout(None, 'y'))
 
+  @red(OTHER_SHARDING_MESH, cases={'shape': (4, 2)})
+  @red(NO_SHARDING)
   @parameterized.named_parameters(
       ('_one_axis', (8,), P('x'), P('x')),
       ('_replicated', (4, 2), P(), P()),
@@ -125,6 +146,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
       self.assertEqual(jax.jit(g)(X).sharding, expected)
       self.assertEqual(jax.jit(g).lower(X).compile()(X).sharding, expected)
 
+  @red(OTHER_SHARDING_MESH)
   def test_shard_map_mapped(self):
     f = shard_map(lambda x: x * 2, mesh=layout().mesh, in_specs=(P('x', 'y'),),
                   out_specs=P('x', 'y'))
@@ -132,6 +154,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
     self.assertEqual(said, layout(None, 'x', 'y'))
     self.assertEqual(jax.jit(jax.vmap(f))(X[None]).sharding, said)
 
+  @red(WRONG_AXES_OF_EACH)
   def test_shard_map_of_several_results(self):
     f = shard_map(lambda x: (x, x.sum()[None]), mesh=layout().mesh,
                   in_specs=(P('x'),), out_specs=(P('x'), P('x')))
@@ -150,6 +173,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
                        out_specs=P('x'), **partly_manual('y', of='xy'))
     self.assertIsNone(jax.eval_shape(partly, X).sharding)
 
+  @red('^AssertionError: None is not an instance of <class')
   def test_restored_by_its_layout(self):
     # flax#5110: arrays are made anew with the shardings of an abstract state.
     def init(x):
@@ -196,6 +220,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
     jax.jit(lambda x: self.assertIsNone(
         jax.eval_shape(lambda y: y, x).sharding))(placed)
 
+  @red(NO_SHARDING)
   @parameterized.product(
       place=[lambda: layout('x'), lambda: layout('x', None), layout,
              lambda: layout(None, 'y'), lambda: layout('x', 'y'),
@@ -206,6 +231,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
   def test_argument(self, place, how):
     self.assertHandedThrough(how, place())
 
+  @red('^AssertionError: None != SingleDeviceSharding')
   def test_argument_on_one_device(self):
     for device in jax.devices()[:2]:
       self.assertHandedThrough('alone', SingleDeviceSharding(device))
@@ -228,6 +254,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
     self.assertEqual(jitted(array).sharding, placed)
     self.assertEqual(jitted.lower(array).compile()(array).sharding, placed)
 
+  @red(WRONG_AXES_OF_EACH)
   @parameterized.parameters(
       (('x', None), ('x',), (4, 2)), (('x', 'y'), ('x', 'y'), (4, 2)),
       (('x', 'y'), ('x',), (8, 1)), (('x',), (), (1,)))
@@ -241,11 +268,14 @@ class ResultShardingsTest(jtu.JaxTestCase):
     self.assertEqual(jitted(X, 1)[0].sharding, expected)
     self.assertEqual(jitted.lower(X, 1).compile()(X, 1)[0].sharding, expected)
 
+  @red('^AssertionError: Lists differ: .None, None, None. != .None, '
+       'NamedSharding')
   def test_argument_with_a_captured_one(self):
     x, other = jax.device_put(X, layout('x')), jax.device_put(X, layout('y'))
     said = jax.eval_shape(lambda y: (other * 2, y, other + y), x)
     self.assertEqual([s.sharding for s in said], [None, layout('x'), None])
 
+  @red(NO_SHARDING)
   def test_state_that_is_handed_on(self):
     abstract = jax.eval_shape(
         lambda x: {'w': constrained(layout('x'))(x), 'n': x.sum()}, X)
@@ -275,6 +305,7 @@ class ResultShardingsTest(jtu.JaxTestCase):
     if said is not None:
       self.assertEqual(said, jax.jit(f)(x).sharding)
 
+  @red(NO_SHARDING, bases='<0.7')
   def test_out_shardings_of_the_function(self):
     outer = jax.jit(constrained(layout('x')), out_shardings=layout('y'))
     self.assertEqual(outer.lower(X).out_info.sharding, layout('y'))

@@ -8,6 +8,7 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -35,6 +36,7 @@ class ByteOrderTest(jtu.JaxTestCase):
   def of_callback(self, x, sharding):
     return jax.make_array_from_callback((8,), sharding, lambda i: x[i])
 
+  @red('^AssertionError: TypeError not raised')
   @parameterized.parameters('f4', 'i4', 'i2', 'f2', 'c8')
   def test_refused_from_a_callback(self, dtype):
     for sharding in placements():

@@ -9,6 +9,7 @@ import jax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 
 jax.config.parse_flags_with_absl()
 
@@ -36,6 +37,7 @@ def some_devices():
 
 class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
 
+  @red(r"^KeyError: '.*, raised by array_api_metadata\.dtypes")
   @parameterized.parameters('decimal', 'int32', 'Bool', '')
   def test_unknown_kind_names_the_valid_ones(self, kind):
     for bad in (kind, ('bool', kind)):
@@ -46,12 +48,15 @@ class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
       for valid in KINDS:
         self.assertIn(repr(valid), message)
 
+  @red(r"^KeyError: <class 'numpy\.float32'>", cases=['float32'])
+  @red(r'^KeyError: .*, raised by array_api_metadata\.dtypes')
   @parameterized.parameters(
       (3,), (np.float32,), (('bool', ('numeric',)),), ((None,),))
   def test_kind_of_a_wrong_type(self, kind):
     with self.assertRaisesRegex(TypeError, re.escape(repr(kind))):
       info().dtypes(kind=kind)
 
+  @red('^AssertionError: TypeError not raised')
   @parameterized.product(
       method=['dtypes', 'default_dtypes'],
       device=['cpu', 0, object, np.zeros(2), (None,), []])

@@ -8,10 +8,15 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+ABSTRACT_TRACER = ('^ConcretizationTypeError: Abstract tracer value '
+                   'encountered where concrete value is expected: traced array')
 
 
 def placements():
@@ -28,6 +33,7 @@ class ArrayApiEmptyLikeTest(jtu.JaxTestCase):
     self.assertEqual((x.shape, x.dtype, x.weak_type),
                      (shape, np.dtype(dtype), weak_type))
 
+  @red(ABSTRACT_TRACER)
   def test_device_under_jit(self):
     for d in placements():
       self.check(jax.jit(lambda x, d=d: jnp.empty_like(x, device=d))(
@@ -36,17 +42,20 @@ class ArrayApiEmptyLikeTest(jtu.JaxTestCase):
           np.ones(8), dtype='int8', shape=(8, 4), device=d))(),
                  (8, 4), 'int8')
 
+  @red(ABSTRACT_TRACER)
   def test_committed_array_under_jit(self):
     for d in placements():
       x = jax.device_put(np.ones(8, 'float32'), d)
       self.check(jax.jit(lambda x=x: jnp.empty_like(x))(), (8,), 'float32')
 
+  @red(ABSTRACT_TRACER)
   def test_weak_type_under_jit(self):
     x = jnp.asarray(1.)
     self.assertTrue(x.weak_type)
     y = jax.jit(lambda: jnp.empty_like(x, device=jax.devices()[1]))()
     self.check(y, (), 'float32', weak_type=True)
 
+  @red(ABSTRACT_TRACER)
   def test_result_joins_arrays_of_the_jit(self):
     # Where the enclosing jit runs elsewhere, device= does not stop it.
     x = jax.device_put(np.ones(8, 'float32'), jax.devices()[5])

@@ -13,6 +13,7 @@ from jax import sharding as js
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 from testing.sharding import columns, eight_devices, shard_map
 
 jax.config.parse_flags_with_absl()
@@ -79,6 +80,7 @@ WAYS = {
 }
 
 
+@red('^AttributeError: .*has no attribute device', api_missing=True)
 class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
 
   def run_and_see(self, way, x):

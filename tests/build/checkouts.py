@@ -106,7 +106,7 @@ class GreetTest(absltest.TestCase):
 
 def with_block(block=SENDABLE):
   return PATCH.replace(ONE_LINE, "").replace(
-      "\n[[red]]", block + "\n[[red]]", 1)
+      "\n[[edit]]", block + "\n[[edit]]", 1)
 
 
 def git(folder, *arguments):

@@ -27,10 +27,6 @@ tests = ["tests/greet/greeting_test.py"]
 reproductions = ["reproductions/greet/greeting.py"]
 changelog = "Bug fixes: `greet` is polite."
 
-[[red]]
-tests = ["GreetingTest.test_polite"]
-reason = "^AssertionError: .*a rude greeting"
-
 [[edit]]
 file = "jax/_src/greet.py"
 op = "add_import"
@@ -42,6 +38,20 @@ op = "replace_body"
 in = "Greeter.greet"
 takes = ["self", "name"]
 code = "return polite.greeting(name)"
+"""
+TEST = """
+import unittest
+
+from testing.red import red
+
+
+class GreetingTest(unittest.TestCase):
+
+  @red('^AssertionError: .*a rude greeting')
+  def test_polite(self):
+    from jax._src import greet
+    greeting = greet.Greeter().greet("you")
+    self.assertEqual(greeting, "Hello, you", "a rude greeting")
 """
 FAMILIES = """
 [greet]
@@ -116,7 +126,7 @@ def project(tmp_path):
         '"""What is said to whom."""\n')
   write(root / "jax" / "_src" / "polite.py",
         'def greeting(name):\n  return f"Hello, {name}"\n')
-  write(root / "tests" / "greet" / "greeting_test.py", "")
+  write(root / "tests" / "greet" / "greeting_test.py", TEST)
   write(root / "reproductions" / "greet" / "greeting.py", REPRODUCTION)
   return root
 

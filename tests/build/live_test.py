@@ -44,10 +44,10 @@ def test_words_for_on_and_off(site, value, runs):
     ("-c", "import jax_mend_startup; jax_mend_startup.start(); import jax")])
 def test_what_is_neither_on_nor_off(site, args):
   error = site.refuses(*args, JAX_MEND="banana")
-  assert "JAX_MEND=banana is neither on nor off" in error
+  assert "JAX_MEND=banana: banana is no family and no patch" in error
   assert "Next: JAX_MEND=0 runs jax as it is" in error
   status = site.run("-m", "jax_mend", "status", JAX_MEND="banana")
-  assert status.returncode == 1 and "neither on nor off" in status.stdout
+  assert status.returncode == 1 and "no family" in status.stdout
 
 
 def test_after_jax_it_is_too_late(site):

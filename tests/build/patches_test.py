@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refusals of faulty patches, and their words."""
 
-import dataclasses
 import pathlib
 
 from conftest import FAMILIES, PATCH, marked_pages, write
@@ -11,7 +10,7 @@ from mend.house import docs, frozen
 from mend.releases import bases
 import pytest
 
-REASON = 'reason = "^AssertionError: .*a rude greeting"'
+REASON = '"^AssertionError: .*a rude greeting"'
 
 
 def test_a_good_patch_is_read(project, base):
@@ -24,33 +23,14 @@ def test_a_good_patch_is_read(project, base):
 @pytest.mark.parametrize("old, new, words", [
     ('id = "greet/greeting"', 'id = "other"', "its id is 'other'"),
     ('title = "[greet] Say hello politely"', "", "missing key title"),
-    ('[[red]]', 'colour = 1\n[[red]]', "unknown key colour"),
+    ('modules = ', 'colour = 1\nmodules = ', "unknown key colour"),
+    ('[[edit]]', '[[red]]\ntests = []\n[[edit]]', "unknown key red"),
     ('op = "add_import"', 'op = "guess"', "unknown op 'guess'"),
     ('op = "add_import"', 'op = "add_import"\ntext = "x"', "unknown key text"),
     ('in = "Greeter.greet"', "", "replace_body needs in"),
     ('takes = ["self", "name"]', "", "replace_body needs takes"),
     ('bases = ">=1.0"', 'bases = "newest"', "no version specifier"),
     ('"not-sent"', '"maybe"', "upstream.status is 'maybe'"),
-    (REASON, 'reason = "("', "no regular expression"),
-    (REASON, 'reason = "AssertionError: a rude greeting"',
-     "does not begin with the exception"),
-    (REASON, 'reason = "^AssertionError: "', "other failures say, too"),
-    (REASON, 'reason = "^AssertionError: .*"', "other failures say, too"),
-    (REASON, 'reason = "^TypeError: varying"', "other failures say, too"),
-    (REASON, 'reason = "^AssertionError: True is not false"',
-     "other failures say, too"),
-    (REASON, 'reason = "^AssertionError: False != True"',
-     "other failures say, too"),
-    (REASON, 'reason = "^AssertionError: a rude greeting|^KeyError: .*polite"',
-     "has alternatives"),
-    (REASON, 'reason = "^AssertionError: a (rude|bad) greeting"',
-     "has alternatives"),
-    (REASON, 'reason = { ">=1" = "^KeyError: " }', "other failures say, too"),
-    (REASON, 'reason = { "newest" = "^Err: one two" }', "no version specifier"),
-    (REASON, 'reason = {}', "empty table"),
-    (REASON,
-     'reason = { ">=0.6" = "^KeyError: one two", "<0.7" = "^Err: no two" }',
-     "two reasons are for 0.6.0"),
     ('"jax/_src/polite.py"', '"jax/_src/gone.py"', "gone.py, which does not"),
     ('"tests/greet/greeting_test.py"', '"tests/greet/gone.py"',
      "gone.py, which does not"),
@@ -86,26 +66,10 @@ def test_a_bad_patch_is_refused(project, old, new, words):
      "edit 1: code: wanted text or a table of releases, found a whole number"),
     ('takes = ["self", "name"]', 'takes = ["self", 1]',
      "edit 2: takes 2: wanted text, found a whole number"),
-    (REASON, REASON + '\napi_missing = "yes"',
-     "red 1: api_missing: wanted true or false, found text"),
     ('upstream = { status = "not-sent", pr = "", landed_in = "" }',
      'upstream = "none"', "upstream: wanted a table, found text")])
 def test_a_value_of_the_wrong_type_is_named(project, old, new, words):
   test_a_bad_patch_is_refused(project, old, new, words)
-
-
-def test_a_reason_for_each_release(project, base):
-  write(project / "patches" / "greet" / "greeting.toml", PATCH.replace(
-      REASON, """[red.reason]
-"<2" = "^AssertionError: .*a rude greeting"
-">=2" = "^KeyError: 'a.b' != '[|]'"
-"""))
-  (patch,) = patches.load(project)
-  (red,) = [r for r in patch.red if base.within(r.bases)]
-  assert red.reason.startswith("^AssertionError")
-  newer = dataclasses.replace(base, version="2.0")
-  (red,) = [r for r in patch.red if newer.within(r.bases)]
-  assert red.reason.startswith("^KeyError")
 
 
 def _superseding(project, text):
@@ -114,8 +78,7 @@ def _superseding(project, text):
 
 
 def test_a_refusal_without_a_test_of_upstream(project):
-  reason = REASON.partition(" = ")[2]
-  _superseding(project, f"refusal = {reason}")
+  _superseding(project, f"refusal = {REASON}")
   (patch,) = patches.load(project)
   (item,) = patch.supersedes
   assert item.refusal in [r.reason for r in patch.red] and not item.tests
@@ -127,7 +90,7 @@ def test_a_refusal_without_a_test_of_upstream(project):
 
 @pytest.mark.parametrize("text, words", [
     ('refusal = "^KeyError: no such words"', "no test shows that refusal"),
-    (REASON.replace("reason", "refusal") + '\ntests = ["x_test.py T.a"]',
+    (f'refusal = {REASON}\ntests = ["x_test.py T.a"]',
      "a refusal has no tests of upstream"),
     ('tests = ["x_test.py T.a"]', "reason")])
 def test_a_bad_refusal_is_refused(project, text, words):
@@ -195,7 +158,7 @@ def test_dependencies_come_first_and_are_chosen_too(project):
   series = patches.load(project)
   assert [p.id for p in patches.select(series, ["greet/second"])] == [
       "greet/greeting", "greet/second"]
-  with pytest.raises(MendError, match="no patch 'third'"):
+  with pytest.raises(MendError, match="third is no family and no patch"):
     patches.select(series, ["third"])
   chosen = patches.select(series, ["greet/second", "greet/greeting"])
   assert [p.id for p in chosen] == ["greet/greeting", "greet/second"]

@@ -19,7 +19,16 @@ from jax._src import test_util as jtu
 from jax.experimental import serialize_executable
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices, shard_map
+
+# What pristine JAX says.
+NO_COMPUTE_TYPE = ('^AssertionError: .*the compute type is not in the lowered '
+                   'text')
+NO_SUCH_METHOD = "^AttributeError: 'function' object has no attribute"
+NO_LOWER = "^AttributeError: 'function' object has no attribute 'lower'"
+WRONG_COMPUTE_TYPE = ('^AssertionError: False != True : whether the text has '
+                      'a compute type')
 
 P = jax.sharding.PartitionSpec
 
@@ -78,6 +87,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
   def assertMarked(self, text):
     self.assertIn(MARK, text, 'the compute type is not in the lowered text')
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_lower_compile_call(self):
     for form in FORMS:
       host = form(jax.jit(by_platform))
@@ -86,6 +97,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertMarked(lowered.as_text())
       self.assertArraysEqual(lowered.compile()(self.x), self.x + 1)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   @parameterized.named_parameters(('_tpu', 'tpu'), ('_cuda', 'cuda'))
   def test_trace_lower_for_a_platform(self, platform):
     for form in FORMS:
@@ -95,6 +108,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertMarked(text)
       self.assertArraysEqual(out, self.x + 1)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_trace_lower_for_all_platforms(self):
     for form in FORMS:
       host = form(jax.jit(by_platform))
@@ -106,6 +121,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertMarked(restored.mlir_module())
       self.assertArraysEqual(restored.call(self.x), self.x + 1)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_serialize_executable(self):
     for form in FORMS:
       lowered = form(jax.jit(by_platform)).lower(self.x)
@@ -119,6 +136,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       loaded = load(*stored, **devices)
       self.assertArraysEqual(loaded(jnp.asarray(self.x)), self.x + 1)
 
+  @red('^AssertionError: 0 not greater than or equal to', bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_what_is_lowered_is_what_the_call_compiles(self):
     # Against the workaround in the report: compute_on inside jit.
     def f(x):
@@ -132,6 +151,9 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertGreaterEqual(
           form(jax.jit(f)).lower(self.x).as_text().count(MARK), marks)
 
+  @red('^AssertionError: .None, None. has length of 2, expected 1',
+       bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_eval_shape_and_clear_cache(self):
     traces = []
     @jax.jit
@@ -150,6 +172,9 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       host(self.x)
       self.assertLen(traces, 2)
 
+  @red("^AttributeError: 'function' object has no attribute 'clear_cache'",
+       bases='<0.6', api_missing=True)
+  @red('^AssertionError: .*is not an instance of', bases='>=0.6')
   def test_is_a_wrapped_function(self):
     @jax.jit
     def scaled(x, factor=2.):
@@ -166,6 +191,10 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertEqual(host.__doc__, 'Scales.')
       self.assertEqual(inspect.signature(host), inspect.signature(scaled))
 
+  # 0.5.3 lowers without the compute type.
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  # From 0.6.0 on there is no way to lower it.
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_decorator_and_method(self):
     for form in FORMS:
       @form
@@ -193,6 +222,15 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertMarked(lowered.as_text())
       self.assertArraysEqual(lowered.compile()(self.x), self.x * 3)
 
+  @red({
+      '<0.11.1':
+          r'^AssertionError: "compute_on\.\*no '
+          r'\.lower\.\*jax\\\.jit\.\*jax\\\.jit\\\(plain\\\)" does not match '
+          '"\'function\' object has no',
+      '>=0.11.1':
+          r"^AssertionError: Tuples differ: \('wrapped', None\) != \('plain', "
+          r"'Doubles\.'\)\s+First differing element",
+  })
   def test_unjitted_says_to_jit_first(self):
     def plain(x):
       """Doubles."""
@@ -224,6 +262,10 @@ class ComputeOnAotTest(jtu.JaxTestCase):
         self.assertEqual(files[-1], bad.__code__.co_filename)
         self.assertEqual([f for f in files if '/compute_on_ahead/' in f], [])
 
+  # jax.pmap's stages, copied from it, ran outside of compute_on.
+  @red(NO_LOWER, bases='>=0.6,<0.8', api_missing=True)
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_COMPUTE_TYPE, bases='>=0.8,<0.11.1')
   def test_stages_that_are_not_of_jit(self):
     # jax.pmap's functions have stages, too, on most bases.
     x = np.ones((8, 2), np.float32)
@@ -235,6 +277,13 @@ class ComputeOnAotTest(jtu.JaxTestCase):
         self.assertMarked(lowered.as_text())
         self.assertArraysEqual(lowered.compile()(x), x + 1)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red({
+      '<0.11.1': NO_LOWER,
+      '>=0.11.1':
+          r'^ValueError: Non-hashable static arguments are not supported\. An '
+          'error occurred while trying to',
+  }, bases='>=0.6', api_missing=True)
   def test_static_arguments(self):
     def f(x, n, *, flag):
       return x * n if flag else x
@@ -250,6 +299,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertMarked(lowered.as_text())
       self.assertArraysEqual(lowered.compile()(self.x), self.x * 3)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_donated_arguments(self):
     jitted = jax.jit(lambda x, y: x + y, donate_argnums=0)
     for form in FORMS:
@@ -267,6 +318,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertTrue(x.is_deleted())
       self.assertFalse(y.is_deleted())
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_LOWER, bases='>=0.6', api_missing=True)
   def test_keyword_arguments_and_pytrees(self):
     def f(tree, *, scale):
       return {'sum': tree['a'] + tree['b'][0], 'scaled': scale * tree['a']}
@@ -283,6 +336,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
           lowered.compile()(tree, scale=np.float32(5)), want)
       self.assertAllClose(form(f)(tree, scale=np.float32(5)), want)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_shape_dtype_struct_and_unused_arguments(self):
     spec = jax.ShapeDtypeStruct((4,), jnp.float32)
     for form in FORMS:
@@ -291,6 +346,8 @@ class ComputeOnAotTest(jtu.JaxTestCase):
       self.assertMarked(lowered.as_text())
       self.assertArraysEqual(lowered.compile()(self.x, self.x), self.x + 1)
 
+  @red(NO_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_shardings(self):
     mesh = jax.sharding.Mesh(
         np.array(jax.devices()[:4]).reshape(2, 2), ('a', 'b'))
@@ -306,6 +363,7 @@ class ComputeOnAotTest(jtu.JaxTestCase):
         self.assertArraysEqual(out, x + 1)
         self.assertTrue(out.sharding.is_equivalent_to(sharding, 2))
 
+  @red(NO_LOWER, bases='>=0.10.2', api_missing=True)
   def test_shardings_beside_compiler_options(self):
     # The options stay outside of the call that the base makes; the layouts
     # are that call's.
@@ -428,6 +486,8 @@ class ComputeOnCachesTest(jtu.JaxTestCase):
     super().setUp()
     self.x = np.arange(4, dtype=np.float32)
 
+  @red(WRONG_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_either_order(self):
     for form in FORMS:
       for host_first in (True, False):
@@ -455,6 +515,8 @@ class ComputeOnCachesTest(jtu.JaxTestCase):
         self.assertLen(cosines, 2)
         self.assertLen([line for line in cosines if MARK in line], 1)
 
+  @red(WRONG_COMPUTE_TYPE, bases='<0.6')
+  @red(NO_SUCH_METHOD, bases='>=0.6', api_missing=True)
   def test_threads(self):
     for form in FORMS:
       jitted = jax.jit(lambda x: jnp.cos(x) * 2)

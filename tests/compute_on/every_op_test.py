@@ -13,8 +13,12 @@ from jax._src.lib.mlir import ir
 import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
+from testing.red import red
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+UNMARKED_OPERATIONS = '^AssertionError: .*operations without the compute type'
 
 # Constants compute nothing; the others hold or end a body.
 NO_COMPUTATION = ('stablehlo.constant', 'stablehlo.return', 'func.return',
@@ -115,6 +119,12 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
     super().setUp()
     self.x = np.arange(8, dtype=np.float32) / 9
 
+  @red(UNMARKED_OPERATIONS,
+       cases=['cholesky', 'cond', 'cumsum', 'logsumexp', 'platform', 'power',
+              'random', 'remat', 'scan', 'softmax', 'sum', 'vector_while',
+              'while'])
+  # A rule lowered out of line; up to 0.6.0 its call was marked.
+  @red(UNMARKED_OPERATIONS, bases='>=0.7', cases=['argmax'])
   @parameterized.named_parameters((f'_{name}', name) for name in FUNCTIONS)
   def test_every_operation_is_marked(self, name):
     f = FUNCTIONS[name]
@@ -125,6 +135,7 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
         self.assertEqual(unmarked, [], 'operations without the compute type')
         self.assertEqual({found[MARK] for _, found in ops}, {'host'})
 
+  @red(UNMARKED_OPERATIONS)
   def test_a_large_maximum_is_marked(self):
     # From 0.10.2 on CPUs it is one of integers, which keeps nan.
     x = np.ones((80, 90), np.float32)
@@ -148,6 +159,7 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
       self.assertAllClose(form(f)(self.x), want)
       self.assertAllClose(jax.jit(form(f))(self.x), want)
 
+  @red('^AssertionError: Element counts were not equal')
   @parameterized.named_parameters(('_tpu', 'tpu'), ('_cuda', 'cuda'))
   def test_no_operation_outside_is_marked(self, platform):
     # The cosine is outside, the sine inside, the rest on either side.
@@ -190,6 +202,7 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
       for op, its in found:
         self.assertNotIn(MARK, its, op)
 
+  @red(r"^AssertionError: None != '1' : stablehlo\.multiply")
   def test_streams(self):
     for form in FORMS:
       stream = form(lambda x: x ** 3, 'gpu_stream:1')
@@ -199,6 +212,7 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
         self.assertEqual(found.get('_xla_stream_annotation'), '1', name)
         self.assertEqual(found.get('inlineable'), 'false', name)
 
+  @red('^AssertionError: .*the placement is gone', bases='<0.10')
   def test_a_transfer_within_keeps_its_placement(self):
     if hasattr(jax, 'memory'):
       place = jax.memory.Space.Host

@@ -12,10 +12,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax.sharding import SingleDeviceSharding
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+OTHER_MEMORY = '^ValueError: memory_space of all inputs passed to'
+OTHER_MEMORY_NAMED = ('^AssertionError: .*does not match "memory_space of all '
+                      'inputs')
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 STATE = np.arange(1, 9, dtype=np.float32)
@@ -89,10 +95,12 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
     out, = jax.make_jaxpr(f)(*args).out_avals
     self.assertEqual(out.memory_space, HOST)
 
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters((f'_{n}', f, g) for n, f, g in INDEXED)
   def test_indexed(self, f, by_hand):
     self.assertOnHost(f, by_hand(STATE), single(STATE))
 
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters(('_uncommitted', False), ('_committed', True))
   def test_indexed_by_an_argument(self, committed):
     indices = jnp.asarray(INDICES)
@@ -100,6 +108,7 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
       indices = jax.device_put(indices, jax.devices()[0])
     self.assertOnHost(lambda h, i: h[i], STATE[INDICES], single(STATE), indices)
 
+  @red(OTHER_MEMORY)
   def test_indexed_by_indices_on_the_host(self):
     x, indices = jnp.asarray(STATE), single(INDICES)
     for f in (lambda x, i: x[i], jax.jit(lambda x, i: x[i])):
@@ -107,14 +116,17 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
       self.assertAllClose(np.asarray(found), STATE[INDICES])
       self.assertEqual(found.sharding.memory_kind, 'device')
 
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters((f'_{n}', f, g) for n, f, g in SCALED)
   def test_scaled(self, f, by_hand):
     self.assertOnHost(f, by_hand(STATE), single(STATE))
 
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters((f'_{n}', f, g) for n, f, g in OTHERS)
   def test_others(self, f, by_hand):
     self.assertOnHost(f, by_hand(STATE), single(STATE))
 
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters(
       ('_one_axis', (8,), ('x',), P('x')),
       ('_two_axes', (4, 2), ('x', 'y'), P('x')),
@@ -126,18 +138,21 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
     self.assertOnHost(lambda h: h[jnp.array(INDICES)], STATE[INDICES], h)
     self.assertOnHost(lambda h: h * jnp.arange(8.), STATE * np.arange(8), h)
 
+  @red(OTHER_MEMORY)
   def test_on_another_device(self):
     h = single(STATE, 3)
     found = h * np.ones(8, np.float32)
     self.assertAllClose(np.asarray(found), STATE)
     self.assertEqual(found.devices(), {jax.devices()[3]})
 
+  @red(OTHER_MEMORY)
   def test_mapped(self):
     f = jax.vmap(lambda r, i: r[i] * jnp.arange(3.))
     indices = np.stack([INDICES, INDICES - 1])
     expected = np.stack([r[i] for r, i in zip(ROWS, indices)]) * np.arange(3)
     self.assertOnHost(f, expected, single(ROWS), jnp.asarray(indices))
 
+  @red(OTHER_MEMORY)
   def test_a_function_within(self):
     @jax.jit
     def inner(a, b, c):
@@ -150,6 +165,7 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
     on_device = jax.make_jaxpr(f)(single(STATE)).out_avals[1]
     self.assertEqual(on_device.memory_space, DEVICE)
 
+  @red(OTHER_MEMORY)
   def test_called_again_with_others(self):
     h, ones = single(STATE), jnp.ones(8)
     for x in (ones, ones, np.ones(8, np.float32), ones):
@@ -158,6 +174,7 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
       self.assertAllClose(np.asarray(h * h), STATE * STATE)
       self.assertEqual((ones * x).sharding.memory_kind, 'device')
 
+  @red('^ValueError: Memory kind mismatch with xla::PjRtBuffers')
   @parameterized.named_parameters(
       ('_zeros_like', jnp.zeros_like, 0), ('_ones_like', jnp.ones_like, 1),
       ('_full', lambda h: jnp.full(8, 3., device=h.sharding), 3))
@@ -179,6 +196,7 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
       f(*args)
     return str(caught.exception)
 
+  @red(OTHER_MEMORY_NAMED)
   def test_two_places_named(self):
     # Of a size of its own: before 0.10.2 calls with a memory in the type only
     # share what `jit` keeps with others.
@@ -187,6 +205,7 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
     self.assertIn('operand 1, an array float32[5], is in '
                   'jax.memory.Space.Device', message)
 
+  @red(OTHER_MEMORY_NAMED)
   def test_two_arguments_named(self):
     def step(state, gradient):
       return state + gradient
@@ -195,12 +214,14 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
     self.assertIn('jax.device_put(state, jax.memory.Space.Device)', message)
     self.assertIn('jax.device_put(gradient, jax.memory.Space.Host)', message)
 
+  @red(OTHER_MEMORY_NAMED)
   def test_put_on_the_device_named(self):
     def f(h):
       return h * jax.device_put(jnp.ones(8), DEVICE)
     message = self.assertNamed(jax.jit(f), single(STATE))
     self.assertIn('the result float32[8] of `device_put`', message)
 
+  @red(OTHER_MEMORY_NAMED)
   def test_state_and_gradient_named(self):
     def step(state, w):
       gradient = jax.grad(lambda w: (w ** 2).sum())(w)

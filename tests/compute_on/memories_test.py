@@ -11,10 +11,20 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+OTHER_MEMORY = '^ValueError: memory_space of all inputs passed to'
+OTHER_MEMORY_OF_MUL = ('^ValueError: memory_space of all inputs passed to '
+                       r'`mul` must be the same\. Got one operand with')
+NOT_ON_HOST = (r'^AssertionError: \(ShapedArray\(float32\[8\]\), '
+               r'ShapedArray\(float32<host>\[8\]\),')
+COTANGENT_ON_HOST = (r'^ValueError: Expected cotangent type float32<host>\[\] '
+                     r'but got float32\[\]')
 
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
 STATE = np.arange(8, dtype=np.float32)
@@ -103,12 +113,18 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
     self.assertEqual([x.sharding.memory_kind for x in found],
                      ['pinned_host', 'device'])
 
+  @red('^ValueError: Expected cotangent type',
+       cases=['by_sharding', 'no_compute_on', 'result_on_device',
+              'several_results'])
+  @red(OTHER_MEMORY_OF_MUL)
   @parameterized.named_parameters((f'_{f.__name__}', f) for f in UPDATES)
   def test_gradients(self, f):
     gradients = jax.grad(loss(f), argnums=(0, 1))
     self.assertGradients(jax.jit(gradients)(self.state, self.gradient))
     self.assertGradients(gradients(self.state, self.gradient))
 
+  @red(NOT_ON_HOST, cases=['result_on_device'])
+  @red(OTHER_MEMORY_OF_MUL)
   @parameterized.named_parameters((f'_{f.__name__}', f) for f in (
       moved_before, result_on_device))
   def test_gradients_under_transformations(self, f):
@@ -125,6 +141,7 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
                 jax.device_put(np.stack([GRADIENT, 2 * GRADIENT]), DEVICE)),
         by_hand(np.stack([STATE, STATE]), np.stack([GRADIENT, 2 * GRADIENT])))
 
+  @red(NOT_ON_HOST)
   def test_gradients_in_a_loop(self):
     def steps(s, gs):
       s, _ = lax.scan(lambda s, g: (moved_before(s, g), None), s, gs)
@@ -139,6 +156,7 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
         self.state, jax.device_put(gs, DEVICE))
     self.assertGradients(found, expected)
 
+  @red(OTHER_MEMORY_OF_MUL)
   def test_gradients_over_a_mesh(self):
     mesh = Mesh(np.array(jax.devices()).reshape(4, 2), ('x', 'y'))
     rows = NamedSharding(mesh, P('x'))
@@ -167,6 +185,11 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
         STATE, GRADIENT).as_text()
     self.assertNotIn('pinned_host', text)
 
+  @red(r'^ValueError: unexpected JAX type \(e\.g\. shape/dtype\) for '
+       r'argument to VJP function: got float32\[\], but',
+       cases=['slice', 'sum'])
+  @red(COTANGENT_ON_HOST, cases=['element', 'mean', 'norm'])
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters((f'_{n}', f, g) for n, f, g in LOSSES)
   def test_loss_on_the_host(self, f, by_hand):
     for g in (jax.grad(f), jax.jit(jax.grad(f)), jax.grad(jax.jit(f))):
@@ -175,6 +198,7 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
                           rtol=1e-5, atol=1e-6)
       self.assertEqual(found.sharding.memory_kind, 'pinned_host')
 
+  @red(OTHER_MEMORY)
   def test_loss_on_the_host_of_many(self):
     def f(row):
       return (row[np.array([1, 1])] ** 2).sum()
@@ -184,6 +208,7 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
     expected[:, 1] = 4 * rows[:, 1]
     self.assertAllClose(np.asarray(found), expected)
 
+  @red(COTANGENT_ON_HOST)
   @parameterized.named_parameters(
       ('_one_axis', (8,), ('x',)), ('_two_axes', (4, 2), ('x', 'y')),
       ('_axis_of_size_1', (1, 4), ('x', 'y')))
@@ -195,6 +220,8 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
     self.assertAllClose(np.asarray(found), STATE / 4)
     self.assertEqual(found.sharding.memory_kind, 'pinned_host')
 
+  @red(r'^ValueError: unexpected JAX type \(e\.g\. shape/dtype\) for '
+       r'argument to VJP function: got float32\[2\], but')
   def test_jacobian_on_the_host(self):
     def f(s):
       return s[:2] ** 2
@@ -209,6 +236,7 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
       found = jax.jit(jax.jacfwd(lambda s: s * 2))(self.state)
     self.assertAllClose(np.asarray(found), 2 * np.eye(8, dtype=np.float32))
 
+  @red(OTHER_MEMORY)
   @parameterized.named_parameters(
       ('_index', lambda m: m[np.array([1, 1])], [0, 2, 0, 0, 0, 0, 0, 0]),
       ('_constant', lambda m: m * np.arange(8.), np.arange(8)),

@@ -21,6 +21,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import (
     eight_devices, partly_manual, typed_mesh, UNCHECKED)
 
@@ -81,6 +82,8 @@ def lines_of(shown):
   return found
 
 
+@red(r"^AttributeError: module 'jax\.debug' has no attribute 'show_varying'",
+     api_missing=True)
 @jtu.with_config(jax_numpy_rank_promotion='allow',
                  jax_numpy_dtype_promotion='standard')
 class ShowVaryingTest(jtu.JaxTestCase):
@@ -332,6 +335,8 @@ class ShowVaryingTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(TypeError, 'expected a function, got 3'):
       show(3)
 
+  @red(r"^ModuleNotFoundError: No module named 'jax\._src\.sanitizer'",
+       api_missing=True)
   def test_doctests(self):
     from jax._src.sanitizer import showing
     result = doctest.testmod(showing)

@@ -11,11 +11,17 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import UNCHECKED, partly_manual, shard_map
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+JAXPR_REFUSED = '^JaxprTypeError: .*while checking jaxpr'
+NOT_BROADCAST = ('^TypeError: broadcast_in_dim operand dimension sizes must '
+                 'either be 1, or be equal to their')
 
 A = np.linspace(.5, 2., 24, dtype=np.float32).reshape(8, 3)
 B = np.linspace(2., .5, 96, dtype=np.float32).reshape(8, 4, 3)
@@ -44,16 +50,22 @@ def expected(f, a, b):
 @jtu.with_config(jax_numpy_rank_promotion='allow')
 class BatchedTest(jtu.JaxTestCase):
 
+  @red(NOT_BROADCAST, cases=['product'])
+  @red(r'^TypeError: mul got incompatible shapes for broadcasting: \(',
+       cases=['psum'])
+  @red(JAXPR_REFUSED)
   @parameterized.product(name=list(FUNCTIONS))
   def test_value(self, name):
     g = batched(FUNCTIONS[name], make_mesh(2, 2))
     self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS[name], A, B),
                         rtol=1e-5)
 
+  @red(JAXPR_REFUSED)
   def test_eager(self):
     g = batched(FUNCTIONS['scan'], make_mesh(2, 2))
     self.assertAllClose(g(A, B), expected(FUNCTIONS['scan'], A, B), rtol=1e-5)
 
+  @red(JAXPR_REFUSED)
   @parameterized.product(jit=[True, False])
   def test_without_arguments(self, jit):  # jax#17874
     def f(x):
@@ -62,11 +74,18 @@ class BatchedTest(jtu.JaxTestCase):
     g = maybe_jit(jit)(jax.vmap(f, spmd_axis_name='x'))
     self.assertAllClose(g(A[:, 0]), 2 * A[:, 0])
 
+  @red(JAXPR_REFUSED)
   def test_partly_manual(self):
     g = batched(FUNCTIONS['scan'], make_mesh(2, 2, 2), **partly_manual('z'))
     self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS['scan'], A, B),
                         rtol=1e-5)
 
+  @red(r'^TypeError: mul got incompatible shapes for broadcasting: \(8, 3\), '
+       r'\([24], 1\)', cases={'shape': [(4,), (2, 2)], 'captured': True})
+  @red(r'^AssertionError: \s*Not equal to tolerance rtol=1e-06, '
+       r'atol=1e-06\s+Mismatched elements: 18 / 24', cases={'shape': (4,)})
+  @red(r'^AssertionError: \s*Not equal to tolerance rtol=1e-06, '
+       r'atol=1e-06\s+Mismatched elements: 12 / 24', cases={'shape': (2, 2)})
   @parameterized.product(jit=[True, False], shape=[(4,), (2, 2), (1, 2)],
                          captured=[True, False])
   def test_index(self, jit, shape, captured):
@@ -90,6 +109,11 @@ class BatchedTest(jtu.JaxTestCase):
     got = jax.jit(jax.vmap(example, spmd_axis_name='x'))(A, B)
     self.assertAllClose(got, expected(f, A, B), rtol=1e-5)
 
+  @red({
+      '<0.7': JAXPR_REFUSED,
+      '>=0.7': NOT_BROADCAST,
+  }, cases=[True])
+  @red(NOT_BROADCAST)
   @parameterized.product(jit=[True, False])
   def test_gradient(self, jit):
     def loss(run):

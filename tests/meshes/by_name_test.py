@@ -15,10 +15,16 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, partly_manual, shard_map, typed_mesh
 from varying.testing import common
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+UNKNOWN_KEYWORD = ('^AssertionError: ".*" does not match '
+                   r'"_shard_map\.<locals>\.wrapped\(\) got an unexpected keyw')
+NO_TREE_PREFIX = '^ValueError: .*specification must be a tree prefix of the'
 
 X = np.arange(8., dtype=np.float32)
 W = np.linspace(1., 2., 8, dtype=np.float32)
@@ -125,6 +131,8 @@ UNKNOWN = {
 }
 
 
+@red(r'^TypeError: _shard_map\.<locals>\.wrapped\(\) got an unexpected '
+     'keyword argument')
 class ShardMapTest(jtu.JaxTestCase):
 
   def check(self, f, *args, want=None, **kwargs):
@@ -169,6 +177,7 @@ class ShardMapTest(jtu.JaxTestCase):
     self.check(f, X, w=W)
     self.check(f, w=W, x=X)
 
+  @red(UNKNOWN_KEYWORD)
   @parameterized.product(name=list(UNKNOWN), specs=[2, 3])
   def test_no_names_of(self, name, specs):
     f = self.mapped(UNKNOWN[name](), (P(), P('x'), P('x'))[-specs:])
@@ -191,17 +200,20 @@ class ShardMapTest(jtu.JaxTestCase):
     self.check(f, rows, x=X, want=X + 3 * np.sum(X))
     self.check(f, w=rows, x=X, want=X + 3 * np.sum(X))
 
+  @red(UNKNOWN_KEYWORD)
   def test_one_name_twice(self):
     f = self.mapped(lambda x, *more, **others: weighted(x, others['more']),
                     {'x': P('x'), 'more': P('x')})
     with self.assertRaisesRegex(TypeError, 'one argument of each name'):
       f(X, W, more=W)
 
+  @red(UNKNOWN_KEYWORD)
   def test_keyword_without_a_spec(self):
     f = self.mapped(weighted, (P('x'), P('x')))
     with self.assertRaisesRegex(TypeError, "a spec for the parameter 'scale'"):
       f(X, W, scale=2.)
 
+  @red(UNKNOWN_KEYWORD)
   @parameterized.parameters(
       ((P('x'), P('x')),), ({'x': P('x'), 'w': P('x')},))
   def test_keyword_of_no_parameter(self, specs):
@@ -210,6 +222,7 @@ class ShardMapTest(jtu.JaxTestCase):
         TypeError, r"no parameter for.*\['y'\].*Got: \['c', 'w'\]"):
       f(X, W, w=X, c=X)
 
+  @red(UNKNOWN_KEYWORD)
   def test_name_of_no_parameter(self):
     f = self.mapped(lambda x, w: x * w, {'x': P('x'), 'v': P('x')})
     with self.assertRaisesRegex(TypeError, r"names of parameters.*\['v'\]"):
@@ -224,9 +237,14 @@ class ShardMapTest(jtu.JaxTestCase):
     self.assertAllClose(np.asarray(got), X + np.sum(X * W), rtol=1e-5)
 
 
+@red(r'^TypeError: _shard_map\.<locals>\.wrapped\(\) got an unexpected '
+     "keyword argument 'w'", bases='>=0.7')
 @unittest.skipUnless(HAS_SMAP, 'jax.smap came later')
 class SmapTest(jtu.JaxTestCase):
 
+  @red('^TypeError: smap in_axes must be an int, None, '
+       r'jax\.sharding\.Infer, or a tuple of entries', bases='>=0.7',
+       cases={'axes': {'x': 0, 'w': 0}})
   @jtu.sample_product(axes=[(0, 0), 0, {'x': 0, 'w': 0}])
   def test_axes(self, axes):
     with set_mesh(make_mesh(AxisType.Auto)):
@@ -234,6 +252,7 @@ class SmapTest(jtu.JaxTestCase):
       got = jax.jit(f)(X, w=W)
     self.assertAllClose(np.asarray(got), X + np.sum(X * W), rtol=1e-5)
 
+  @red(UNKNOWN_KEYWORD, bases='>=0.7')
   def test_no_names_of(self):
     with set_mesh(make_mesh(AxisType.Auto)):
       f = jax.smap(injecting(scaled), in_axes=(0, None), out_axes=0,
@@ -251,6 +270,7 @@ class SmapTest(jtu.JaxTestCase):
 
 class AxesTest(jtu.JaxTestCase):
 
+  @red('^ValueError: For primitive add, context mesh')
   def test_auto(self):
     mesh = make_mesh(AxisType.Explicit)
     f = auto_axes(lambda a, b, mode=None: a + b['b'],
@@ -261,6 +281,12 @@ class AxesTest(jtu.JaxTestCase):
         out = g(x, b={'b': w}, mode='fast')
         self.assertAllClose(np.asarray(out), X + W)
 
+  @red({
+      '<0.9.1':
+          r"^AssertionError: PartitionSpec\(None,\) != PartitionSpec\('x',\)",
+      '>=0.9.1': r"^AssertionError: P\(None,\) != P\('x',\)",
+  }, cases=['one'])
+  @red(NO_TREE_PREFIX)
   @jtu.sample_product(spec=['one', 'tuple', 'dict'])
   def test_explicit(self, spec):
     spec = {'one': P('x'), 'tuple': (P('x'), P('x')),
@@ -276,6 +302,7 @@ class AxesTest(jtu.JaxTestCase):
       out = jax.jit(f, static_argnames='mode')(x, b=w, mode='fast')
       self.assertAllClose(np.asarray(out), X + W)
 
+  @red(NO_TREE_PREFIX)
   def test_explicit_no_names_of(self):
     f = explicit_axes(injecting(lambda scale, a, b: scale * a + b),
                       **{'in_sharding' + _suffix: (P('x'), P())})

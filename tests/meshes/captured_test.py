@@ -10,10 +10,35 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, partly_manual, shard_map, typed_mesh
 from varying.testing import common
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+CLOSED_OVER_EXPLICIT = ('^NotImplementedError: Closing over inputs to '
+                        'shard_map where the input is sharded on `Explicit` '
+                        'axes is')
+OTHER_CONTEXT_MESH = ('^ValueError: For primitive .*, context mesh '
+                      r'AbstractMesh\(')
+OTHER_KIND = (r'^ValueError: .*\), device_kind=cpu, num_cores=None\) should '
+              'match the')
+OTHER_KIND_ON_CPU = (r'^ValueError: .*\), device_kind=cpu, num_cores=None, '
+                     r'platform=cpu\) should match the')
+OTHER_SCALAR_COTANGENT = (r'^ValueError: unexpected JAX type \(e\.g\. '
+                          r'shape/dtype\) for argument to vjp function: got '
+                          r'float32\[\],')
+OTHER_ABSTRACT_MESH = (r'^ValueError: Context mesh AbstractMesh\(.* should '
+                       'match the mesh of sharding')
+OTHER_KIND_SINCE_0_9_1 = {
+    '>=0.9.1,<0.10.1': OTHER_KIND,
+    '>=0.10.1': OTHER_KIND_ON_CPU,
+}
+OTHER_KIND_SINCE_0_8 = {
+    '>=0.8,<0.10.1': OTHER_KIND,
+    '>=0.10.1': OTHER_KIND_ON_CPU,
+}
 
 set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
 X = np.arange(1., 9., dtype=np.float32).reshape(8, 1)
@@ -124,6 +149,10 @@ class CapturedTest(jtu.JaxTestCase):
   def check(self, got, want):
     self.assertAllClose(np.asarray(got), np.asarray(want), rtol=1e-4)
 
+  @red(OTHER_KIND_SINCE_0_9_1, cases=['indexing'])
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_SCALAR_COTANGENT, bases='==0.6.0', cases=['custom_vjp'])
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @NAMED
   def test_constant(self, program):
     mesh = mesh_of('1d')
@@ -131,6 +160,10 @@ class CapturedTest(jtu.JaxTestCase):
     f = mapped(program, '1d', mesh)
     self.check(jax.jit(lambda x: f(x, w))(x), oracle(program, X, W))
 
+  @red(OTHER_CONTEXT_MESH, bases='>=0.6.2,<0.8')
+  @red(OTHER_KIND_SINCE_0_8)
+  @red(OTHER_SCALAR_COTANGENT, bases='==0.6.0', cases=['custom_vjp'])
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @NAMED
   def test_traced(self, program):
     mesh = mesh_of('partly')
@@ -139,6 +172,10 @@ class CapturedTest(jtu.JaxTestCase):
       got = jax.jit(mapped(program, 'partly', mesh))(x, w)
     self.check(got, oracle(program, X, W))
 
+  @red(OTHER_CONTEXT_MESH, bases='>=0.6.2,<0.8', cases=['partly'])
+  @red(OTHER_KIND_SINCE_0_8, cases=['partly'])
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @jtu.sample_product(kind=list(MESHES), spec=[P(), P('x'), P(('y', 'x'))])
   def test_layouts(self, kind, spec):
     mesh = mesh_of(kind)
@@ -149,6 +186,11 @@ class CapturedTest(jtu.JaxTestCase):
     got = jax.jit(mapped(plain, kind, mesh))(x, w)
     self.check(got, oracle(plain, X, W))
 
+  @red(OTHER_KIND_SINCE_0_9_1, cases=['indexing'])
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2', cases=['plain'])
+  @red(r'^ValueError: For primitive gather, context mesh AbstractMesh\(',
+       bases='>=0.6.0,<0.6.2')
   @parameterized.parameters((indexing, P('x')), (plain, P()))
   def test_eager(self, program, spec):
     mesh = mesh_of('1d')
@@ -158,6 +200,10 @@ class CapturedTest(jtu.JaxTestCase):
       self.check(f(x, w), oracle(program, X, W))
 
   # Up to 0.5.3 x[i] beside Explicit axes has no gradient, of arguments too.
+  @red(OTHER_CONTEXT_MESH, bases='>=0.6.2,<0.8', cases={'kind': 'partly'})
+  @red(OTHER_KIND_SINCE_0_8, cases={'kind': 'partly'})
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @parameterized.parameters(
       (p, k) for p in DIFFERENTIABLE for k in ('1d', 'partly')
       if (jax.__version_info__ >= (0, 6) or (p, k) != (indexing, 'partly')))
@@ -171,6 +217,8 @@ class CapturedTest(jtu.JaxTestCase):
     want = jax.jit(jax.grad(lambda w: jnp.sum(program(X, w))))(W)
     self.check(got, want)
 
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   def test_constant_of_jit_over_auto_axes(self):
     # The shard_map's own mesh has no Explicit axes; the array's has.
     explicit = typed_mesh((4,), ('x',), (AxisType.Explicit,))
@@ -204,6 +252,8 @@ class CapturedTest(jtu.JaxTestCase):
     with self.assertRaises((NotImplementedError, ValueError)):
       (jax.jit(f) if jit else f)(x)
 
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   def test_one_jit_in_two_shard_maps(self):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))
@@ -214,6 +264,8 @@ class CapturedTest(jtu.JaxTestCase):
       return g(g(x, w), w)
     self.check(f(x, w), X * np.sum(W) ** 2)
 
+  @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @jtu.sample_product(spec=[P(), P('x')])
   def test_called_outside_first(self, spec):
     # jit keeps what it inferred outside, under the mesh of that context.
@@ -225,6 +277,8 @@ class CapturedTest(jtu.JaxTestCase):
     for call in f, jax.jit(f):
       self.check(call(x, w), X * np.sum(W))
 
+  @red('^AssertionError: .as an operand. does not match', bases='>=0.6.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   def test_split_operand_is_refused(self):
     mesh = mesh_of('1d')
     x, w = placed(mesh, P('x'))
@@ -233,6 +287,9 @@ class CapturedTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(NotImplementedError, 'as an operand'):
       jax.jit(f)(x, w)
 
+  @red(OTHER_ABSTRACT_MESH, cases={'program': ['indexing', 'filled']})
+  @red(OTHER_ABSTRACT_MESH, bases='>=0.7.2', cases={'program': 'written'})
+  @red(OTHER_ABSTRACT_MESH, bases='>=0.9.1')
   @parameterized.parameters(
       (kind, program) for kind in AUTO_MESHES for program in READING)
   def test_read_over_auto_axes(self, kind, program):
@@ -248,6 +305,19 @@ class CapturedTest(jtu.JaxTestCase):
     got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
     self.check(got, jax.jit(jax.grad(lambda w: jnp.sum(program(X, w))))(W))
 
+  @red({
+      '<0.6':
+          '^ValueError: For primitive convert_element_type, context mesh '
+          r'AbstractMesh\(',
+      '>=0.6,<0.6.1':
+          r'^ValueError: For primitive scatter, context mesh AbstractMesh\(',
+      '>=0.6.1,<0.7':
+          r'^ValueError: Context mesh AbstractMesh\(.* must match the mesh '
+          'passed to shardings',
+      '>=0.7,<0.7.1': OTHER_ABSTRACT_MESH,
+      '>=0.7.1,<0.7.2': CLOSED_OVER_EXPLICIT,
+      '>=0.7.2': OTHER_ABSTRACT_MESH,
+  })
   @parameterized.parameters('1d', 'one', '2d')
   def test_written_over_explicit_axes(self, kind):
     sizes = {'1d': (4,), 'one': (1, 4), '2d': (2, 2)}[kind]
@@ -259,6 +329,13 @@ class CapturedTest(jtu.JaxTestCase):
     got = jax.jit(jax.grad(lambda w: jnp.sum(f(x, w))))(w)
     self.check(got, jax.jit(jax.grad(lambda w: jnp.sum(written(X, w))))(W))
 
+  @red(r'^ValueError: in_specs passed to shard_map: P\(None,\) does not '
+       'match the specs of the input', bases='>=0.9.1',
+       cases={'name': ['custom_jvp', 'custom_vjp']})
+  @red({
+      '<0.6.2': OTHER_CONTEXT_MESH,
+      '>=0.6.2': CLOSED_OVER_EXPLICIT,
+  })
   @parameterized.product(kind=['1d', 'one', '2d'], name=[*GIVEN])
   def test_given_to(self, kind, name):
     # Whoever is given it is traced with the type of its argument.
@@ -275,6 +352,8 @@ class CapturedTest(jtu.JaxTestCase):
 
   if jax.__version_info__ >= (0, 10):  # the kinds come and go before
 
+    @red('^NotImplementedError: Closing over inputs to shard_map where the '
+         'input is sharded on `Explicit` axes', bases='>=0.10')
     @jtu.sample_product(jit=[True, False])
     def test_reduced(self, jit):
       mesh = typed_mesh((4,), ('x',), (AxisType.Explicit,))

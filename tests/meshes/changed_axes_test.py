@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, UNCHECKED
 from testing.sharding import partly_manual, shard_map, typed_mesh
 from varying.testing import common
@@ -22,6 +23,15 @@ except ImportError:  # up to 0.6.2
   from jax.experimental.shard import auto_axes, explicit_axes
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+OTHER_CONTEXT_MESH = ('^ValueError: For primitive .*, context mesh '
+                      r'AbstractMesh\(')
+CLOSED_OVER_EXPLICIT = ('^NotImplementedError: Closing over inputs to '
+                        'shard_map where the input is sharded on')
+ABSTRACT_SHARDING = r'^AssertionError: \(NamedSharding\(mesh=AbstractMesh\('
+FROM_MANUAL = ('^NotImplementedError: Going from `Manual` AxisType to `Auto` '
+               'or `Explicit`')
 
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 set_mesh = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
@@ -177,6 +187,7 @@ class MappedTestCase(jtu.JaxTestCase):
     self.assertAllClose(got, want, rtol=1e-4, atol=1e-5)
 
 
+@red(FROM_MANUAL)
 class ChangedAxesTest(MappedTestCase):
 
   @parameterized.parameters(*BODIES)
@@ -187,6 +198,7 @@ class ChangedAxesTest(MappedTestCase):
   def test_use(self, use):
     self.check(layer, auto(layer), use)
 
+  @red(OTHER_CONTEXT_MESH)
   @parameterized.parameters(*(u for u in USES if u not in RIGHT))
   def test_use_of_named(self, use):
     self.check(layer, auto(layer, axes='y'), use)
@@ -231,12 +243,29 @@ class ChangedAxesTest(MappedTestCase):
   def test_eager_body(self, name):
     self.check(*BODIES[name], jit=not common.RUNS_PARTLY_MANUAL)
 
+  @red({
+      '<0.7': FROM_MANUAL,
+      '>=0.7,<0.7.2': CLOSED_OVER_EXPLICIT,
+      '>=0.7.2': r'^AssertionError: \(ShapedArray\(int32\[8,1\]',
+  })
   def test_taken(self):
     self.check(taken, taken_auto)
 
+  @red({
+      '<0.7': FROM_MANUAL,
+      '>=0.7,<0.8.1': CLOSED_OVER_EXPLICIT,
+      '>=0.8.1,<0.10': ABSTRACT_SHARDING,
+      '>=0.10': OTHER_CONTEXT_MESH,
+  })
   def test_eager_taken(self):
     self.check(taken, taken_auto, jit=not common.RUNS_PARTLY_MANUAL)
 
+  @red({
+      '<0.7': OTHER_CONTEXT_MESH,
+      '>=0.7,<0.8.1': CLOSED_OVER_EXPLICIT,
+      '>=0.8.1,<0.10': ABSTRACT_SHARDING,
+      '>=0.10': OTHER_CONTEXT_MESH,
+  })
   def test_eager_named(self):
     self.check(layer, auto(layer, axes='y'), jit=not common.RUNS_PARTLY_MANUAL)
 

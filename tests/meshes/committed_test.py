@@ -11,10 +11,14 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.sharding import SingleDeviceSharding
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+UNCOMMITTED = '^AssertionError: False is not true : stays uncommitted'
 
 X = np.arange(4, dtype=np.float32)
 
@@ -40,6 +44,7 @@ class CommittedTest(jtu.JaxTestCase):
     self.assertEqual(y.devices(), {jax.devices()[0]})
     self.assertArraysEqual(y, expected)
 
+  @red(UNCOMMITTED)
   @parameterized.parameters(*ONE_DEVICE)
   def test_committed(self, sharding):
     x = jnp.ones((2, 2)) * 3
@@ -48,6 +53,7 @@ class CommittedTest(jtu.JaxTestCase):
     self.assertFalse(x.committed)
     self.assertEqual(y.unsafe_buffer_pointer(), x.unsafe_buffer_pointer())
 
+  @red(UNCOMMITTED)
   @parameterized.parameters(*ONE_DEVICE)
   def test_committed_as_by_jit(self, sharding):
     s = sharding()
@@ -56,12 +62,14 @@ class CommittedTest(jtu.JaxTestCase):
     self.check(eager, np.ones((2, 2), np.float32))
     self.assertArraysEqual(eager, f(jnp.ones((2, 2))))
 
+  @red(UNCOMMITTED)
   def test_committed_in_a_tree(self):
     tree = {'a': jnp.asarray(X), 'b': [jnp.float32(2), jax.random.key(0)]}
     tree = lax.with_sharding_constraint(tree, of_device())
     for leaf in jax.tree.leaves(tree):
       self.assertTrue(leaf.committed, 'stays uncommitted')
 
+  @red(UNCOMMITTED)
   def test_committed_under_transformations(self):
     constrain = lambda x: lax.with_sharding_constraint(x, of_device())
     self.check(jax.vmap(constrain)(jnp.asarray(X)), X)
@@ -69,6 +77,7 @@ class CommittedTest(jtu.JaxTestCase):
     self.check(value, X[1])
     self.assertArraysEqual(grad, np.eye(4, dtype=np.float32)[1])
 
+  @red('^AssertionError: ValueError not raised')
   def test_stays_where_it_is(self):
     x = lax.with_sharding_constraint(jnp.asarray(X), of_device())
     elsewhere = jax.device_put(X, jax.devices()[1])

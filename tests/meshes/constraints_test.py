@@ -10,11 +10,21 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, eight_devices, shard_map, typed_mesh
 from varying.testing import common
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+NOT_MANUAL_TYPE = ('^ValueError: Axes mentioned in `manual_axis_type` field '
+                   'of ShapedArray should be of type `Manual`')
+NOT_MANUAL = ('^ValueError: Axes mentioned in `vma` field of ShapedArray '
+              'should be of type `Manual`')
+OTHER_CONTEXT_MESH = ('^ValueError: Context mesh .* should match the mesh of '
+                      'sharding')
+OTHER_MANUAL_AXES = '^AssertionError: ".*" does not match "Axes mentioned in'
 
 NEW = hasattr(jax, 'shard_map')
 X = np.arange(32., dtype=np.float32).reshape(4, 8) / 10
@@ -66,18 +76,25 @@ class ConstraintsTest(jtu.JaxTestCase):
     self.assertAllClose(np.asarray(grad), np.asarray(want_grad), rtol=1e-4,
                         atol=1e-4)
 
+  @red(NOT_MANUAL_TYPE, bases='>=0.10')
+  @red(NOT_MANUAL, bases='>=0.8,<0.10')
   @jtu.sample_product(spec=[P(), P(None, 'y'), P('y', P.UNCONSTRAINED)])
   def test_constraint_by_sharding(self, spec):
     mesh = mesh_of(AUTO, AUTO)
     s = NamedSharding(mesh, spec)
     self.check(lambda x: lax.with_sharding_constraint(x, s), mesh, True)
 
+  @red('^NotImplementedError: Unhandled OpSharding type', bases='<0.8')
   @jtu.sample_product(spec=[P(), P(None, 'y')])
   def test_constraint_by_spec(self, spec):
     mesh = mesh_of(AUTO, AUTO)
     self.check(lambda x: lax.with_sharding_constraint(x, spec), mesh, True,
                context=True)
 
+  @red(NOT_MANUAL_TYPE, bases='>=0.10')
+  @red(NOT_MANUAL, bases='>=0.8,<0.10')
+  @red(NOT_MANUAL, bases='==0.7.2')
+  @red(OTHER_CONTEXT_MESH, bases='>=0.7,<0.7.2')
   def test_eager(self):
     if not common.RUNS_PARTLY_MANUAL:
       self.skipTest('a partly manual shard_map is refused there without jit')
@@ -88,23 +105,33 @@ class ConstraintsTest(jtu.JaxTestCase):
     t = NamedSharding(mesh, P(None, 'y'))
     self.check(lambda x: reshard(x, t), mesh, False, context=True)
 
+  @red(NOT_MANUAL_TYPE, bases='>=0.10')
+  @red(NOT_MANUAL, bases='>=0.8,<0.10')
+  @red(NOT_MANUAL, bases='==0.7.2')
+  @red(OTHER_CONTEXT_MESH, bases='<0.7.2')
   @jtu.sample_product(spec=[P(), P(None, 'y')])
   def test_reshard_by_sharding(self, spec):
     mesh = mesh_of(EXPLICIT, EXPLICIT)
     s = NamedSharding(mesh, spec)
     self.check(lambda x: reshard(x, s), mesh, True, context=True)
 
+  @red(NOT_MANUAL_TYPE, bases='>=0.10')
+  @red(NOT_MANUAL, bases='>=0.8,<0.10')
   def test_automatic_axis_beside_explicit_ones(self):
     mesh = mesh_of(EXPLICIT, EXPLICIT, AUTO)
     s = NamedSharding(mesh, P(None, 'z'))
     self.check(lambda x: lax.with_sharding_constraint(x, s), mesh, True,
                context=True)
 
+  @red(NOT_MANUAL_TYPE, bases='>=0.10')
+  @red(NOT_MANUAL, bases='>=0.8,<0.10')
   def test_all_axes_manual(self):
     mesh = mesh_of(AUTO)
     s = NamedSharding(mesh, P())
     self.check(lambda x: lax.with_sharding_constraint(x, s), mesh, True)
 
+  @red('^TypeError: scan body function carry input and carry output must '
+       'have equal types', bases='>=0.6.1')
   def test_loop(self):
     # What the body constrains doesn't vary yet when it is traced.
     mesh = mesh_of(AUTO, AUTO)
@@ -115,6 +142,8 @@ class ConstraintsTest(jtu.JaxTestCase):
       return lax.scan(body, jnp.zeros(x.shape), None, length=2)[0]
     self.check(place, mesh, True)
 
+  @red(NOT_MANUAL_TYPE, bases='>=0.10')
+  @red(NOT_MANUAL, bases='>=0.8,<0.10')
   def test_nested_regions(self):
     if jax.__version_info__ < (0, 7, 1):
       self.skipTest('the partitioner refuses it there, or ends the process')
@@ -135,10 +164,15 @@ class ConstraintsTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, error):
       jax.jit(mapped(lambda x: place(x, s), mesh)).trace(x)
 
+  @red(OTHER_MANUAL_AXES, bases='>=0.8')
+  @red('^AssertionError: ValueError not raised', bases='<0.8')
   def test_manual_axis_of_a_constraint_is_refused(self):
     self.check_refused(lax.with_sharding_constraint,
                        'jax.lax.with_sharding_constraint', AUTO)
 
+  @red(OTHER_MANUAL_AXES, bases='>=0.8')
+  @red(OTHER_MANUAL_AXES, bases='==0.7.2')
+  @red('^AssertionError: ".*" does not match "Context mesh', bases='<0.7.2')
   def test_manual_axis_of_reshard_is_refused(self):
     self.check_refused(reshard, 'reshard', EXPLICIT)
 

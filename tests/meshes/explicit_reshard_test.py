@@ -20,6 +20,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -113,6 +114,7 @@ def warned():
            if 'jax_explicit_reshard' in str(w.message)]
 
 
+@red("^AttributeError: .*has no attribute '", api_missing=True)
 class ExplicitReshardTest(jtu.JaxTestCase):
 
   def check(self, name, run):
@@ -286,6 +288,8 @@ class ExplicitReshardTest(jtu.JaxTestCase):
     with self.assertRaises(ValueError):
       jax.config.update('jax_explicit_reshard', 'yes')
 
+  @red(r"^CalledProcessError: Command '\['.*/bin/python', '-c', 'import jax; "
+       r'print\(jax\.config\.jax_explicit_reshard', api_missing=True)
   def test_environment_variable(self):
     env = dict(os.environ, JAX_EXPLICIT_RESHARD='warn')
     said = subprocess.run(

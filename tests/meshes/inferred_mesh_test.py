@@ -10,11 +10,21 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices, shard_map
 from varying.testing import common
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+OTHER_DEVICE_COUNT = ('^ValueError: Length of device assignment 1 is not '
+                      r'equal to the size of the mesh 4 of aval f32\[')
+PLATFORM_NOT_GIVEN = ('^ValueError: Passing lowering_platforms via '
+                      r'jax\.export or')
+ONE_DEVICE_ONLY = ('^ValueError: cannot reshape array of size 1 into shape '
+                   r'\(2,2\)')
+FEWER_DEVICES = '^AssertionError: Items in the second set but not the first:'
 
 X = np.linspace(.5, 1.5, 8, dtype=np.float32)
 Y = np.linspace(-1., 1., 8, dtype=np.float32)
@@ -122,23 +132,46 @@ class InferredMeshTest(jtu.JaxTestCase):
       np.testing.assert_allclose(np.asarray(a), b, rtol=1e-5, atol=1e-6)
       self.assertEqual(a.sharding.device_set, set(mesh.devices.flat))
 
+  @red(ONE_DEVICE_ONLY, bases='>=0.7',
+       cases={'kind': 'mixed', 'transform': ['grad', 'value_and_grad']})
+  @red(ONE_DEVICE_ONLY, bases='>=0.7,<0.11', cases=['mixed'])
+  @red(OTHER_DEVICE_COUNT,
+       cases={'kind': ['1d', '2d'], 'transform': ['grad', 'value_and_grad']})
+  @red(OTHER_DEVICE_COUNT, bases='<0.11', cases=['1d', '2d'])
   @parameterized.product(kind=list(TYPES), transform=list(TRANSFORMS))
   def test_function(self, kind, transform):
     self.check(lambda _: of_both, of_both, transform, kind)
 
+  @red(PLATFORM_NOT_GIVEN, bases='>=0.11', cases={'transform': 'vjp'})
+  @red(ONE_DEVICE_ONLY, bases='>=0.7',
+       cases={'kind': 'mixed', 'transform': ['grad', 'value_and_grad']})
+  @red(ONE_DEVICE_ONLY, bases='>=0.7,<0.11', cases=['mixed'])
+  @red(FEWER_DEVICES, bases='<0.7', cases=['mixed'])
+  @red(OTHER_DEVICE_COUNT, cases={'transform': ['grad', 'value_and_grad']})
+  @red(OTHER_DEVICE_COUNT, bases='<0.11')
   @parameterized.product(kind=list(TYPES), transform=list(TRANSFORMS))
   def test_argument_that_is_ignored(self, kind, transform):
     self.check(lambda _: plain, plain, transform, kind)
 
+  @red(ONE_DEVICE_ONLY, bases='>=0.7',
+       cases={'kind': 'mixed', 'transform': ['grad', 'value_and_grad']})
+  @red(OTHER_DEVICE_COUNT, bases='>=0.6.1',
+       cases={'kind': ['1d', '2d'], 'transform': ['grad', 'value_and_grad']})
   @parameterized.product(kind=list(TYPES), transform=list(TRANSFORMS))
   def test_jit_inside(self, kind, transform):
     self.check(lambda _: through_jit, of_both, transform, kind)
 
+  @red(OTHER_DEVICE_COUNT, bases='>=0.6.1',
+       cases={'transform': ['grad', 'value_and_grad']})
   @parameterized.product(kind=['1d', '2d'], transform=list(TRANSFORMS))
   def test_shard_map(self, kind, transform):
     axes = mesh_of(kind).axis_names
     self.check(through_shard_map, of_both, transform, kind, P(axes))
 
+  @red(ONE_DEVICE_ONLY, bases='>=0.7',
+       cases={'kind': 'mixed', 'transform': ['grad', 'value_and_grad']})
+  @red(OTHER_DEVICE_COUNT, bases='>=0.7',
+       cases={'transform': ['grad', 'value_and_grad']})
   @parameterized.product(kind=['2d', 'mixed'], transform=list(TRANSFORMS))
   def test_shard_map_over_one_axis(self, kind, transform):
     if not common.RUNS_PARTLY_MANUAL:
@@ -146,6 +179,8 @@ class InferredMeshTest(jtu.JaxTestCase):
     self.check(lambda mesh: through_shard_map(mesh, mesh.axis_names[:1]),
                of_both, transform, kind)
 
+  @red(ONE_DEVICE_ONLY, bases='>=0.7', cases=['mixed'])
+  @red(OTHER_DEVICE_COUNT, cases=['1d', '2d'])
   @parameterized.parameters(*TYPES)
   def test_second_derivative(self, kind):
     mesh = mesh_of(kind)
@@ -153,6 +188,7 @@ class InferredMeshTest(jtu.JaxTestCase):
     product = lambda x, y: jax.jvp(jax.grad(f, (0, 1)), (x, y), (y, x))
     self.check_on(mesh, product(*self.arguments(mesh)), product)
 
+  @red(OTHER_DEVICE_COUNT)
   @parameterized.product(at_once=[False, True], f=[of_both, plain])
   def test_gradients_over_one_mesh_and_another(self, at_once, f):
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
@@ -163,6 +199,7 @@ class InferredMeshTest(jtu.JaxTestCase):
       step = jax.value_and_grad(f, (0, 1))
       self.check_on(mesh, step(x, y), step)
 
+  @red(OTHER_DEVICE_COUNT)
   @parameterized.parameters(*UNUSED)
   def test_an_argument_without_a_use_names_the_mesh(self, name):
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
@@ -177,6 +214,13 @@ class InferredMeshTest(jtu.JaxTestCase):
     with self.assertRaises(ValueError):
       jax.jit(f)(x, y)
 
+  @red(OTHER_DEVICE_COUNT, bases='<0.11',
+       cases=['vjp', 'vjp_of_jit', 'ignored', 'linear_transpose',
+              'transposed_jit', 'described', 'by_name'])
+  @red(FEWER_DEVICES, bases='>=0.11',
+       cases=['vjp_of_jit', 'linear_transpose', 'transposed_jit', 'described',
+              'by_name'])
+  @red(PLATFORM_NOT_GIVEN, bases='>=0.11', cases=['ignored'])
   @parameterized.parameters(*PULLBACKS)
   def test_pullback_by_hand_on_one_mesh_and_another(self, name):
     pull_back, want = PULLBACKS[name]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, eight_devices, typed_mesh
 
 config.parse_flags_with_absl()
@@ -28,6 +29,7 @@ class MeshErrorTest(jtu.JaxTestCase):
     self.square = make_mesh(('p', 'q'), 2, 2)
     self.x = jax.device_put(np.arange(8.), NamedSharding(self.square, P('p')))
 
+  @red('^AssertionError: .*device_put.* does not match .For primitive ')
   @parameterized.parameters(True, False)
   def test_says_what_to_write(self, jit):
     f = lambda x: x * 2

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, UNCHECKED
 from testing.sharding import partly_manual, shard_map, typed_mesh
 from varying.testing import common
@@ -48,6 +49,10 @@ CASES = [(n, sizes, jit) for n in PROGRAMS
          for sizes in ((2,), (1,), (2, 2), (1, 2)) for jit in (False, True)]
 
 
+@red({
+    '<0.6': '^ValueError: Mesh of both lhs and rhs should match',
+    '>=0.6': '^ShardingTypeError: Mesh of both lhs and rhs should match',
+})
 class MixedProductsTest(jtu.JaxTestCase):
 
   def check(self, got, want):

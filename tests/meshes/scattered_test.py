@@ -16,10 +16,24 @@ from jax.sharding import AxisType
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+PARTITIONED_TWICE = ('^ValueError: Sharding spec .*implies that array axis 2 '
+                     'is partitioned 2 times')
+WRONG_AXES_OF_EACH = (r"^AssertionError: Lists differ: \[None, None, 'y', "
+                      r"None\] != \[None, None, None, 'y'\]")
+UNEQUAL_LENGTHS = '^AssertionError: .*raised by core._make_lengths_same'
+SPEC_TOO_LONG = (r'^ValueError: Length of sharding\.spec \([0-9]\) must be '
+                 'equal to aval')
+OTHER_LENGTHS = {
+    '<0.11.1': UNEQUAL_LENGTHS,
+    '>=0.11.1': SPEC_TOO_LONG,
+}
 
 # Of two devices along 'x', each.
 BLOCKS = np.random.RandomState(0).uniform(
@@ -39,6 +53,10 @@ def run(f, x, jit=True):
 
 class ScatteredTest(jtu.JaxTestCase):
 
+  # Without jit, releases to 0.11.0 don't mind a sharding of another rank.
+  @red(SPEC_TOO_LONG, bases='>=0.11.1', cases=[False])
+  @red(UNEQUAL_LENGTHS, bases='>=0.8.2,<0.10', cases=[False])
+  @red(OTHER_LENGTHS, cases=[True])
   @parameterized.parameters(False, True)
   def test_untiled(self, jit):
     got = run(lambda x: lax.psum_scatter(x, 'x', scatter_dimension=1),
@@ -46,6 +64,8 @@ class ScatteredTest(jtu.JaxTestCase):
     np.testing.assert_allclose(
         got, np.moveaxis(BLOCKS.sum(0), 1, 0), rtol=1e-5)
 
+  @red(UNEQUAL_LENGTHS, bases='>=0.8.2,<0.11.1')
+  @red(SPEC_TOO_LONG, bases='>=0.11.1')
   def test_unreduced(self):
     if not hasattr(lax, 'pcast'):
       self.skipTest('no cast to unreduced')
@@ -60,6 +80,10 @@ class ScatteredTest(jtu.JaxTestCase):
         got, np.moveaxis(BLOCKS.sum(0), 1, 0), rtol=1e-5)
     self.assertEqual(types[0], P(None, 'y'))
 
+  @red(PARTITIONED_TWICE, bases='>=0.10', cases={'to': 'invarying', 'axis': 2})
+  @red(PARTITIONED_TWICE, bases='>=0.8.2', cases={'to': 'reduced', 'axis': 2})
+  @red(WRONG_AXES_OF_EACH, bases='>=0.10', cases=['invarying'])
+  @red(WRONG_AXES_OF_EACH, bases='>=0.8.2', cases=['reduced'])
   @parameterized.product(to=['invarying', 'reduced'], axis=[0, 1, 2])
   def test_gathered_and_the_same_everywhere(self, to, axis):
     if not hasattr(lax, 'pcast'):
@@ -75,6 +99,7 @@ class ScatteredTest(jtu.JaxTestCase):
     np.testing.assert_array_equal(got, [np.stack(BLOCKS, axis)] * 2)
     self.assertEqual(list(types[0]), [None, None, None, 'y'])
 
+  @red(OTHER_LENGTHS)
   def test_the_sharding_of_the_others_stays(self):
     types = []
     def f(x):
@@ -100,6 +125,7 @@ class ScatteredTest(jtu.JaxTestCase):
     run(f, BLOCKS)
     self.assertEqual(types, [P(None, None, unreduced={'y'})] * 2)
 
+  @red(OTHER_LENGTHS)
   @parameterized.parameters(0, 1)
   def test_tiled(self, dimension):
     got = run(lambda x: lax.psum_scatter(
@@ -107,6 +133,7 @@ class ScatteredTest(jtu.JaxTestCase):
     np.testing.assert_allclose(
         got, np.stack(np.split(BLOCKS.sum(0), 2, dimension)), rtol=1e-5)
 
+  @red(OTHER_LENGTHS)
   @parameterized.parameters(True, False)
   def test_gradient_of_all_gather(self, tiled):
     w = np.cos(np.arange(8 * 2 * 6, dtype=np.float32).reshape(
@@ -118,6 +145,7 @@ class ScatteredTest(jtu.JaxTestCase):
     np.testing.assert_allclose(run(f, BLOCKS), 2 * w.reshape(BLOCKS.shape),
                                rtol=1e-5)
 
+  @red(OTHER_LENGTHS)
   def test_gradient_of_psum_scatter(self):
     def f(x):
       return jax.grad(lambda x: jnp.sum(lax.psum_scatter(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import AxisType, eight_devices, typed_mesh
 
 config.parse_flags_with_absl()
@@ -56,6 +57,7 @@ def explicit_mesh(sizes, names):
 
 class UnreducedEinsumTest(jtu.JaxTestCase):
 
+  @red('^AssertionError: ShardingTypeError not raised')
   @jtu.sample_product(case=range(len(REFUSED)), mesh=MESHES, jit=[False, True])
   def test_refused(self, case, mesh, jit):
     formula, shapes, specs, words = REFUSED[case]

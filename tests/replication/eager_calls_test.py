@@ -11,6 +11,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import blockwise
 from varying.testing.common import make_mesh
@@ -31,6 +32,7 @@ def scanned_branches(x):
   return lax.scan(body, x, jnp.arange(3))[0]
 
 
+@red('^NotImplementedError: Eager evaluation of `closed_call`')
 class EagerCallsTest(jtu.JaxTestCase):
 
   @parameterized.product(f=[loop, scanned_branches], kind=['1d', '2d'],

@@ -7,6 +7,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
@@ -32,6 +33,7 @@ class EagerTransfersTest(jtu.JaxTestCase):
     want = jax.grad(lambda x, w: jnp.sum(put(x, w) ** 2), (0, 1))(X, w)
     self.assertAllClose(got, want, rtol=1e-5)
 
+  @red('^ValueError: device_put with explicit device not allowed')
   @parameterized.parameters([(4,)], [(2, 2)])
   def test_gradient_by_shared(self, sizes):
     self.check_gradient(sizes, W, False)

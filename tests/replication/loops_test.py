@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -56,6 +57,7 @@ def time_loop(u, end=1.):
   return lax.while_loop(lambda c: c[1] < end, body, (u, jnp.float32(0), 0))
 
 
+@red('^NotImplementedError: No replication rule for while')
 class WhileTest(jtu.JaxTestCase):
 
   @eager_and_jit
@@ -286,6 +288,7 @@ class WhileTest(jtu.JaxTestCase):
 
 class TraceOnceTest(jtu.JaxTestCase):
 
+  @red('^AssertionError: .*not less than 2')
   @parameterized.named_parameters(*[(f'_{d}', d) for d in (2, 4, 8)])
   def test_nested_body_is_rewritten_once(self, depth):
     def nest(f):

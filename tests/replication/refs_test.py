@@ -15,11 +15,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 from varying.testing.common import equations
 
 jax.config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+NO_RULE = '^NotImplementedError: No replication rule for'
 
 X = np.linspace(.5, 1.5, 8, dtype=np.float32).reshape(4, 2)
 W = np.array([.75, 1.25], np.float32)
@@ -115,6 +119,7 @@ def names_in(jaxpr):
   return {eqn.primitive.name for eqn in equations(jaxpr)}
 
 
+@red(NO_RULE)
 class KernelTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(
@@ -186,6 +191,7 @@ def mixed(w):
   return for_loop.for_loop(3, body, (w, r, r))
 
 
+@red(NO_RULE)
 class RefsTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(

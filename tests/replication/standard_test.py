@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 from varying.testing.common import ships
 
@@ -23,6 +24,7 @@ def smap(in_specs, out_specs):
                              out_specs=out_specs)
 
 
+@red(r"^TypeError: 'NoneType' object is not iterable, raised by shard_map\.")
 class ConstantOperandsTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(
@@ -53,6 +55,7 @@ class ConstantOperandsTest(jtu.JaxTestCase):
 
 class VmapTest(jtu.JaxTestCase):
 
+  @red('^Exception: .*requires argument replication types to match')
   def test_vmap_of_a_cond_with_a_batched_predicate(self):
     # It becomes a select between a replicated and a varying value.
     f = smap((P('i'), P(), P()), P('i'))(

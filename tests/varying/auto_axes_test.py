@@ -8,11 +8,16 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 import numpy as np
+from testing.red import red
 from testing.sharding import partly_manual, shard_map
 from varying.testing import common
 from varying.testing.common import P
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+PERMUTES = "^AssertionError: 'collective-permute' unexpectedly found in"
+NOT_FEWER = '^AssertionError: [0-9]+ not greater than [0-9]+'
 
 X = np.random.RandomState(0).randn(16, 8).astype(np.float32)
 KERNEL = np.array([.5, .25, .125], np.float32)
@@ -113,14 +118,17 @@ class AutoAxesTest(jtu.JaxTestCase):
       self.assertAllClose(np.asarray(common.maybe_jit(jit)(g)(X, first)),
                           np.asarray(want), rtol=1e-5, atol=1e-5)
 
+  @red(PERMUTES)
   @jtu.sample_product(op=list(MOVES))
   def test_moves(self, op):
     self.check(branch, MOVES[op])
 
+  @red(PERMUTES)
   @jtu.sample_product(form=[loop, nested], op=['roll', 'flip', 'convolve'])
   def test_moves_within(self, form, op):
     self.check(form, MOVES[op])
 
+  @red(NOT_FEWER)
   def test_fft(self):
     def op(x):  # of rank 3, and split along the last axis
       y = jnp.fft.fft(x.T.reshape(2, 4, -1).astype(jnp.complex64))
@@ -128,16 +136,22 @@ class AutoAxesTest(jtu.JaxTestCase):
     # Not run: on some stock releases the compiler aborts the process.
     self.assertGreater(*self.on_cpu_and_tpu(branch, op, (2, 4)))
 
+  @red(PERMUTES)
   def test_update(self):
     self.check(branch, updated)
 
+  @red(PERMUTES)
   @jtu.sample_product(form=[branch, loop, nested])
   def test_two_axes(self, form):
     self.check(form, lambda x: jnp.roll(x, 1, 0) + x.T, (2, 2, 2), P('y', 'z'))
 
+  @red(PERMUTES)
   def test_two_axes_swapped(self):
     self.check(loop, lambda x: 2. * x.T, (2, 2, 2), P('y', 'z'))
 
+  @red(PERMUTES, cases=['scan', 'fori_loop'])
+  # Earlier, jit's own call is gone before the branches are compiled.
+  @red(PERMUTES, bases='>=0.11')
   @jtu.sample_product(swap=list(SWAPS))
   def test_two_axes_handed_on(self, swap):
     # No operation swaps the axes: a body or a call returns one as another.
@@ -155,10 +169,12 @@ class AutoAxesTest(jtu.JaxTestCase):
     self.assertArraysEqual(np.asarray(a), want)
     self.assertArraysEqual(np.asarray(a) + np.asarray(b), 4. * X)
 
+  @red(PERMUTES)
   @jtu.sample_product(form=[branch, loop, nested])
   def test_eager(self, form):
     self.check(form, MOVES['roll'], jit=not common.RUNS_PARTLY_MANUAL)
 
+  @red(PERMUTES)
   @jtu.sample_product(form=[branch, nested])
   def test_axis_of_one_device(self, form):
     self.check(form, MOVES['roll'], (2, 4, 1), P('y', 'z'))
@@ -186,6 +202,7 @@ class AutoAxesTest(jtu.JaxTestCase):
                       (MOVES['roll'], (2, 1))]:
       self.assertEqual(*self.on_cpu_and_tpu(branch, op, sizes))
 
+  @red(NOT_FEWER)
   def test_other_platforms_keep_their_text(self):
     self.assertGreater(*self.on_cpu_and_tpu(branch, MOVES['roll'], (2, 4)))
 

@@ -17,10 +17,17 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+UNEQUAL_BRANCHES = '^TypeError: .*must have equal output types'
+SUM_IN_BRANCH = ('^AssertionError: a sum over devices is inside of branches '
+                 'that not all take')
+NOT_REFUSED = '^AssertionError: ValueError not raised'
 
 
 def make_mesh(name):
@@ -224,6 +231,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
       return jnp.stack([f(w, parts[i], jnp.int32(i)) for i in range(2)])
     return of_both(w, x)
 
+  @red(NOT_REFUSED)
   @parameterized.parameters('jit', 'eager')
   def test_unsound_cond(self, how):
     f = shard_map(lambda x: lax.cond(x[0] > 2, lambda: 1., lambda: 2.),
@@ -231,6 +239,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       (jax.jit(f) if how == 'jit' else f)(self.x)
 
+  @red(NOT_REFUSED)
   def test_unsound_switch(self):
     f = lambda x: lax.switch(x[0].astype(int),
                              [lambda i=i: i for i in range(3)])
@@ -238,6 +247,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(f)(self.x)
 
+  @red(UNEQUAL_BRANCHES)
   @parameterized.parameters('switched', 'scan_in_branch',
                             'one_returns_parameter')
   def test_value_eager(self, name):
@@ -252,6 +262,11 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     got = self.per_device(PROGRAMS[name], '1d', how)(self.w, self.x)
     self.assertAllClose(got, alone(name)[0])
 
+  @red(r'^AssertionError: \s+Not equal to tolerance rtol=1e-06, '
+       r'atol=1e-06\s+Mismatched elements: 1 / 1',
+       cases=['branch_in_branch_in_loop', 'returns_parameter', 'constants'])
+  @red(SUM_IN_BRANCH, cases=['ignores_parameter', 'remat_and_jit'])
+  @red(UNEQUAL_BRANCHES)
   @parameterized.parameters(*sorted(PROGRAMS))
   def test_gradient(self, name):
     run = self.per_device(PROGRAMS[name], '2d')
@@ -259,6 +274,14 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     for have, want in zip(got, alone(name)):
       self.assertAllClose(have, want)
 
+  @red({
+      '<0.8.1': SUM_IN_BRANCH,
+      '>=0.8.1,<0.9':
+          r'^TypeError: _psum_invariant_abstract_eval\(\) got an unexpected '
+          'keyword',
+      '>=0.9': SUM_IN_BRANCH,
+  }, cases=['ignores_parameter'])
+  @red(UNEQUAL_BRANCHES)
   @parameterized.parameters(('scan_in_branch', 'jit'),
                             ('ignores_parameter', 'eager'))
   def test_hessian(self, name, how):
@@ -269,6 +292,8 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     want = jax.jit(jax.hessian(lambda w: self.oracle(f, w, self.x).sum()))
     self.assertAllClose(got, want(self.w))
 
+  @red(SUM_IN_BRANCH, cases=['ignores_parameter'])
+  @red(UNEQUAL_BRANCHES)
   @parameterized.parameters('ignores_parameter', 'branch_in_scan',
                             'custom_vjp', 'switched')
   def test_gradient_inside(self, name):
@@ -280,6 +305,8 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     got = self.run_safely(run, self.w, self.x)
     self.assertAllClose(got, alone(name)[2][0])
 
+  @red(SUM_IN_BRANCH, cases=['ignores_parameter'])
+  @red(UNEQUAL_BRANCHES)
   @parameterized.parameters('ignores_parameter', 'scan_in_branch', 'custom_vjp')
   def test_gradient_remat(self, name):
     run = self.per_device(PROGRAMS[name], '2d')
@@ -287,6 +314,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
         lambda w: run(w, self.x).sum())), self.w)
     self.assertAllClose(got, alone(name)[2][0])
 
+  @red(UNEQUAL_BRANCHES)
   @parameterized.parameters('plain', 'remat', 'jit')
   def test_what_a_branch_keeps(self, how):
     # Where another branch is taken, something else is in its place.
@@ -303,6 +331,8 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     oracle = lambda w: self.oracle(chooses_by_its_own, w, self.x).sum()
     self.assertAllClose(pull(jnp.ones_like(value))[0], jax.grad(oracle)(self.w))
 
+  @red(r'^AssertionError: \(ShapedArray\(float32\[2\]\{x\}\), '
+       r'ShapedArray\(float32\[2\]\)\)', bases='==0.7.0')
   def test_guard_what_a_branch_of_a_rule_keeps(self):
     @jax.custom_jvp
     def square(w, x):
@@ -321,6 +351,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     self.assertAllClose(
         got, jax.grad(lambda w: self.oracle(f, w, self.x).sum())(self.w))
 
+  @red(UNEQUAL_BRANCHES)
   def test_backward_rule_is_typed_twice(self):
     # By the branch that it is in, and by the one that this is in.
     def f(w, x, i, j):
@@ -338,6 +369,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
         f(w, x[2 * i + j], i, j) for i in range(2) for j in range(2)), (0, 1))
     self.assertAllClose(got, want(self.w, x))
 
+  @red(UNEQUAL_BRANCHES)
   def test_gradient_in_a_branch_outside(self):
     # The program's jaxpr is evaluated anew there.
     run = self.per_device(chooses_by_its_own, '1d')
@@ -347,6 +379,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     self.assertAllClose(jax.jit(jax.grad(loss))(self.w),
                         jax.grad(oracle)(self.w))
 
+  @red(UNEQUAL_BRANCHES, bases='>=0.6.1')
   def test_piecewise(self):
     if jax.__version_info__ < (0, 6, 1):
       self.skipTest("0.6.0's reductions don't take it")
@@ -354,6 +387,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     self.assertAllClose(run(self.w, self.x),
                         self.oracle(piecewise, self.w, self.x))
 
+  @red(SUM_IN_BRANCH)
   def test_report(self):
     # jax#40823: the gradient is 5, and was 4.
     def f(w, x):
@@ -366,6 +400,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     got = self.run_safely(jax.grad(run), self.w, x)
     self.assertAllClose(got, np.float32(5.))
 
+  @red(UNEQUAL_BRANCHES)
   def test_same_operand_keeps_its_type(self):
     def f(w, x):
       return lax.cond(x[0] > 2, lambda: (w, x[0]), lambda: (w, 2.))[0]
@@ -391,6 +426,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
         f, mesh=make_mesh('2d'), in_specs=(P(), P('x')), out_specs=P()))
     self.assertAllClose(run(f)(self.w, self.x), self.w)
 
+  @red('^ValueError: Primitive mul requires varying manual axes to match')
   @parameterized.parameters('jit', 'eager')
   def test_batch_of_same_numbers(self, how):
     # What reads the number was typed before a batch chose it by an index.
@@ -406,6 +442,7 @@ class ShardMapBranchesTest(jtu.JaxTestCase):
     self.assertAllClose(got, jnp.stack(
         [self.oracle(f, w, x) for w, x in zip(ws, xs)]))
 
+  @red(NOT_REFUSED)
   def test_unsound_numbers(self):
     def f(w, x):
       return w * lax.cond(x[0] > 2, lambda: (1., w), lambda: (2., w))[0]
@@ -492,6 +529,8 @@ class AxisOfOneDeviceTest(jtu.JaxTestCase):
   """An index that varies along such an axis, in a batch: a choice by value."""
 
   # Without jit each operation compiles by itself.
+  @red(r'^AssertionError: \(ShapedArray\(float32\[3,3\]\), '
+       r'ShapedArray\(float32\[3,3\]\{')
   @parameterized.parameters((False, True, (1, 4)), (True, True, (1, 4)),
                             (True, True, (1, 1)), (False, False, (1, 1)))
   def test_batched(self, nested, jit, sizes):
@@ -523,6 +562,7 @@ class AxisOfOneDeviceTest(jtu.JaxTestCase):
 
 class ShardMapNestsTest(jtu.JaxTestCase):
 
+  @red('^TypeError: .*must have equal types')
   @parameterized.parameters('w', 's', 'ww', 'ss', 'wsws', 'wwwwwwww',
                             'ssssssss', 'wcs', 'scwcswcs', 'csww')
   def test_nest(self, kinds):
@@ -567,6 +607,8 @@ class ArrayOfTheMeshTest(jtu.JaxTestCase):
     got = (jax.jit(g) if jit else g)(a)
     self.assertAllClose(got, np.concatenate([numbers * 2, numbers]))
 
+  @red(r'^AssertionError: \s+Not equal to tolerance rtol=1e-06, '
+       r'atol=1e-06\s+Mismatched elements: 4 / 4')
   @parameterized.product(mesh=[((2,), 'x'), ((2, 2), 'xy')],
                          spec=[P(), P('x')])
   def test_gradient_of_what_is_captured(self, mesh, spec):

@@ -11,11 +11,24 @@ from jax._src import test_util as jtu
 from jax.experimental import checkify
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 from testing.sharding import partly_manual, shard_map
 import varying.testing.common as smt
 from varying.testing.common import P
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+UNLIKE_CASES = ('^TypeError: select cases must have.*raised by '
+                r'lax\._select_shape_rule')
+WHILE_CARRY = ('^TypeError: while_loop body function carry input and carry '
+               'output must have equal types, but')
+MISMATCHED_AXES = ('^Exception: The branches of cond produced mismatched '
+                   r'varying manual axes\. Got \[')
+NOT_VERIFIED = ('^ValueError: Cannot lower jaxpr with verifier '
+                r"errors:\s+'sdy\.manual_computation' op result shape,")
+AT_MAPPED_INDICES = (r'^AssertionError: \s+- at mapped index 2: x is 2\.0 '
+                     r'\(`check` failed\)\s+- at mapped index 3: x is 2\.0')
 
 X = np.arange(8., dtype=np.float32)
 W = np.float32(2.)
@@ -141,18 +154,34 @@ class MessagesTest(jtu.JaxTestCase):
   def test_straight_line(self, f):
     self.check_messages(f, '1d', True)
 
+  @red('^ValueError: Primitive reduce requires varying manual axes to match, '
+       r'but got \[frozenset\(', bases='<0.6.1')
+  @red({
+      '>=0.9.2,<0.11.1':
+          r'^ValueError: .*argument 2 is shorter.*raised by core\.eval_jaxpr',
+      '>=0.11.1':
+          r'^AssertionError: \(ShapedArray\(int32\[1\]\), '
+          r'ShapedArray\(float32\[2\]\{V:\(x,y\)\}\),',
+  })
   @jtu.sample_product(f=INDEXED)
   def test_index(self, f):
     self.check_messages(f, '2d', True)
 
+  @red(WHILE_CARRY, cases=['while_loop'])
+  @red(MISMATCHED_AXES, cases=['branch', 'switch'])
+  @red('^ValueError: Scan carry input and output got mismatched varying '
+       'manual axes')
   @jtu.sample_product(f=FLOW)
   def test_loops_and_branches(self, f):
     self.check_messages(f, '2d', True)
 
+  @red(WHILE_CARRY, cases=['while_loop'])
+  @red(MISMATCHED_AXES)
   @jtu.sample_product(f=[branch, while_loop])
   def test_loops_and_branches_eager(self, f):
     self.check_messages(f, '1d', False)
 
+  @red(UNLIKE_CASES)
   @jtu.sample_product(
       [dict(f=small, sizes=(4,)), dict(f=division, sizes=(2, 2))])
   def test_two_shard_maps(self, f, sizes):
@@ -161,6 +190,10 @@ class MessagesTest(jtu.JaxTestCase):
     got = checked(lambda x, w: second(first(x, w), w), True, X, W)
     self.compare(got, per_device([small, f], X, W))
 
+  @red({
+      '<0.10.2': UNLIKE_CASES,
+      '>=0.10.2': NOT_VERIFIED,
+  })
   def test_over_another_number_of_devices(self):
     first = in_shard_map(small, (2, 2), ('x',), **ALONG_X)
     second = in_shard_map(after, (2, 2))
@@ -168,6 +201,11 @@ class MessagesTest(jtu.JaxTestCase):
     self.assertEqual(got[0], '\n'.join(
         f'at mapped index {n}: x is 4.0 (`check` failed)' for n in range(4)))
 
+  @red({
+      '<0.10.2': UNLIKE_CASES,
+      '>=0.10.2':
+          r'^IndexError: Too many indices.*raised by indexing\._parse_indices',
+  })
   @jtu.sample_product(fails=['before', 'in', 'after', 'none'])
   def test_before_and_after(self, fails):
     inside = in_shard_map(small, (4,))
@@ -186,6 +224,11 @@ class MessagesTest(jtu.JaxTestCase):
     want = [f'at mapped index {line} (`check` failed)' for line in lines]
     self.assertEqual(message, '\n'.join(want) or None)
 
+  @red({
+      '<0.10.2': UNLIKE_CASES,
+      '>=0.10.2':
+          '^ValueError: axis -1 is out of bounds for array of dimension 0',
+  })
   @jtu.sample_product(fails=['in', 'after', 'last', 'none'])
   def test_thrown_again(self, fails):
     # What is checked after has no index of a device, what is inside has; and
@@ -205,6 +248,9 @@ class MessagesTest(jtu.JaxTestCase):
         'last': (X[::-1] * .5, 9., 'last'), 'none': (X - 4., 2., 'None')}[fails]
     self.assertIn(want, str(checked(again, True, x, np.float32(w))[0]))
 
+  @red('^ValueError: The truth value of an array.*raised by '
+       r'core\.check_bool_conversion', cases=[True])
+  @red(r'^IndexError: Too many indices:.*, raised by indexing\._')
   @jtu.sample_product(jit=[False, True])
   def test_after_is_reported_beside_what_failed_in_it(self, jit):
     inside = in_shard_map(small, (4,))
@@ -223,6 +269,8 @@ class MessagesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(Exception, r'x is [46]\.0 \(`check` failed'):
       error.throw()
 
+  @red('^ValueError: .*should match the aval mesh', bases='>=0.10')
+  @red(UNLIKE_CASES, bases='<0.10', cases=[False])
   @jtu.sample_product(
       [dict(first=False, jit=True), dict(first=True, jit=True),
        dict(first=True, jit=False)])
@@ -238,6 +286,17 @@ class MessagesTest(jtu.JaxTestCase):
     self.assertEqual(message, None if first else '\n'.join(
         f'at mapped index {n}: after 2.0 (`check` failed)' for n in range(4)))
 
+  @red({
+      '<0.7': AT_MAPPED_INDICES,
+      '>=0.7': NOT_VERIFIED,
+  }, cases={'context': False})
+  @red({
+      '<0.7': AT_MAPPED_INDICES,
+      '>=0.7,<0.10': NOT_VERIFIED,
+      '>=0.10':
+          '^ValueError: For primitive broadcast_in_dim, context mesh .* '
+          'should match the aval mesh',
+  })
   @jtu.sample_product(first=[False, True], context=[False, True])
   def test_partly_manual(self, first, context):
     mesh = smt.make_mesh(2, 2)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import (
     AxisType, CHECK, partly_manual, shard_map, typed_mesh)
 from varying.testing.common import MESHES
@@ -24,6 +25,31 @@ from varying.testing.common import maybe_jit
 from varying.testing.common import RUNS_PARTLY_MANUAL
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+PLATFORM_NOT_GIVEN = ('^ValueError: Passing lowering_platforms via '
+                      r'jax\.export or')
+ABSTRACT_TRACER = ('^ConcretizationTypeError: Abstract tracer value '
+                   'encountered where concrete value is expected: traced array')
+NO_WAYS = r'^AssertionError: raised by op_shardings\.get_num_ways_dim_sharded'
+ONE_DEVICE_ONLY = {
+    '<0.10': r'^ValueError: cannot reshape array of size 1 into shape \(2,2\)',
+    '>=0.10,<0.10.1': PLATFORM_NOT_GIVEN,
+    '>=0.10.1,<0.10.2':
+        '^RuntimeError: device_assignment cannot be `None` during compilation',
+    '>=0.10.2': PLATFORM_NOT_GIVEN,
+}
+NO_SHARD_SHAPE = {
+    '<0.8':
+        '^ZeroDivisionError: integer division or modulo by zero, raised by '
+        r'sharding\._common_shard_shape',
+    '>=0.8': NO_WAYS,
+}
+NO_SHARD_SHAPE_OF_NONE = {
+    '<0.8':
+        r'^AssertionError: \(1, 0\), raised by sharding\._common_shard_shape',
+    '>=0.8': NO_WAYS,
+}
 
 V = np.array([1., 3., 2.], np.float32)
 X = np.arange(4, dtype=np.float32)
@@ -76,18 +102,40 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
     np.testing.assert_allclose(seen[0], want, rtol=1e-6)
     np.testing.assert_allclose(got, X * want[0] + want[1], rtol=1e-6)
 
+  @red(r'^AssertionError: \(1, [02]\), raised by '
+       r'sharding\._common_shard_shape', bases='>=0.7,<0.8',
+       cases=['jit', 'dot', 'arange', 'iota', 'eye'])
+  @red(NO_SHARD_SHAPE_OF_NONE,
+       cases=['zeros', 'full_like', 'cond', 'array', 'eye', 'random', 'sort'])
+  @red(NO_SHARD_SHAPE)
   @parameterized.parameters(*EITHER)
   def test_under_a_mesh(self, name, check):
     self.check(name, use_mesh=True, jit=True, check=check)
 
+  @red(NO_SHARD_SHAPE_OF_NONE, cases=['zeros', 'random'])
+  @red(NO_SHARD_SHAPE)
   @parameterized.product(name=['zeros', 'loop', 'random'])
   def test_under_a_mesh_of_two_axes(self, name):
     self.check(name, use_mesh=True, jit=True, kind='2d')
 
+  @red({
+      '<0.6':
+          "^TypeError: 'NoneType' object is not iterable, raised by "
+          r'shard_map\._check_rep',
+      '>=0.6,<0.10': ABSTRACT_TRACER,
+      '>=0.10': NO_WAYS,
+  }, cases=['sort'])
+  @red(NO_SHARD_SHAPE, cases=['arange', 'iota'])
+  @red({
+      '<0.10': ABSTRACT_TRACER,
+      '>=0.10': NO_WAYS,
+  }, cases=['eye'])
+  @red(ABSTRACT_TRACER)
   @parameterized.parameters(*EITHER)
   def test_eager(self, name, use_mesh):
     self.check(name, use_mesh, jit=False)
 
+  @red(ABSTRACT_TRACER)
   @parameterized.product(name=['zeros', 'loop', 'random'])
   def test_eager_without_the_check(self, name):
     self.check(name, use_mesh=False, jit=False, check=False)
@@ -122,6 +170,8 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
     run(f, True, jit)
     self.assertTrue(all(seen) and seen)
 
+  @red(ONE_DEVICE_ONLY, bases='>=0.8.2', cases=['zeros', 'full_like'])
+  @red(ONE_DEVICE_ONLY, bases='>=0.7', cases=['arange', 'iota'])
   @parameterized.product(name=['zeros', 'full_like', 'arange', 'iota'],
                          check=[True, False])
   def test_another_axis_is_explicit(self, name, check):

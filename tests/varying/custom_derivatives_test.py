@@ -16,6 +16,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import blockwise
@@ -25,6 +26,27 @@ from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+JVP_RULE = '^TypeError: .*Custom JVP rule must produce'
+BWD_RULE = '^ValueError: .*Custom VJP bwd rule'
+NEEDS_REPLICATION = '^ValueError: .*out_specs which require replication'
+JVP_SHAPES = ('^TypeError: Custom JVP rule must produce primal and tangent '
+              'outputs with corresponding shapes')
+SCAN_CARRY = ('^TypeError: scan body function carry input and carry output '
+              'must have equal types, but they')
+ONLY_BWD_RULE = '^ValueError: Custom VJP bwd rule'
+OTHER_EXPECTED_TYPE = "^ValueError: .*doesn't match expected type"
+REDUCTION_NOT_NAMED = ('^AssertionError: "reduces it over .* does not match '
+                       '"Custom VJP bwd')
+NOT_REFUSED = '^AssertionError: ValueError not raised'
+COND_TRANSPOSE = {
+    '<0.8.1': r'^AssertionError: raised by conditionals\._cond_transpose',
+    '==0.8.1':
+        '^Exception: The branches of cond produced mismatched varying manual '
+        r'axes\. Got \[frozenset\(\)\] and',
+    '>=0.8.2': ONLY_BWD_RULE,
+}
 
 X = np.random.RandomState(0).uniform(0.5, 2., (8, 4)).astype(np.float32)
 COMPILED = [('1d', True), ('2d', True)]
@@ -73,6 +95,7 @@ def constant_primal():
 
 class CustomJvpTest(jtu.JaxTestCase):
 
+  @red(JVP_RULE)
   @parameterized.parameters(
       (constant_slope, ('1d', True)), (constant_slope, ('2d', False)),
       (numpy_slope, ('2d', True)))
@@ -81,6 +104,7 @@ class CustomJvpTest(jtu.JaxTestCase):
     got = run(lambda x: x * jax.jvp(f, (x,), (x,))[1], where)
     np.testing.assert_allclose(got, 2. * X, rtol=1e-6)
 
+  @red(JVP_RULE)
   @parameterized.product(where=COMPILED)
   def test_defjvps_unvarying(self, where):
     f = jax.custom_jvp(lambda x, y: x + 3. * y)
@@ -89,18 +113,21 @@ class CustomJvpTest(jtu.JaxTestCase):
     got = run(lambda x: x * jax.jvp(f, (x, x), (x, x))[1], where)
     np.testing.assert_allclose(got, 4. * X, rtol=1e-6)
 
+  @red(JVP_RULE)
   @parameterized.product(where=COMPILED)
   def test_unvarying_primal(self, where):
     f = constant_primal()
     got = run(lambda x: x * 0. + jax.jvp(f, (x,), (x,))[0], where)
     np.testing.assert_allclose(got, np.full(X.shape, 4.), rtol=1e-6)
 
+  @red(JVP_RULE)
   @parameterized.product(where=WHERE)
   def test_unvarying_primal_under_grad(self, where):
     f = constant_primal()
     got = run(lambda x: gradient(lambda x: jnp.sum(f(x) * x), x), where)
     np.testing.assert_allclose(got, 4. + 2. * X ** 2, rtol=1e-5)
 
+  @red(JVP_RULE)
   @parameterized.product(where=COMPILED)
   def test_tree_with_symbolic_zeros(self, where):
     f = jax.custom_jvp(lambda p: {'a': p['a'] * 2., 'b': p['b'] + 1.})
@@ -142,11 +169,12 @@ def numpy_cotangent():
   return f
 
 
-@parameterized.parameters(
-    (constant_cotangent, ('1d', True)), (constant_cotangent, ('2d', False)),
-    (numpy_cotangent, ('2d', True)))
-def unvarying_cotangent(self, make, where):
-  del self
+UNVARYING = [(constant_cotangent, ('1d', True)),
+             (constant_cotangent, ('2d', False)),
+             (numpy_cotangent, ('2d', True))]
+
+
+def unvarying_cotangent(make, where):
   f = make()
   got = run(lambda x: x * gradient(f, x), where)
   np.testing.assert_allclose(got, X, rtol=1e-6)
@@ -168,8 +196,14 @@ class CustomVjpTest(jtu.JaxTestCase):
     ours = os.path.join('_src', 'varying', '')
     self.assertEmpty([f for f in files if ours in f])
 
-  test_unvarying_cotangent = unvarying_cotangent
+  @red(BWD_RULE, bases='>=0.8.2')
+  @parameterized.parameters(*UNVARYING)
+  def test_unvarying_cotangent(self, make, where):
+    unvarying_cotangent(make, where)
 
+  @red(BWD_RULE, bases='>=0.8.2')
+  @red(r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: array\(\[\[1',
+       bases='<0.8.2')
   @parameterized.product(where=WHERE)
   def test_replicated_parameter_is_summed(self, where):
     f = jax.custom_vjp(lambda x, w: jnp.sum(x * w))
@@ -180,6 +214,8 @@ class CustomVjpTest(jtu.JaxTestCase):
     got = run(g, where, np.float32(2.))
     np.testing.assert_allclose(got, X * X.sum(), rtol=1e-5)
 
+  @red(BWD_RULE, bases='>=0.8.2')
+  @red(NEEDS_REPLICATION, bases='<0.8.2')
   @parameterized.product(jit=[False, True])
   def test_summed_gradient_is_replicated(self, jit):
     # As jax.grad of the plain function: out_specs=P() is accepted.
@@ -192,6 +228,8 @@ class CustomVjpTest(jtu.JaxTestCase):
     got = (jax.jit(g) if jit else g)(X, np.float32(1.5))
     np.testing.assert_allclose(got, np.sum(np.cos(X * 1.5) * X), rtol=1e-5)
 
+  @red(BWD_RULE, bases='>=0.8.2')
+  @red(NEEDS_REPLICATION, bases='<0.8.2')
   def test_summed_if_it_is_wanted_only(self):
     # The other cotangent is one of a constant: nobody asks for it.
     f = jax.custom_vjp(lambda w, s, x: w * s * x)
@@ -204,6 +242,8 @@ class CustomVjpTest(jtu.JaxTestCase):
     self.assertEqual(str(jax.make_jaxpr(g)(w, x)).count('psum'), 1)
     np.testing.assert_allclose(g(w, x), 12.)
 
+  @red(BWD_RULE, bases='>=0.8.2')
+  @red(NEEDS_REPLICATION, bases='<0.8.2')
   def test_summed_over_the_missing_axis_only(self):
     # w varies along 'x' and the cotangent along both.
     f = jax.custom_vjp(lambda x, w: jnp.sum(x * w, 1))
@@ -216,6 +256,7 @@ class CustomVjpTest(jtu.JaxTestCase):
         in_specs=(P('x', 'y'), P('x')), out_specs=P('x')))
     np.testing.assert_allclose(g(X, w), X.sum(1, keepdims=True), rtol=1e-5)
 
+  @red('^TypeError: .*Custom VJP fwd rule')
   @parameterized.product(where=COMPILED)
   def test_unvarying_forward_result_of_staged_function(self, where):
     f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
@@ -225,6 +266,7 @@ class CustomVjpTest(jtu.JaxTestCase):
       return y + pull(own_cotangent(jnp.sum(x)))[0]
     np.testing.assert_allclose(run(g, where), 3. + X, rtol=1e-6)
 
+  @red(NEEDS_REPLICATION, bases='!=0.8.2,!=0.8.3')
   @parameterized.product(jit=[False, True])
   def test_unchecked_cotangent_is_summed(self, jit):
     # The option that turns off the check of what rules return.
@@ -307,16 +349,32 @@ class WithinTest(jtu.JaxTestCase):
     plain = lambda x, w: jnp.sum(jnp.sin(x)) * w
     self.check(WITHIN[what](scaled_sum(**options)), WITHIN[what](plain), where)
 
+  @red({
+      '<0.8.2':
+          r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: '
+          r'array\(\[\[7\.779\d*, 7\.606\d*, ',
+      '>=0.8.2': ONLY_BWD_RULE,
+  }, cases=['function'])
+  @red(COND_TRANSPOSE, cases=['branch'])
+  @red(r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: '
+       r'array\(\[\[2\.524\d*, 2\.524\d*, ', cases=['branch_with_constant'])
+  @red(SCAN_CARRY)
   @parameterized.product(
       what=list(WITHIN),
       options=[{}, {'optimize_remat': True}, {'symbolic_zeros': True}])
   def test_custom_vjp(self, what, options):
     self.check_custom_vjp(what, ('2d', True), options)
 
+  @red('^NotImplementedError: custom_vjp symbolic_zeros support with '
+       'shard_map is not implemented; please open an', cases=['function'])
+  @red(COND_TRANSPOSE)
   @parameterized.parameters('function', 'branch')
   def test_custom_vjp_eagerly(self, what):
     self.check_custom_vjp(what, ('2d', False), {'symbolic_zeros': True})
 
+  @red(JVP_SHAPES, cases=['function', 'branch'])
+  @red(JVP_SHAPES, bases='>=0.6.1,<0.7.2', cases=['branch_with_constant'])
+  @red(SCAN_CARRY, cases=['scan', 'fori_loop'])
   @parameterized.product(what=list(WITHIN))
   def test_constant_slope(self, what):
     f = jax.custom_jvp(lambda x, w: jnp.sum(x) * w)
@@ -339,8 +397,12 @@ class CustomVjp3Test(jtu.JaxTestCase):
       self.skipTest('the option is newer')
     self.enter_context(jax_config.custom_vjp3(True))
 
-  test_unvarying_cotangent = unvarying_cotangent
+  @red(OTHER_EXPECTED_TYPE, bases='>=0.9.1')
+  @parameterized.parameters(*UNVARYING)
+  def test_unvarying_cotangent(self, make, where):
+    unvarying_cotangent(make, where)
 
+  @red(OTHER_EXPECTED_TYPE, bases='>=0.9.1')
   @parameterized.product(where=WHERE)
   def test_replicated_parameter_is_summed(self, where):
     f = jax.custom_vjp(lambda p: jnp.sum(p['x'] * p['w']))
@@ -351,6 +413,8 @@ class CustomVjp3Test(jtu.JaxTestCase):
     got = run(g, where, np.float32(2.))
     np.testing.assert_allclose(got, X * X.sum(), rtol=1e-5)
 
+  @red(OTHER_EXPECTED_TYPE, bases='>=0.9.1', cases=['scan', 'vmap'])
+  @red(OTHER_EXPECTED_TYPE, bases='>=0.9.2')
   @parameterized.product(what=['scan', 'vmap', 'remat'])
   def test_replicated_parameter_within(self, what):
     if what == 'remat' and jax.__version_info__ < (0, 9, 2):
@@ -370,6 +434,8 @@ class CustomVjp3Test(jtu.JaxTestCase):
     want = X.sum() + (4. if what == 'scan' else 0.)
     np.testing.assert_allclose(got, X * want, rtol=1e-5)
 
+  @red(r"^TypeError: at , got fwd output type float32\[\] which doesn't "
+       'match primal output type', bases='>=0.9.1')
   def test_unvarying_forward_result(self):
     f = jax.custom_vjp(lambda x: jnp.sum(x ** 2))
     f.defvjp(lambda x: (jnp.float32(3.), x), lambda x, g: (g * x,))
@@ -429,6 +495,8 @@ class SummedTwiceTest(jtu.JaxTestCase):
         mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
     return maybe_jit(jit)(g)(np.arange(1., 5., dtype=np.float32))
 
+  @red(REDUCTION_NOT_NAMED, bases='>=0.8.2')
+  @red(NOT_REFUSED, bases='<0.8.2')
   @parameterized.parameters(*((what, True) for what in TWICE),
                             ('psum', False), ('scan', False))
   def test_sum_of_the_cotangent_is_refused(self, what, jit):
@@ -436,12 +504,14 @@ class SummedTwiceTest(jtu.JaxTestCase):
         ValueError, r"reduces it over mesh axis 'x'.*return the cotangent as"):
       self.gradient(lambda r, g: TWICE[what](g), jit)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   @parameterized.parameters(*((what, True) for what in ONCE),
                             ('plain', False), ('residual', False))
   def test_what_met_no_sum_is_cast(self, what, jit):
     got = self.gradient(ONCE[what], jit)
     np.testing.assert_allclose(got, np.ones(4), rtol=1e-6)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   @parameterized.parameters(True, False)
   def test_a_part_is_summed(self, jit):
     # The result varies, and so the cotangent: each device has a part of it.
@@ -457,6 +527,7 @@ class SummedTwiceTest(jtu.JaxTestCase):
     self.assertAllClose(got, (w * b.sum(), np.full(4, (w * a).sum())),
                         check_dtypes=False)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   def test_a_part_is_summed_along_one_of_two_axes(self):
     # Along 'y' neither the result nor what the rule is given varies.
     f = jax.custom_vjp(lambda a, b: a * lax.psum(b, ('x', 'y')))
@@ -470,6 +541,7 @@ class SummedTwiceTest(jtu.JaxTestCase):
     self.assertAllClose(got, (np.full(2, b.sum()), np.full(4, a.sum())),
                         check_dtypes=False)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   def test_a_part_is_summed_on_one_device(self):
     # A sum over one device is none, however often.
     g = shard_map(summing(lambda r, g: lax.psum(g, 'x')), mesh=make_mesh(1),
@@ -482,6 +554,7 @@ class SummedTwiceTest(jtu.JaxTestCase):
         lambda r, g: cast(lax.psum(g, 'x'), ('x',)), jit=True)
     np.testing.assert_allclose(got, np.full(4, 4.), rtol=1e-6)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   def test_a_shape_and_a_flag_among_the_residuals(self):
     f = jax.custom_vjp(lambda v: lax.psum(v, 'x'))
     f.defvjp(lambda v: (f(v), (v.shape, True)),
@@ -490,6 +563,8 @@ class SummedTwiceTest(jtu.JaxTestCase):
                   in_specs=P('x'), out_specs=P('x'))
     np.testing.assert_allclose(jax.jit(g)(np.arange(4.)), np.ones(4))
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(NOT_REFUSED, bases='<0.8.2')
   def test_outside_of_it(self):
     for bwd, refused in ((lambda r, g: g, False),
                          (lambda r, g: lax.psum(g, 'x'), True)):
@@ -502,6 +577,8 @@ class SummedTwiceTest(jtu.JaxTestCase):
       else:
         np.testing.assert_allclose(value(np.ones(4, np.float32)), np.ones(4))
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red('^ValueError: unexpected JAX type .*vjp function', bases='<0.6.1')
   def test_other_axis(self):
     # What was reduced over 'y' lacks 'x' for another reason.
     f = jax.custom_vjp(lambda v: lax.psum(v, 'x'))
@@ -514,6 +591,8 @@ class SummedTwiceTest(jtu.JaxTestCase):
     want = np.full((2, 2), x.sum())
     np.testing.assert_allclose(jax.jit(g)(x), want, rtol=1e-6)
 
+  @red(REDUCTION_NOT_NAMED, bases='>=0.8.2')
+  @red(NOT_REFUSED, bases='<0.8.2')
   def test_one_of_two(self):
     f = jax.custom_vjp(lambda v, w: lax.psum(v * w, 'x'))
     f.defvjp(lambda v, w: (f(v, w), None),
@@ -524,6 +603,7 @@ class SummedTwiceTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'reduces it over mesh axis'):
       g(np.ones(4, np.float32))
 
+  @red(OTHER_EXPECTED_TYPE, bases='>=0.9.1')
   def test_under_custom_vjp3(self):
     if not hasattr(jax_config, 'custom_vjp3'):
       self.skipTest('the option is newer')

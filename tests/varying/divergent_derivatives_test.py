@@ -16,11 +16,30 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import equations
 from varying.testing.common import run_rows
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+OTHER_COTANGENT = ('^AssertionError: "comes from differentiating" does not '
+                   r'match "unexpected JAX type \(e\.g\. shape/dtype\)')
+UNEQUAL_TYPES = '^TypeError: .*must have equal types'
+OTHER_COTANGENT_TYPE = (r'^ValueError: unexpected JAX type \(e\.g\. '
+                        r'shape/dtype\) for argument to vjp function: got')
+UNEQUAL_BRANCHES_BY_NAME = ('^TypeError: cond branches must have equal output '
+                            r'types but they differ\.\s+true_fun is step')
+OTHER_SCALAR_COTANGENT = (r'^ValueError: unexpected JAX type \(e\.g\. '
+                          r'shape/dtype\) for argument to vjp function: got '
+                          r'float32\[\],')
+SUM_IN_BRANCH = ('^AssertionError: a sum over devices is in a branch that not '
+                 'all take')
+OTHER_COTANGENT_BY_RELEASE = {
+    '<0.6.1': OTHER_COTANGENT,
+    '>=0.6.1': SUM_IN_BRANCH,
+}
 
 X = np.random.RandomState(0).uniform(.5, 1.5, (4, 3)).astype(np.float32)
 W = np.float32([.7, 1.2, .9])
@@ -135,6 +154,10 @@ def rule_loss():
   return lambda w, a: jnp.sum(f(w, a) ** 2)
 
 
+@red({
+    '<0.6.1': OTHER_SCALAR_COTANGENT,
+    '>=0.6.1': '^AssertionError: .*: sums over devices',
+})
 class DivergentDerivativesTest(jtu.JaxTestCase):
 
   def rows(self, f, where, *args, sums=0, **kwargs):
@@ -154,6 +177,16 @@ class DivergentDerivativesTest(jtu.JaxTestCase):
     want = self.alone(f)
     np.testing.assert_allclose(self.rows(f, where, X), want, rtol=1e-4)
 
+  @red({
+      '<0.7': OTHER_COTANGENT_TYPE,
+      '>=0.7,<0.8.1': UNEQUAL_BRANCHES_BY_NAME,
+      '>=0.8.1,<0.9':
+          r'^TypeError: _psum_invariant_abstract_eval\(\) got an unexpected '
+          'keyword',
+      '>=0.9': UNEQUAL_BRANCHES_BY_NAME,
+  }, cases=['newton'])
+  @red(UNEQUAL_TYPES,
+       cases=['derivative_of_loop', 'derivative_of_loop_in_branch'])
   @parameterized.product(f=PROGRAMS)
   def test_program(self, f):
     self.check(f, ('1d', True))
@@ -163,6 +196,7 @@ class DivergentDerivativesTest(jtu.JaxTestCase):
   def test_two_axes(self, f, where):
     self.check(f, where)
 
+  @red(UNEQUAL_TYPES, cases=['rule_loss'])
   @parameterized.parameters(
       (scan_loss, ('2d', True)), (rule_loss, ('1d', True)),
       (rule_loss, ('2d', False)))
@@ -173,6 +207,7 @@ class DivergentDerivativesTest(jtu.JaxTestCase):
     want = self.alone(jax.grad(loss), W).sum(0)
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
+  @red(UNEQUAL_TYPES)
   def test_gradient_from_outside(self):
     loss = rule_loss()
     @jax.grad
@@ -184,6 +219,10 @@ class DivergentDerivativesTest(jtu.JaxTestCase):
     want = self.alone(jax.grad(loss), W).sum(0)
     np.testing.assert_allclose(traced.lower().compile()(W), want, rtol=1e-4)
 
+  @red({
+      '<0.6.1': OTHER_COTANGENT,
+      '>=0.6.1': '^AssertionError: ValueError not raised',
+  })
   def test_captured_value_is_refused(self):
     # Each loop around it tries to promote its carry; not for every depth.
     traced = []
@@ -249,6 +288,7 @@ def of_one_value(x, p):
   return lax.scan(body, (p, p, p), None, length=2)[0][0]
 
 
+@red(OTHER_SCALAR_COTANGENT, bases='<0.6.1')
 class OtherCarriesTest(jtu.JaxTestCase):
   """Only a carry that comes to vary has a derivative of its own on each device.
 
@@ -264,6 +304,10 @@ class OtherCarriesTest(jtu.JaxTestCase):
     got = (jax.jit(g) if jit else g)(x, np.float32(.5))
     self.assertAllClose(got, np.float32(want))
 
+  @red({
+      '<0.6.1': OTHER_SCALAR_COTANGENT,
+      '>=0.6.1': UNEQUAL_TYPES,
+  })
   @parameterized.product(
       f=[by_a_state, beside_numbers, of_numbers, of_numpy_in_while,
          of_one_value],
@@ -288,6 +332,10 @@ class OtherCarriesTest(jtu.JaxTestCase):
                   in_specs=(P('x'), P()), out_specs=P('x'))
     return jax.jit(f)(np.float32([.25, .75, 1.25, 1.75]), np.float32(.5))
 
+  @red({
+      '<0.6.1': OTHER_SCALAR_COTANGENT,
+      '>=0.6.1': '^AssertionError: False is not true : nothing is said',
+  })
   def test_a_predicate_that_may_agree_is_told(self):
     # JAX takes it to, and sums: -.3 on each device here.
     with warnings.catch_warnings(record=True) as caught:
@@ -312,6 +360,10 @@ def where_some(w, x):
                   lambda: 0.)
 
 
+@red({
+    '<0.6.1': OTHER_COTANGENT_TYPE,
+    '>=0.6.1': SUM_IN_BRANCH,
+})
 class RetriedRulesTest(jtu.JaxTestCase):
   """Of a rule's inputs, those alone vary by which a branch differentiates.
 
@@ -347,6 +399,7 @@ class RetriedRulesTest(jtu.JaxTestCase):
     got = self.gradient(lambda w, v, x: w + v ** 2, bwd, 2., 3.)
     self.assertAllClose(got, (5., 6.), check_dtypes=False)
 
+  @red(OTHER_COTANGENT_BY_RELEASE)
   def test_refuses_a_sum_beside(self):
     def bwd(res, ct):
       w, x = res
@@ -355,6 +408,7 @@ class RetriedRulesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
       self.gradient(lambda w, x: w, bwd, 2.)
 
+  @red(OTHER_COTANGENT_BY_RELEASE)
   def test_refuses_one_sum_for_another(self):
     # Cast, w's own is gone; u's comes, though it is complete on each device.
     def bwd(res, ct):

@@ -14,12 +14,16 @@ from jax.extend.core import jaxpr_as_fun
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
 from varying.testing.common import run_rows
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+UNLIKE_AXES = '^ValueError: .*varying manual axes'
 
 WHERE = [('1d', True), ('2d', True), ('1d', False)]
 X = np.random.RandomState(0).uniform(0.5, 2., (4, 3)).astype(np.float32)
@@ -47,6 +51,7 @@ def put(x, w):
 @jtu.with_config(jax_enable_checks=False)
 class EvalJaxprTest(jtu.JaxTestCase):
 
+  @red(UNLIKE_AXES)
   @parameterized.product(f=[product, loop, branch], where=WHERE)
   def test_traced_outside(self, f, where):
     jaxpr = jax.make_jaxpr(f)(W, W)
@@ -54,6 +59,7 @@ class EvalJaxprTest(jtu.JaxTestCase):
                    shared=W)
     np.testing.assert_allclose(got, np.stack([f(x, W) for x in X]), rtol=1e-5)
 
+  @red(UNLIKE_AXES)
   @parameterized.product(f=[product, loop, branch], where=WHERE)
   def test_traced_where_nothing_varies(self, f, where):
     def body(x, w):
@@ -61,6 +67,7 @@ class EvalJaxprTest(jtu.JaxTestCase):
     got = run_rows(body, where, X, shared=W)
     np.testing.assert_allclose(got, np.stack([f(x, W) for x in X]), rtol=1e-5)
 
+  @red(UNLIKE_AXES)
   def test_two_meshes_have_a_jaxpr_each(self):
     jaxpr = jax.make_jaxpr(product)(W, W)
     for kind in ('1d', '2d', '1d'):
@@ -68,6 +75,7 @@ class EvalJaxprTest(jtu.JaxTestCase):
                      shared=W)
       np.testing.assert_allclose(got, X * W, rtol=1e-6)
 
+  @red(UNLIKE_AXES)
   @parameterized.product(where=WHERE)
   def test_captured_value_varies(self, where):
     jaxpr = jax.make_jaxpr(lambda w: jnp.sin(w) * jnp.asarray(W))(W)
@@ -77,6 +85,7 @@ class EvalJaxprTest(jtu.JaxTestCase):
     got = run_rows(body, where, X, shared=W)
     np.testing.assert_allclose(got, np.sin(W) * X, rtol=1e-5)
 
+  @red(UNLIKE_AXES)
   @parameterized.product(where=WHERE)
   def test_argument_varies_less(self, where):
     # Traced with two values that vary, evaluated with one.
@@ -85,6 +94,7 @@ class EvalJaxprTest(jtu.JaxTestCase):
     got = run_rows(body, where, X, shared=W)
     np.testing.assert_allclose(got, X * W, rtol=1e-6)
 
+  @red(UNLIKE_AXES)
   @parameterized.product(where=WHERE, wider=[False, True])
   def test_each_result_by_its_operand(self, where, wider):
     def body(x, w):
@@ -103,6 +113,12 @@ class EvalJaxprTest(jtu.JaxTestCase):
     np.testing.assert_allclose(change, np.sum(np.cos(X * W) * 2 * X * W),
                                rtol=1e-4)
 
+  @red({
+      '<0.8.1':
+          '^ValueError: Collective psum_invariant must be applied to a '
+          'device-varying type',
+      '>=0.8.1': '^ValueError: psum is a variant->invariant collective',
+  })
   @parameterized.product(where=WHERE)
   def test_sum_of_what_varies_less(self, where):
     def both(x, w):

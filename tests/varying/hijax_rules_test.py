@@ -14,6 +14,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import equations
 from varying.testing.common import make_mesh
@@ -100,6 +101,7 @@ def types_in(rule):
                 if isinstance(x, core.ShapedArray))
 
 
+@red('^TypeError: .*must have equal ')
 class HijaxRulesTest(jtu.JaxTestCase):
 
   def check(self, gradients, want, jit):
@@ -116,6 +118,9 @@ class HijaxRulesTest(jtu.JaxTestCase):
     np.testing.assert_allclose(gx, [g for g, _ in want], rtol=1e-5)
     np.testing.assert_allclose(gw, sum(g for _, g in want), rtol=1e-5)
 
+  @red('^AssertionError: True is not false : a sum is in a branch',
+       cases=['jvp_branch'])
+  @red("^ValueError: .*doesn't match expected type", cases={'within': 'branch'})
   @parameterized.named_parameters(
       dict(testcase_name=f'_{name}_{within}', name=name, within=within)
       for name in FUNCTIONS for within in WITHIN)

@@ -18,11 +18,17 @@ from jax._src import test_util as jtu
 from jax.experimental import checkify
 import jax.numpy as jnp
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 import varying.testing.common as smt
 from varying.testing.common import P
 
 config.parse_flags_with_absl()
+
+# What pristine JAX says.
+NOT_REFUSED = '^AssertionError: ValueError not raised'
+JAXPR_REFUSED = '^JaxprTypeError: .*while checking jaxpr'
+UNEQUAL_TYPES = '^TypeError: .*must have equal '
 
 
 def again(f):
@@ -141,6 +147,7 @@ def on_scalars(f):
 
 class InterpretersTest(jtu.JaxTestCase):
 
+  @red(JAXPR_REFUSED)
   @jtu.sample_product(f=PROGRAMS, mesh=['1d', '2d'], jit=[False, True])
   def test_evaluated_again(self, f, mesh, jit):
     out = run(on_scalars(again(f)), smt.MESHES[mesh], jit, X, W)
@@ -151,6 +158,7 @@ class InterpretersTest(jtu.JaxTestCase):
     out = run(on_scalars(again(f)), smt.MESHES[mesh], True, X, W)
     self.assertAllClose(np.asarray(out), per_device(on_scalars(f)), rtol=1e-5)
 
+  @red(JAXPR_REFUSED)
   @jtu.sample_product(f=[branch, scan], mesh=['1d', '2d'])
   def test_gradient_of_evaluated_again(self, f, mesh):
     def g(x, w):
@@ -162,6 +170,7 @@ class InterpretersTest(jtu.JaxTestCase):
     want = np.concatenate([b[0] for b in blocks]), sum(b[1] for b in blocks)
     self.assertAllClose(got, want, rtol=1e-4, check_dtypes=False)
 
+  @red(NOT_REFUSED)
   @jtu.sample_product(f=[while_loop, trip_count])
   def test_claim_of_replication(self, f):
     g = shard_map(lambda x, w: on_scalars(again(f))(x, w)[0],
@@ -169,6 +178,7 @@ class InterpretersTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(g).trace(X, W)
 
+  @red(NOT_REFUSED)
   def test_divergent_collective(self):
     # Traced under a predicate that is the same everywhere, and then it isn't.
     def f(x, w):
@@ -187,6 +197,11 @@ class InterpretersTest(jtu.JaxTestCase):
 
 class CheckifyTest(jtu.JaxTestCase):
 
+  @red('^ValueError: Scan carry input and output got mismatched varying '
+       'manual axes', cases=['checked_fori', 'checked_map'])
+  @red('^Exception: The branches of cond produced mismatched varying manual '
+       r'axes\. Got \[', cases=['checked_switch', 'checked_branch'])
+  @red(UNEQUAL_TYPES)
   @jtu.sample_product(f=CHECKED, mesh=['1d', '2d'], jit=[False, True])
   def test_values(self, f, mesh, jit):
     def checked(x, w):
@@ -201,6 +216,7 @@ class CheckifyTest(jtu.JaxTestCase):
   def test_failing_check(self, f):
     self.check_failure(f)
 
+  @red(UNEQUAL_TYPES)
   def test_failing_check_in_while(self):
     self.check_failure(checked_while)
 

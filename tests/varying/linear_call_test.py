@@ -9,11 +9,29 @@ from jax.custom_derivatives import linear_call
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+SCAN_CARRY = ('^TypeError: scan body function carry input and carry output '
+              'must have equal types')
+OTHER_PRIMAL_TYPE = ('^ValueError: Input primal JAX type to VJP function is '
+                     r'float32\[2\]\. Hence the expected')
+OTHER_COTANGENT = {
+    '<0.6.1':
+        r'^ValueError: unexpected JAX type \(e\.g\. shape/dtype\) for '
+        'argument to vjp function: got float32',
+    '>=0.6.1,<0.8.2':
+        "^ValueError: shard_map applied to the function '<lambda>' was given "
+        'out_specs which require',
+    '>=0.8.2,<0.10':
+        r'^ValueError: Input primal JAX type to VJP function is float32\[2\]',
+    '>=0.10': r'^ValueError: Expected cotangent type float32\[2\]',
+}
 
 MESHES = {'1d': (4,), '2d': (2, 2), 'ones': (1, 4)}
 # A mesh, and whether to compile: each function runs both ways.
@@ -75,6 +93,10 @@ class LinearCallTest(jtu.JaxTestCase):
     want = sum(derivative(f, w, self.x) for w in self.w)
     self.assertAllClose(got, want, rtol=tol)
 
+  @red(SCAN_CARRY, cases=['repeated'])
+  @red('^TypeError: cond branches must have equal output types',
+       cases=['chosen'])
+  @red(OTHER_COTANGENT)
   @parameterized.parameters(
       *((f, run) for n, f in enumerate(LOSSES)
         for run in RUNS[n % 2 * 2:n % 2 * 2 + 2]),
@@ -82,11 +104,29 @@ class LinearCallTest(jtu.JaxTestCase):
   def test_gradient(self, name, where):
     self.check(gradient, name, where)
 
+  @red(r'^AssertionError: \(ShapedArray\(float32\[2\]\), '
+       r'ShapedArray\(float32\[2\]\{', bases='>=0.6.1,<0.8.2',
+       cases={'where': [('2d', False), ('1d', False)]})
+  @red(OTHER_COTANGENT)
   @parameterized.parameters(
       zip(('scaled', 'captured', 'beside', 'scaled'), RUNS))
   def test_second_derivative(self, name, where):
     self.check(twice, name, where)
 
+  @red(SCAN_CARRY, cases=['repeated'])
+  @red({
+      '<0.7': '^_RepError: .*NoFail',
+      '>=0.7,<0.8.2':
+          '^ValueError: shard_map applied to the function '
+          r"'transpose\(<lambda>\)' was given out_specs which",
+      '>=0.8.2,<0.10': OTHER_PRIMAL_TYPE,
+      '>=0.10,<0.10.2':
+          r'^ValueError: Expected cotangent type float32\[2\] for primal type '
+          r'float32\[2\], but got float32\[2\]\{V:',
+      '>=0.10.2':
+          r'^ValueError: Expected cotangent type float32\[2\] but got '
+          r'float32\[2\]\{V:',
+  })
   @parameterized.parameters(
       (f, jit) for f in ('scaled', 'repeated') for jit in (True, False))
   def test_gradient_from_outside(self, name, jit):
@@ -97,6 +137,7 @@ class LinearCallTest(jtu.JaxTestCase):
     self.assertAllClose(
         got, sum(gradient(f, w, self.x) for w in self.w), rtol=1e-5)
 
+  @red(OTHER_COTANGENT)
   @parameterized.parameters(True, False)
   def test_varies_along_one_axis(self, jit):
     # The sum is over the axis along which the operand doesn't vary, only.
@@ -109,6 +150,18 @@ class LinearCallTest(jtu.JaxTestCase):
                      for i in range(2)])
     self.assertAllClose(maybe_jit(jit)(g)(self.w, x), want, rtol=1e-5)
 
+  @red({
+      '<0.8.2':
+          "^ValueError: shard_map applied to the function 'transposed' was "
+          'given out_specs which require',
+      '>=0.8.2,<0.10': OTHER_PRIMAL_TYPE,
+      '>=0.10,<0.10.2':
+          r'^ValueError: Expected cotangent type float32\[2\] for primal type '
+          r'float32\[2\], but got float32\[2\]\{V:x\}',
+      '>=0.10.2':
+          r'^ValueError: Expected cotangent type float32\[2\] but got '
+          r'float32\[2\]\{V:x\}',
+  })
   @parameterized.parameters(True, False)
   def test_transpose(self, jit):
     mesh = make_mesh(4)

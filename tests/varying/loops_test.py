@@ -23,10 +23,15 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+UNEQUAL_TYPES = '^TypeError: .*must have equal types'
+NOT_REFUSED = '^AssertionError: ValueError not raised'
 
 MESHES = {'1d': ((2,), ('x',)), '2d': ((2, 2), ('x', 'y'))}
 
@@ -239,17 +244,21 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     got = (jax.jit(g) if how == 'jit' else g)(self.x)
     self.assertAllClose(got, want, check_dtypes=False)
 
+  @red(NOT_REFUSED)
   @parameterized.parameters('jit', 'eager')
   def test_unsound_while(self, how):
     g = sharded(lambda x: while_predicate(x)[0], make_mesh('2d'), P())
     with self.assertRaisesRegex(ValueError, 'require replication'):
       (jax.jit(g) if how == 'jit' else g)(self.x)
 
+  @red(NOT_REFUSED)
   def test_unsound_fori(self):
     g = sharded(lambda x: fori_bound(x)[0], make_mesh('1d'), P())
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(g)(self.x)
 
+  @red('^TypeError: scan body function carry input and carry output must '
+       'have equal types, but they')
   def test_unsound_nested(self):
     # The outer loop makes the inner one's bound vary, after it was typed.
     def f(x):
@@ -262,10 +271,12 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(g)(self.x)
 
+  @red(UNEQUAL_TYPES)
   @parameterized.parameters(*sorted(set(PROGRAMS) - RIGHT_BEFORE))
   def test_jit(self, name):
     self.check(PROGRAMS[name], 'jit', '2d')
 
+  @red(UNEQUAL_TYPES)
   @parameterized.parameters('while_chain', 'scan_carry', 'scan_keys')
   def test_eager(self, name):
     self.check(PROGRAMS[name], 'eager', '1d')
@@ -285,6 +296,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
   def test_associative_scan(self):
     self.check(associative, 'jit', '2d')
 
+  @red(UNEQUAL_TYPES)
   def test_precise(self):
     self.check_replicated('counter')
 
@@ -298,6 +310,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     want = alone(functools.partial(emulated, f), self.x)[0]
     self.assertAllClose(got, want, check_dtypes=False)
 
+  @red(UNEQUAL_TYPES)
   @parameterized.parameters(*DIFFERENTIABLE)
   def test_gradient(self, name):
     f = PROGRAMS[name]
@@ -308,6 +321,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     for got in jax.jit(lambda x: [grad(run)(x) for run in runs])(self.x):
       self.assertAllClose(got, want)
 
+  @red(UNEQUAL_TYPES)
   def test_parameter_gradient(self):
     def f(w, x):
       return lax.scan(lambda c, a: (jnp.sin(c * w) + a, c), 0., x)[1]
@@ -320,6 +334,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
                              jax.jvp(total, (w,), (1.,))[1]))(.7)
     self.assertAllClose(got, (alone(jax.grad(oracle), .7),) * 2)
 
+  @red(UNEQUAL_TYPES)
   def test_while_jvp(self):
     def f(w, x):
       body = lambda c: (c[0] + 1., c[1] * w + x[1])
@@ -331,6 +346,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     got = jax.jit(jax.jacfwd(lambda w: run(w, self.x)))(.7)
     self.assertAllClose(got, jax.jacfwd(oracle)(.7))
 
+  @red(UNEQUAL_TYPES)
   def test_annotated_program_is_the_same(self):
     def f(x, cast):
       def outer(c, a):
@@ -348,6 +364,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
                        if 'Location' not in line and 'file' not in line]
     self.assertEqual(*map(strip, texts))
 
+  @red(UNEQUAL_TYPES)
   def test_mesh_size_does_not_matter(self):
     def trace(n):
       mesh = jax.sharding.AbstractMesh(
@@ -361,6 +378,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     self.assertEqual(len(small.splitlines()), len(large.splitlines()))
     self.assertLess(slow, 20 * fast + .1)
 
+  @red(UNEQUAL_TYPES, bases='>=0.6.1')
   def test_inner_shard_map(self):
     if jax.__version_info__ < (0, 6, 1):
       self.skipTest('0.6.0 nests shard_map without types')
@@ -387,6 +405,7 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
     want = [oracle(x) for x in np.arange(8.).reshape(2, 4)]
     self.assertAllClose(got, np.array(want), check_dtypes=False)
 
+  @red(UNEQUAL_TYPES, bases='>=0.7')
   def test_refs(self):
     if jax.__version_info__ < (0, 7):
       self.skipTest('shard_map takes no refs there')
@@ -425,6 +444,8 @@ class ShardMapLoopsTest(jtu.JaxTestCase):
         got = jax.jit(sharded(per_device, make_mesh('1d'), P('x')))(x)
       self.assertAllClose(got, jnp.array(want), check_dtypes=False)
 
+  @red('^AssertionError: .jax.*: expected a ref that .* does not match',
+       bases='>=0.7,<0.9.1')
   def test_ref_that_would_have_to_vary_is_refused(self):
     if not (0, 7) <= jax.__version_info__ < (0, 9, 1):
       self.skipTest('no refs, or refs that widen')
@@ -543,6 +564,7 @@ class UntouchedCarryTest(jtu.JaxTestCase):
     self.assertArraysEqual(c, np.array([16., 16.], np.float32))
     self.assertArraysEqual(r, np.array([1., 2.], np.float32))
 
+  @red(NOT_REFUSED)
   @parameterized.parameters(
       (jax.jit, '2d', True), (jax.checkpoint, '1d', True),
       (jax.checkpoint, '2d', False))
@@ -569,6 +591,8 @@ print(*jax.value_and_grad(f)(1.0, jnp.arange(4.0)))
 
 class StepsTest(jtu.JaxTestCase):
 
+  @red(r"^AssertionError: Lists differ: \['6\.0', '0\.0'\] != \['6\.0', "
+       r"'6\.0'\]", bases='>=0.6.1')
   @unittest.skipIf(not hasattr(jax, 'shard_map'), 'jax.shard_map is not there')
   def test_the_gradient_of_a_factor_is_the_number_of_steps(self):
     said = io.StringIO()

@@ -9,6 +9,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import make_mesh
 from varying.testing.nested import A
@@ -18,6 +19,11 @@ from varying.testing.nested import product
 from varying.testing.nested import unnested
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+WRONG_VALUES = (r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: '
+                r'array\(\[\[2')
+UNEQUAL_TYPES = '^TypeError: .*must have equal '
 
 def nested(f, out_specs=P('x'), inner_specs=P('y')):
   """`f` of a's rows, split over 'x', and of b's, split over 'y'."""
@@ -37,21 +43,32 @@ class NestedTypesTest(jtu.JaxTestCase):
     for x, y in zip(grad(g), grad(unnested(f))):
       np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4)
 
+  @red(WRONG_VALUES, cases=['product', 'summed'])
+  @red(UNEQUAL_TYPES)
   @parameterized.product(f=PROGRAMS, remat=[True, False])
   def test_gradient(self, f, remat):
     g = nested(f)
     self.check_gradient(jax.checkpoint(g) if remat else g, f)
 
+  @red(WRONG_VALUES, cases=['product', 'summed'])
+  @red(UNEQUAL_TYPES)
   @parameterized.product(f=PROGRAMS)
   def test_gradient_of_what_is_saved(self, f):
     save = jax.checkpoint_policies.everything_saveable
     self.check_gradient(jax.checkpoint(nested(f), policy=save), f)
 
+  @red(r'^ValueError: safe_zip\(\) argument 2 is shorter than argument 1',
+       cases=['product', 'summed'])
+  @red(UNEQUAL_TYPES)
   @parameterized.product(f=PROGRAMS)
   def test_gradient_by_direct_linearization(self, f):
     with config.use_direct_linearize(True):
       self.check_gradient(nested(f), f)
 
+  @red(r'^ValueError: unexpected JAX type \(e\.g\. shape/dtype\) for '
+       r'argument to vjp function: got float32\[\],',
+       cases=['product', 'summed'])
+  @red(UNEQUAL_TYPES)
   @parameterized.product(f=PROGRAMS)
   def test_gradient_inside(self, f):
     def inner_gradient(a, b):
@@ -68,6 +85,7 @@ class NestedTypesTest(jtu.JaxTestCase):
   def test_value(self, f):
     np.testing.assert_allclose(nested(f)(A, B), unnested(f)(A, B), rtol=1e-5)
 
+  @red('^AssertionError: ValueError not raised')
   def test_result_that_varies_outside_is_refused(self):
     with self.assertRaisesRegex(ValueError, '(?s)out_specs.*replication'):
       nested(product, out_specs=P())(A, B)

@@ -11,12 +11,19 @@ from jax.extend.random import threefry_2x32
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+WRONG_AXES_OF_EACH = (r'^AssertionError: Lists differ: \[frozenset\(\)\] != '
+                      r"\[\{'x'\}\]\s+First differing element")
+RNG_RULE = r'^AssertionError: raised by lax\._rng_bit_generator_vma_rule'
+NOT_REFUSED = '^AssertionError: ValueError not raised'
 
 F32 = np.float32
 MESHES = {'1d': (4,), '2d': (2, 4)}
@@ -52,6 +59,8 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
                              out_specs=()))(*args)
     return seen
 
+  @red(NOT_REFUSED, bases='>=0.8')
+  @red(RNG_RULE, bases='<0.8')
   @parameterized.parameters(*WHERE)
   def test_random_bits_claimed_to_be_replicated(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
@@ -60,6 +69,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.block_until_ready(maybe_jit(jit)(f)(KEYS[:mesh.shape['x']]))
 
+  @red(RNG_RULE, bases='<0.8')
   @parameterized.parameters(*WHERE)
   def test_random_bits_per_device(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
@@ -69,11 +79,19 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertArraysEqual(maybe_jit(jit)(f)(keys),
                            np.stack([bits(k) for k in keys]))
 
+  @red(r"^AssertionError: Lists differ: \[frozenset\(\{'x'\}\), "
+       r"frozenset\(\)\] != \[\{'x'\}, \{'x'\}\]\s+First differing",
+       bases='>=0.8')
+  @red(RNG_RULE, bases='<0.8')
   def test_random_bits_and_the_next_key_vary_like_the_key(self):
     f = lambda k: lax.rng_bit_generator(k[0], (3,))
     self.assertEqual(self.types(f, KEYS, in_specs=P('x')), [{'x'}, {'x'}])
     self.assertEqual(self.types(f, KEYS, in_specs=P()), [set(), set()])
 
+  # An assert of _rng_bit_generator_vma_rule, which says nothing.
+  @red(RNG_RULE, bases='<0.8')
+  @red(r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: '
+       r'array\(7\.413\d*, dtype=float32\)', bases='>=0.8')
   def test_gradient_of_a_factor_of_random_bits(self):
     # Bits taken for replicated left the factor's gradient unsummed.
     noise = lambda k: bits(k).astype(F32) / F32(2 ** 32)
@@ -82,6 +100,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     got = jax.jit(jax.grad(lambda w: jnp.sum(f(w, KEYS))))(F32(2.))
     self.assertAllClose(got, sum(np.sum(noise(k)) for k in KEYS), rtol=1e-5)
 
+  @red(RNG_RULE, bases='<0.8')
   @parameterized.parameters('rbg', 'unsafe_rbg')
   def test_keys_of_the_hardware_generator(self, impl):
     sample = lambda s: jax.random.uniform(jax.random.key(s, impl=impl), (3,))
@@ -90,12 +109,14 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     seeds = np.arange(4, dtype=np.uint32)
     self.assertAllClose(jax.jit(f)(seeds), np.stack(list(map(sample, seeds))))
 
+  @red(r'^AssertionError: Lists differ: \[frozenset\(')
   def test_own_generator_varies_along_all_axes(self):
     f = lambda lo, hi: lax.rng_uniform(lo[0], hi[0], (3,))
     lo, hi = np.zeros(4, F32), np.ones(4, F32)
     for specs in ((P('x'), P()), (P(), P('y')), (P(), P())):
       self.assertEqual(self.types(f, lo, hi, in_specs=specs), [{'x', 'y'}])
 
+  @red(NOT_REFUSED)
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_own_generator_claimed_to_be_the_same(self, jit, mesh):
     f = shard_map(lambda x: x + lax.rng_uniform(0., 1., (3,)),
@@ -112,12 +133,14 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertEqual(got.shape, (mesh.size, 3))
     self.assertTrue(np.all((1. <= got) & (got <= 2.)))
 
+  @red(r'^AssertionError: frozenset\(\) != \{')
   def test_own_generator_in_a_loop(self):
     f = lambda x: lax.fori_loop(
         0, 3, lambda i, c: c + lax.rng_uniform(0., 1., ()), x[0])
     (axes,) = self.types(f, np.ones(4, F32), in_specs=P())
     self.assertEqual(axes, {'x', 'y'})
 
+  @red(NOT_REFUSED, bases='<0.7')
   def test_infeed_claimed_to_be_the_same(self):
     if not hasattr(lax, 'infeed'):
       self.skipTest('gone since 0.10')
@@ -127,6 +150,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.make_jaxpr(f)(F32(1.))
 
+  @red(WRONG_AXES_OF_EACH)
   def test_threefry_varies_along_key_and_count(self):
     count = np.arange(4, dtype=np.uint32)
     f = lambda k, c: threefry_2x32(k[0, :2], c)
@@ -142,6 +166,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertArraysEqual(
         jax.jit(f)(KEYS), np.stack([threefry_2x32(k[:2], count) for k in KEYS]))
 
+  @red(WRONG_AXES_OF_EACH, bases='>=0.9.1')
   def test_scaled_dot_varies_along_every_operand(self):
     if not hasattr(lax, 'scaled_dot'):
       self.skipTest('0.6.0 has no scaled_dot')
@@ -151,11 +176,14 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     self.assertEqual(self.types(f, a, s, in_specs=(P(), P())), [set()])
     self.assertEqual(self.types(f, a, s, in_specs=(P('x'), P('x'))), [{'x'}])
 
+  @red(WRONG_AXES_OF_EACH, bases='<0.7.1')
   def test_gamma_varies_along_the_key(self):
     f = lambda k, a: jax.random.gamma(jax.random.wrap_key_data(k[0, :2]), a)
     self.assertEqual(
         self.types(f, KEYS, np.ones(3, F32), in_specs=(P('x'), P())), [{'x'}])
 
+  @red('^ValueError: Primitive polynomial requires varying manual axes to '
+       'match', bases='>=0.12')
   @parameterized.parameters(*WHERE)
   def test_sinc_and_its_gradient(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
@@ -166,6 +194,8 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     want = jax.jit(jax.grad(lambda x: jnp.sum(jnp.sinc(x))))(x)
     self.assertAllClose(g(x), want, atol=1e-6)
 
+  @red('^ValueError: Primitive lt_to requires varying manual axes to match',
+       bases='<0.8')
   @parameterized.parameters(*WHERE)
   def test_searchsorted_by_comparison(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
@@ -200,6 +230,7 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
                   in_specs=(P(axis), P()), out_specs=spec)
     return g, x, [own for n in range(4) for own in groups if n in own]
 
+  @red(NOT_REFUSED)
   @parameterized.parameters(*GROUPED)
   def test_groups_claimed_to_agree(self, jit, mesh, reduce, groups):
     f, x, _ = self.grouped(
@@ -217,6 +248,8 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     want = np.array([best(x[i]) for i in of])
     self.assertArraysEqual(maybe_jit(jit)(f)(x, F32(1.)), want)
 
+  @red(r'^AssertionError: \s+Not equal to tolerance rtol=1e-06, '
+       r'atol=1e-06\s+Mismatched elements: 1 / 1')
   @parameterized.parameters(*GROUPED)
   def test_gradient_of_a_factor_of_grouped(self, jit, mesh, reduce, groups):
     f, x, of = self.grouped(
@@ -235,6 +268,12 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     best = np.max if reduce is lax.pmax else np.min
     self.assertArraysEqual(maybe_jit(jit)(f)(x, F32(2.)), 2 * best(x)[None])
 
+  @red({
+      '<0.9.1':
+          '^ValueError: Primitive dynamic_slice requires varying manual axes '
+          'to match, but got',
+      '>=0.9.1': r'^ValueError: pvary should be called under jax\.shard_map\.',
+  }, cases=[True])
   @parameterized.parameters(*WHERE)
   def test_constants_at_compile_time(self, jit, mesh):
     mesh = make_mesh(*MESHES[mesh])
@@ -264,6 +303,8 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
     x = np.linspace(.5, 2., 3 * n, dtype=F32).reshape(n, 3)
     return maybe_jit(jit)(f), x, np.array([.3, .5, .7], F32)
 
+  @red('^ValueError: Primitive optimization_barrier requires varying manual '
+       'axes to match', bases='<0.11.1')
   @parameterized.product(where=WHERE, traced=['w', 'x'])
   def test_barrier_by_operand(self, traced, where):
     # The internal checks refuse values of other types than the jaxpr's.

@@ -8,6 +8,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from varying.testing.common import make_mesh
 from varying.testing.common import MESHES
 from varying.testing.common import run_rows
@@ -85,6 +86,8 @@ class RandomKeysTest(jtu.JaxTestCase):
         lambda a, k: SAMPLERS[name](_key(k), a), where, x, shared=k),
                  X, np.zeros(2, np.uint32))
 
+  @red('^AssertionError: ".*fold_in.*" does not match ".*requires all '
+       'arguments to have matching type')
   @parameterized.product(where=WHERE, name=['gamma', 'beta', 'dirichlet'])
   def test_refusal_says_what_to_write(self, name, where):
     f = lambda x, k: run_rows(
@@ -108,6 +111,8 @@ class RandomKeysTest(jtu.JaxTestCase):
                      for i, a in enumerate(X)])
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
+  @red('^AssertionError: ".*fold_in.*" does not match ".*carry input and '
+       'carry output must have equal types')
   @parameterized.product(where=WHERE, loop=list(LOOPS))
   def test_carry_that_comes_to_vary(self, where, loop):
     f = lambda x, k: run_rows(
@@ -115,6 +120,8 @@ class RandomKeysTest(jtu.JaxTestCase):
         where, x, shared=k)
     self.refused(f, X, np.zeros(2, np.uint32), says='fold_in.*pcast')
 
+  @red('^TypeError: scan body function carry input and carry output must '
+       'have equal types')
   @parameterized.product(where=WHERE)
   def test_carry_that_comes_to_vary_and_its_own_key(self, where):
     axes = make_mesh(*MESHES[where[0]]).axis_names

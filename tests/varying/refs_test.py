@@ -12,10 +12,37 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import eight_devices
 
 config.parse_flags_with_absl()
 eight_devices()
+
+# What pristine JAX says.
+SCAN_CARRY = ('^TypeError: scan body function carry input and carry output '
+              'must have equal types, but they')
+UNLIKE_AXES = '^ValueError: .*varying manual axes'
+PVARY_OF_VARYING_NAMED = ('^ValueError: pvary is a invariant->variant '
+                          r'collective\. This means that the axis names '
+                          'mentioned')
+UNLIKE_REF = ("^ValueError: Primitive swap requires the value's varying "
+              "manual axes to match the Ref's, and the")
+REP_ERROR = (r"^_RepError: \[frozenset\(\{'x'\}\)\], raised by "
+             r'shard_map\._check_vmas')
+REP_ERROR_OF_TREE = r"^_RepError: \(\[frozenset\(\{'x'\}\)\], PyTreeDef"
+REP_ERROR_OF_TYPES = ('^_RepError: '
+                      r"\(\[ManualAxisType\(varying=frozenset\(\{'x'\}\), "
+                      r'unreduced=frozenset\(\),')
+PVARY_OF_VARYING_NAMED_BY_RELEASE = {
+    '<0.12': PVARY_OF_VARYING_NAMED,
+    '>=0.12': UNLIKE_REF,
+}
+MISMATCHED_AXES = {
+    '<0.12':
+        '^Exception: The branches of cond produced mismatched varying manual '
+        r'axes\. Got',
+    '>=0.12': UNLIKE_REF,
+}
 
 
 def make_mesh(kind):
@@ -245,10 +272,22 @@ class ShardMapRefsTest(jtu.JaxTestCase):
     got = jax.jit(sharded(f, mesh, P('x')))(self.x)
     self.assertAllClose(got, emulated(f, self.x))
 
+  @red({
+      '<0.12': '^JaxprTypeError: Call primitive jit passes operand',
+      '>=0.12': UNLIKE_REF,
+  }, cases=['swapped'])
+  @red(MISMATCHED_AXES, cases=['in_one_branch_of_several', 'nested'])
+  @red(SCAN_CARRY, cases=['by_carry'])
+  @red(PVARY_OF_VARYING_NAMED_BY_RELEASE,
+       cases=['added', 'slices', 'vmapped', 'written_where_it_varies',
+              'captured_by_jit', 'in_remat'])
+  @red(UNLIKE_AXES)
   @parameterized.parameters(*sorted(set(PROGRAMS) - RIGHT_BEFORE))
   def test_value(self, name):
     self.check_value(PROGRAMS[name], '2d')
 
+  @red(MISMATCHED_AXES, cases=['nested'])
+  @red(UNLIKE_AXES)
   @parameterized.parameters('straight', 'nested')
   def test_value_on_a_line_of_devices(self, name):
     self.check_value(PROGRAMS[name], '1d')
@@ -257,24 +296,51 @@ class ShardMapRefsTest(jtu.JaxTestCase):
   def test_guard_value(self, name):
     self.check_value(PROGRAMS[name], '2d')
 
+  @red('^AssertionError: ValueError not raised')
   @parameterized.parameters(*sorted(RIGHT_BEFORE))
   def test_unsound(self, name):
     f = PROGRAMS[name]
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(sharded(lambda x: f(x)[0], '2d', P()))(self.x)
 
+  @red('^AssertionError: "require replication" does not match "Primitive',
+       cases=['straight'])
+  @red({
+      '<0.9.2': REP_ERROR,
+      '>=0.9.2,<0.10': REP_ERROR_OF_TREE,
+      '>=0.10,<0.12': REP_ERROR_OF_TYPES,
+      '>=0.12':
+          '^AssertionError: "require replication" does not match "Primitive '
+          "swap requires the value's varying",
+  }, cases=['captured_by_jit'])
+  @red(SCAN_CARRY)
   @parameterized.parameters('straight', 'by_carry', 'captured_by_jit')
   def test_varying_content_is_not_replicated(self, name):
     f = PROGRAMS[name]
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(sharded(lambda x: f(x)[0], '2d', P()))(self.x)
 
+  @red({
+      '<0.9.2': r'^StoreException: Store empty, raised by linear_util\.val',
+      '>=0.9.2,<0.12':
+          "^ValueError: shard_map applied to the function 'vmapped' was given "
+          'out_specs which require',
+      '>=0.12': UNLIKE_REF,
+  }, cases=['vmapped'])
+  @red(UNLIKE_AXES)
   @parameterized.parameters('made_in_loop', 'vmapped')
   def test_eager(self, name):  # eager shard_map itself takes no refs
     f = jax.jit(PROGRAMS[name])
     self.assertAllClose(sharded(f, '2d', P('x'))(self.x),
                         emulated(f, self.x))
 
+  @red(SCAN_CARRY, bases='>=0.9.2', cases=['by_carry'])
+  @red({
+      '<0.10':
+          r'^ValueError: Input primal JAX type to VJP function is float32\[',
+      '>=0.10,<0.12': r'^ValueError: Expected cotangent type float32\[',
+      '>=0.12': UNLIKE_REF,
+  }, bases='>=0.9.2')
   @parameterized.parameters(
       'straight', 'added', 'swapped', 'scanned', 'by_carry', 'reads_earlier',
       'in_one_branch_of_several', 'passed_to_jit',
@@ -287,6 +353,10 @@ class ShardMapRefsTest(jtu.JaxTestCase):
   def test_guard_gradient(self):
     self.check_gradient(in_branch, jax.grad)
 
+  @red(MISMATCHED_AXES, cases=['nested'])
+  @red(SCAN_CARRY, cases=['by_carry'])
+  @red(PVARY_OF_VARYING_NAMED_BY_RELEASE, cases=['captured_by_jit'])
+  @red(UNLIKE_AXES)
   @parameterized.parameters('straight', 'scanned', 'by_carry',
                             'captured_by_jit', 'nested')
   def test_forward_gradient(self, name):
@@ -307,6 +377,10 @@ class ShardMapRefsTest(jtu.JaxTestCase):
     want = jax.jit(derivative(loss(oracle)))(jnp.float32(.7))
     self.assertAllClose(got, (want, want), rtol=1e-5)
 
+  @red(r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: '
+       r'array\(-3\.648\d*, dtype=float32\)', bases='>=0.9.2',
+       cases=['reads_in_divergent_branch'])
+  @red(PVARY_OF_VARYING_NAMED, cases=['reads_where_it_varies'])
   @parameterized.parameters(reads_in_divergent_branch, reads_where_it_varies)
   def test_gradient_of_what_is_read(self, f):
     # The ref's content is replicated; its cotangent is summed over devices.
@@ -328,6 +402,7 @@ class ShardMapRefsTest(jtu.JaxTestCase):
     got = jax.jit(jax.grad(loss(lambda w: run(w, self.x))))(.7)
     self.assertAllClose(got, jax.grad(loss(oracle))(.7), rtol=1e-5)
 
+  @red(PVARY_OF_VARYING_NAMED_BY_RELEASE)
   def test_content_read_before_is_replicated(self):
     def f(x):
       ref = jax.new_ref(jnp.float32(1.))
@@ -352,6 +427,8 @@ class ShardMapRefsTest(jtu.JaxTestCase):
     got = jax.jit(sharded(f, '2d', P()))(self.x)
     self.assertAllClose(got, (jnp.int32(2), jnp.float32(10.), jnp.int32(3)))
 
+  @red(SCAN_CARRY, cases=['by_carry', 'nested'])
+  @red(UNLIKE_AXES)
   @parameterized.parameters(
       'straight', 'by_carry', 'nested')
   def test_annotated_program_is_the_same(self, name):
@@ -364,6 +441,12 @@ class ShardMapRefsTest(jtu.JaxTestCase):
                        if 'Location' not in line and 'file' not in line]
     self.assertEqual(*map(strip, texts))
 
+  @red({
+      '<0.12': PVARY_OF_VARYING_NAMED,
+      '>=0.12':
+          "^ValueError: Primitive addupdate requires the value's varying "
+          "manual axes to match the Ref's, and",
+  })
   @parameterized.parameters(False, True)
   def test_what_is_added_to_a_ref_of_a_body(self, jit):
     def f(x):
@@ -375,6 +458,7 @@ class ShardMapRefsTest(jtu.JaxTestCase):
     run = sharded(f, '1d', P('x'))
     self.assertAllClose((jax.jit(run) if jit else run)(self.x), 3 * self.x)
 
+  @red(UNLIKE_AXES)
   @parameterized.parameters(1, 8)
   def test_innermost_body_is_traced_once(self, depth):
     calls = []
@@ -391,6 +475,12 @@ class ShardMapRefsTest(jtu.JaxTestCase):
     self.assertLen(calls, 1)
     self.assertAllClose(got, self.x[::2])
 
+  @red({
+      '<0.9.2': REP_ERROR,
+      '>=0.9.2,<0.10': REP_ERROR_OF_TREE,
+      '>=0.10,<0.12': REP_ERROR_OF_TYPES,
+      '>=0.12': UNLIKE_REF,
+  })
   def test_refuses_a_ref_from_outside(self):
     # Its in_spec says that its content is the same on all devices.
     def write(ref, x):

@@ -9,12 +9,35 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+COTANGENT_MISMATCH = '^TypeError: cotangent type does not match function output'
+OTHER_AVALS = (r'^AssertionError: \(ShapedArray\(float32\[3\]\), '
+               r'ShapedArray\(float32\[3\]\{')
+CALL_MISMATCH = r'^JaxprTypeError: Closed call in_avals mismatch\s+in equation:'
+SCAN_CARRY = ('^TypeError: scan body function carry input and carry output '
+              'must have equal types')
+OTHER_COTANGENT = {
+    '<0.6.1':
+        r'^ValueError: unexpected JAX type .* got float32\[3\], but expected '
+        r'float32\[3\]\{x\}',
+    '>=0.6.1,<0.7':
+        r'^ValueError: unexpected JAX type .* got float32\[3\], but expected '
+        r'float32\[3\]\{[V:]*x\}',
+    '>=0.7,<0.8.1': OTHER_AVALS,
+    '>=0.8.1,<0.9':
+        r'^TypeError: _psum_invariant_abstract_eval\(\) got an unexpected '
+        'keyword',
+    '>=0.9,<0.11.2': OTHER_AVALS,
+    '>=0.11.2': CALL_MISMATCH,
+}
 
 F32 = np.float32
 MESHES = {'1d': (4,), '2d': (4, 2)}
@@ -123,6 +146,9 @@ def exact(a, b):
 
 class SolvesTest(jtu.JaxTestCase):
 
+  @red('^TypeError: cotangent type does not match function output, expected '
+       r'\(ShapedArray\(float32\[3\]\{', cases={'symmetric': False})
+  @red(OTHER_AVALS)
   @parameterized.product(jit=[False, True], symmetric=[False, True])
   def test_matrix_varies_and_vector_does_not(self, jit, symmetric):
     a = matrices()
@@ -132,6 +158,7 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(maybe_jit(jit)(f)(a, B),
                         np.stack([exact(m, B) for m in a]), rtol=1e-3)
 
+  @red(COTANGENT_MISMATCH)
   @parameterized.product(jit=[False, True])
   def test_gradients(self, jit):
     a = matrices()
@@ -145,6 +172,7 @@ class SolvesTest(jtu.JaxTestCase):
         da, np.stack([-np.outer(u, exact(m, B)) for u, m in zip(left, a)]),
         rtol=1e-3, atol=1e-4)
 
+  @red(COTANGENT_MISMATCH)
   @parameterized.product(mesh=list(MESHES))
   def test_second_derivatives(self, mesh):
     a, weights = matrices(), np.arange(12, dtype=F32).reshape(4, 3)
@@ -173,6 +201,12 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(maybe_jit(jit)(loss(f))(*args),
                         jax.jit(loss(alone))(*args), rtol=1e-3, atol=1e-4)
 
+  @red(COTANGENT_MISMATCH, cases=['solve_with_casts'])
+  @red(OTHER_COTANGENT, cases=['root_with_casts'])
+  @red({
+      '<0.11.2': OTHER_AVALS,
+      '>=0.11.2': CALL_MISMATCH,
+  })
   @parameterized.parameters(
       (solve_with_casts, '1d', True), (root_with_casts, '2d', True),
       (equation_with_casts, '1d', True), (solve_with_casts, '2d', False))
@@ -182,6 +216,9 @@ class SolvesTest(jtu.JaxTestCase):
     self.check_rows(lambda a, b: fun(a, b, by_hand), 'a', mesh, jit,
                     lambda a, b: fun(a, b, uncast))
 
+  @red(COTANGENT_MISMATCH, cases=['a'])
+  @red('^ValueError: Primitive linear_solve requires varying manual axes to '
+       r"match, but got .frozenset.{'x'}., frozenset\(")
   @parameterized.parameters(('a', '1d', True), ('b', '2d', True),
                             ('ab', '1d', True), ('a', '2d', False))
   def test_what_a_solver_returns_beside(self, rows, mesh, jit):
@@ -196,6 +233,8 @@ class SolvesTest(jtu.JaxTestCase):
       return x * found
     self.check_rows(fun, 'ab', '1d')
 
+  @red('^ValueError: .*require replication', cases=[True])
+  @red(OTHER_AVALS)
   @parameterized.product(jit=[False, True])
   def test_matrix_spread_over_the_devices(self, jit):
     # The solution is the same everywhere, and may be said to be.
@@ -212,6 +251,7 @@ class SolvesTest(jtu.JaxTestCase):
         da, np.stack([-np.outer(left, exact(whole, B))] * 4), rtol=1e-3,
         atol=1e-4)
 
+  @red(SCAN_CARRY)
   @parameterized.product(mesh=list(MESHES), jit=[False, True])
   def test_typed_again_in_a_loop(self, mesh, jit):
     # What is summed inside stays the same everywhere when its operands grow.
@@ -221,6 +261,7 @@ class SolvesTest(jtu.JaxTestCase):
 
     self.check_sums(fun, mesh, jit)
 
+  @red(OTHER_AVALS)
   @parameterized.product(mesh=list(MESHES))
   def test_typed_again_when_converted(self, mesh):
     def fun(v):
@@ -240,6 +281,7 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(maybe_jit(jit)(loss(f))(v), jax.jit(loss(alone))(v),
                         rtol=1e-3, atol=1e-4)
 
+  @red('^TypeError: cond branches must have equal output types')
   @parameterized.product(jit=[False, True])
   def test_typed_again_in_a_branch(self, jit):
     # Where devices part along 'y', with a sum over 'x'.
@@ -273,6 +315,24 @@ class SolvesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'replicat'):
       jax.eval_shape(f, matrices(), B)
 
+  @red({
+      '<0.6.1':
+          r'^AssertionError: \(ShapedArray\(float32\[\]\), '
+          r'ShapedArray\(float32\[\]\{x\}\)\)',
+      '>=0.6.1,<0.8':
+          r'^AssertionError: \(ShapedArray\(float32\[\]\), '
+          r'ShapedArray\(float32\[\]\{[V:]*x\}\)\)',
+      '>=0.8,<0.11.2': r'^AssertionError: <exception str\(\) failed>',
+      '>=0.11.2':
+          r'^JaxprTypeError: Closed call in_avals mismatch\s+in '
+          r'equation:\s+e:f32\[\]\{V:x\} = eval_jaxpr\[',
+  }, cases={'jit': False, 'mesh': '2d'})
+  @red({
+      '<0.11.2':
+          r'^AssertionError: \(ShapedArray\(float32\[\]\), '
+          r'ShapedArray\(float32\[\]\{',
+      '>=0.11.2': CALL_MISMATCH,
+  })
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_root(self, jit, mesh):
     a = np.arange(1, 5, dtype=F32)
@@ -283,6 +343,7 @@ class SolvesTest(jtu.JaxTestCase):
     da = maybe_jit(jit)(jax.grad(lambda a: jnp.sum(f(a))))(a)
     self.assertAllClose(da, np.cbrt(a) ** -2 / 3, rtol=1e-4)
 
+  @red(OTHER_COTANGENT)
   @parameterized.parameters(('a', '1d'), ('b', '2d'), ('ab', '2d'))
   def test_roots_by_jacobian(self, rows, mesh):
     self.check_rows(several_roots, rows, mesh)
@@ -295,6 +356,12 @@ class SolvesTest(jtu.JaxTestCase):
     self.assertAllClose(x, exact(a, B), rtol=1e-3)
     self.assertAllClose(y, np.cbrt(B[0]))
 
+  @red({
+      '<0.6.1':
+          r'^ValueError: unexpected JAX type .* got float32\[\], but expected '
+          r'float32\[\]\{x\}',
+      '>=0.6.1': SCAN_CARRY,
+  })
   @parameterized.product(jit=[False, True], mesh=list(MESHES))
   def test_tree_of_roots_of_which_one_is_replicated(self, jit, mesh):
     # Its derivative is summed, as no other leaf's axes are its own.

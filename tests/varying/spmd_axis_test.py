@@ -15,10 +15,31 @@ from jax.sharding import Mesh
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import CHECK, partly_manual, shard_map
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+JAXPR_REFUSED = '^JaxprTypeError: .*while checking jaxpr'
+NOT_BROADCAST = ('^TypeError: broadcast_in_dim operand dimension sizes must '
+                 'either be 1, or be equal to their')
+MISMATCHED_AXES = ('^ValueError: Scan carry input and output got mismatched '
+                   'varying manual axes')
+UNLIKE_AXES = '^ValueError: .*varying manual axes'
+UNLIKE_REPLICATION = ('^Exception: Primitive .* requires argument replication '
+                      r'types to match, but got \(')
+NO_VMA = r"^AssertionError: frozenset\(\{'.'\}\), raised by core\.get_vma"
+OTHER_MANUAL_TYPE = r'^AssertionError: ManualAxisType\(varying=frozenset\(\{'
+OTHER_AVALS = r'^AssertionError: \(ShapedArray\(float32\[4,3\]\), '
+UNLIKE_OPERANDS = ('^ValueError: Primitive .*requires varying manual axes to '
+                   'match, but got')
+UNLIKE_OPERANDS_OF_ANY = '^ValueError: .*requires varying manual axes to match'
+INCOMPATIBLE_SHAPES = ('^TypeError: mul got incompatible shapes for '
+                       r'broadcasting: \(')
+NOT_VERIFIED_SIZE = ('^ValueError: Cannot lower jaxpr with verifier '
+                     r'errors:\s+size of operand dimension 0 \(8\) is not')
 
 RNG = np.random.RandomState(0)
 A = RNG.uniform(.5, 2., (8, 3)).astype(np.float32)
@@ -138,17 +159,59 @@ def closure(f, mesh, **options):
 @jtu.with_config(jax_numpy_rank_promotion='allow')
 class SpmdAxisTest(jtu.JaxTestCase):
 
+  @red(JAXPR_REFUSED, bases='<0.6',
+       cases=['jit', 'scan', 'vmap_scan', 'psum', 'scatter'])
+  @red(NOT_BROADCAST, bases='<0.6',
+       cases=['product', 'grad', 'cond', 'vmap', 'ppermute'])
+  @red(INCOMPATIBLE_SHAPES, bases='<0.6', cases=['remat'])
+  @red(r'^NotImplementedError: No replication rule for while\. As a '
+       'workaround, pass the `check_rep=False` argument', bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10',
+       cases=['product', 'jit', 'grad', 'psum', 'ppermute'])
+  @red(MISMATCHED_AXES, bases='>=0.8.2,<0.10', cases=['scan'])
+  @red(UNLIKE_OPERANDS, bases='>=0.8.2,<0.10',
+       cases=['cond', 'vmap', 'vmap_scan', 'scatter'])
+  @red(NOT_VERIFIED_SIZE, bases='>=0.10', cases=['while'])
+  @red(NOT_BROADCAST, bases='>=0.10', cases=['cond'])
+  @red(r'^TypeError: .*got incompatible shapes for broadcasting: \(',
+       bases='>=0.10', cases=['remat', 'scatter'])
+  @red(UNLIKE_OPERANDS_OF_ANY, bases='>=0.10', cases=['vmap', 'vmap_scan'])
+  @red(JAXPR_REFUSED, bases='>=0.10', cases=['scan'])
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2',
+       cases=['product', 'jit', 'grad', 'psum', 'ppermute'])
+  @red(NOT_BROADCAST, bases='>=0.6.1,<0.8', cases=['grad'])
+  @red(r'^ValueError: unexpected JAX type \(e\.g\. shape/dtype\) for '
+       r'argument to vjp function: got float32\[\],', bases='==0.6.0',
+       cases=['grad'])
+  @red(NOT_VERIFIED_SIZE, bases='>=0.6,<0.10', cases=['while'])
+  @red(INCOMPATIBLE_SHAPES, bases='>=0.6,<0.10', cases=['remat'])
+  @red(NOT_BROADCAST, bases='>=0.6,<0.8', cases=['product', 'ppermute'])
+  @red(JAXPR_REFUSED, bases='>=0.6,<0.8', cases=['jit', 'psum'])
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8.2')
   @parameterized.product(name=[n for n in FUNCTIONS if n != 'clamp'])
   def test_value(self, name):
     g = jax.vmap(closure(FUNCTIONS[name], make_mesh(2, 2)), spmd_axis_name='x')
     self.assertAllClose(jax.jit(g)(A, B), expected(FUNCTIONS[name], A, B),
                         check_dtypes=False, rtol=1e-5)
 
+  @red(UNLIKE_REPLICATION, bases='<0.6')
+  @red(UNLIKE_OPERANDS, bases='>=0.8.2,<0.10')
+  @red(UNLIKE_OPERANDS_OF_ANY, bases='>=0.10')
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8.2')
   def test_value_clamp(self):  # where nothing is captured, too
     for f in (lambda a, b: lax.clamp(.6, b, 1.5), FUNCTIONS['clamp']):
       g = jax.vmap(closure(f, make_mesh(2, 2)), spmd_axis_name='x')
       self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
 
+  @red(JAXPR_REFUSED, bases='<0.6', cases=['scan'])
+  @red(NOT_BROADCAST, bases='<0.6')
+  @red(MISMATCHED_AXES, bases='>=0.8.2,<0.10', cases={'check': True})
+  @red(NOT_BROADCAST, bases='>=0.10', cases=['product'])
+  @red(JAXPR_REFUSED, bases='>=0.10')
+  @red(NOT_BROADCAST, bases='>=0.6,<0.10', cases=['product'])
+  @red(JAXPR_REFUSED, bases='>=0.6,<0.10', cases={'check': False})
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8.2')
   @parameterized.parameters(('scan', True, False), ('product', False, False),
                             ('scan', False, True))
   def test_eager_or_unchecked(self, name, check, jit):
@@ -157,6 +220,11 @@ class SpmdAxisTest(jtu.JaxTestCase):
     self.assertAllClose(maybe_jit(jit)(g)(A, B),
                         expected(FUNCTIONS[name], A, B), rtol=1e-5)
 
+  @red(JAXPR_REFUSED, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10')
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2')
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8')
   @parameterized.product(jit=[True, False])
   def test_without_arguments(self, jit):  # jax#17874
     mesh = make_mesh(4)
@@ -166,6 +234,12 @@ class SpmdAxisTest(jtu.JaxTestCase):
     self.assertAllClose(g(np.arange(8.)), 2 * np.arange(8.),
                         check_dtypes=False)
 
+  @red(JAXPR_REFUSED, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10')
+  @red(r'^AssertionError: \(ShapedArray\(float32\[\]\{V:y\}\), '
+       r'ShapedArray\(float32\[\]\{V:\(x,y\)\}\),', bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2')
+  @red(JAXPR_REFUSED, bases='>=0.6,<0.8')
   @parameterized.product(jit=[True, False])
   def test_vmap_captures(self, jit):  # jax#23476
     def f(offset, state):
@@ -177,12 +251,21 @@ class SpmdAxisTest(jtu.JaxTestCase):
     g = maybe_jit(jit)(jax.vmap(f, spmd_axis_name='x'))
     self.assertAllClose(g(offset, state), offset[:, None] + state)
 
+  @red(JAXPR_REFUSED, bases='<0.6')
+  @red(MISMATCHED_AXES, bases='>=0.8.2,<0.10')
+  @red(JAXPR_REFUSED, bases='>=0.10')
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8.2')
   def test_partly_manual(self):
     f = FUNCTIONS['scan']
     g = jax.vmap(closure(f, make_mesh(2, 2, 2), **partly_manual('z')),
                  spmd_axis_name='x')
     self.assertAllClose(jax.jit(g)(A, B), expected(f, A, B), rtol=1e-5)
 
+  @red(NOT_BROADCAST, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10')
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2')
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8')
   def test_two_batches(self):
     def f(a, b, c):
       return shard_map(lambda b: b * a + c, mesh=make_mesh(2, 2, 2),
@@ -193,6 +276,12 @@ class SpmdAxisTest(jtu.JaxTestCase):
     self.assertAllClose(jax.jit(g)(a, b, c),
                         b * a[:, :, None] + c[:, None, None, None], rtol=1e-5)
 
+  @red(JAXPR_REFUSED, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10')
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2')
+  @red(NOT_BROADCAST, bases='>=0.7,<0.8')
+  @red(JAXPR_REFUSED, bases='>=0.6,<0.7')
   def test_gradient(self):
     mesh = make_mesh(2, 2)
     def loss(batched):
@@ -202,6 +291,14 @@ class SpmdAxisTest(jtu.JaxTestCase):
     want = jax.jit(jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1)))(A, B)
     self.assertAllClose(got, want, rtol=1e-5, check_dtypes=False)
 
+  @red('^Exception: Primitive mul requires argument replication types to '
+       'match, but got', bases='<0.6', cases={'axes': [(0, None), (None, 0)]})
+  @red('^ValueError: Too many leaves for PyTreeDef; expected 1', bases='<0.6',
+       cases=['dots_saveable', 'everything_saveable'])
+  @red(r'^AssertionError: \(ShapedArray\(float32\[4,3\]\{[V:]*y\}\), '
+       r'ShapedArray\(float32\[4,3\]', bases='>=0.6', cases={'axes': (0, 0)})
+  @red('^ValueError: Primitive mul requires varying manual axes to match',
+       bases='>=0.6')
   @parameterized.product(
       policy=[None, 'dots_saveable', 'everything_saveable'],
       axes=[(0, 0), (0, None), (None, 0)])
@@ -227,6 +324,11 @@ class SpmdAxisTest(jtu.JaxTestCase):
     self.assertAllClose(grad(sharded)(a, b), grad(batched(halves))(a, b),
                         rtol=1e-4, atol=1e-5)
 
+  @red(OTHER_AVALS, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10')
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2')
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8')
   def test_gradient_of_two_captured(self):
     # One is mapped, the other isn't: its gradient is summed over the batch.
     w = A[0]
@@ -241,6 +343,18 @@ class SpmdAxisTest(jtu.JaxTestCase):
                         jax.jit(jax.grad(unsharded, (0, 1, 2)))(A, B, w),
                         rtol=1e-4)
 
+  @red(JAXPR_REFUSED, bases='<0.6', cases={'name': 'rule', 'jit': True})
+  @red(NOT_BROADCAST, bases='<0.6', cases=['branch'])
+  @red(UNLIKE_REPLICATION, bases='<0.6', cases=['rule'])
+  @red(OTHER_AVALS, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10', cases=['rule'])
+  @red(UNLIKE_OPERANDS, bases='>=0.8.2,<0.10')
+  @red(UNLIKE_OPERANDS_OF_ANY, bases='>=0.10', cases=['branch', 'scan'])
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2', cases=['rule'])
+  @red(UNLIKE_AXES, bases='>=0.7,<0.8', cases={'name': 'rule', 'jit': True})
+  @red(JAXPR_REFUSED, bases='>=0.6,<0.7', cases={'name': 'rule', 'jit': True})
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8.2')
   @parameterized.parameters(*((n, True) for n in MEET), ('rule', False))
   def test_gradient_of_what_is_not_mapped(self, name, jit):
     f, w = MEET[name], A[0]
@@ -255,9 +369,14 @@ class SpmdAxisTest(jtu.JaxTestCase):
     want = jax.jit(jax.grad(unsharded, (0, 1, 2)))(A, B, w)
     self.assertAllClose(got, want, rtol=1e-4)
 
-  @parameterized.product(f=[lambda b: 2 * b,
-                            lambda b: repeat(lambda c: c * 2, 3, b)])
-  def test_linear_transpose(self, f):
+  @red(UNLIKE_REPLICATION, bases='<0.6')
+  @red(MISMATCHED_AXES, bases='>=0.8.2,<0.10', cases=[True])
+  @red(UNLIKE_OPERANDS, bases='>=0.8.2,<0.10')
+  @red(JAXPR_REFUSED, bases='>=0.10', cases=[True])
+  @red(UNLIKE_AXES, bases='>=0.6,<0.8.2')
+  @parameterized.product(loop=[False, True])
+  def test_linear_transpose(self, loop):
+    f = lambda b: repeat(lambda c: c * 2, 3, b) if loop else 2 * b
     linear = lambda b: f(b) - f(jnp.zeros_like(b))
     def example(b):
       return shard_map(linear, mesh=make_mesh(2, 2), in_specs=P('y'),
@@ -266,6 +385,11 @@ class SpmdAxisTest(jtu.JaxTestCase):
     got, = jax.linear_transpose(jax.jit(g), B)(B)
     self.assertAllClose(got, linear(B), rtol=1e-5)
 
+  @red(JAXPR_REFUSED, bases='<0.6')
+  @red('^ValueError: Axes mentioned in `manual_axis_type` field of '
+       'ShapedArray should be of type', bases='>=0.10')
+  @red('^ValueError: Axes mentioned in `vma` field of ShapedArray should be '
+       r'of type `Manual`\. Got axis:', bases='>=0.6,<0.10')
   def test_a_device_is_given_its_part_only(self):
     mesh = make_mesh(2, 2)
     g = jax.jit(jax.vmap(closure(FUNCTIONS['product'], mesh),
@@ -299,6 +423,11 @@ class SpmdAxisTest(jtu.JaxTestCase):
     # A new release's are those that the pristine one gives.
     self.assertEqual(digest, TEXTS.get(jax.__version__, {}).get(name))
 
+  @red(UNLIKE_REPLICATION, bases='<0.6')
+  @red(NO_VMA, bases='>=0.8.2,<0.10')
+  @red(OTHER_MANUAL_TYPE, bases='>=0.10')
+  @red(NO_VMA, bases='>=0.8,<0.8.2')
+  @red(JAXPR_REFUSED, bases='>=0.6,<0.8')
   def test_effects_happen_once(self):
     said = []
     def f(a, b):

@@ -13,6 +13,7 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
@@ -20,6 +21,12 @@ from varying.testing.common import maybe_jit
 from varying.testing.common import ships
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+PSUM_NOT_NAMED = (r'^AssertionError: "jax\.lax\.psum over .x. .* does not '
+                  'match "Custom VJP bwd')
+NOTHING_FOUND = r'^AssertionError: \[\] has length of 0'
+ONLY_BWD_RULE = '^ValueError: Custom VJP bwd rule'
 
 X, A, B = (np.random.RandomState(n).randn(*shape).astype(np.float32) / 2.
            for n, shape in enumerate([(3, 4), (4, 8), (8, 4)]))
@@ -82,6 +89,8 @@ class PairTest(jtu.JaxTestCase):
       from jax._src.varying.autodiff import already_summed
       already_summed._said.clear()
 
+  @red(PSUM_NOT_NAMED, bases='>=0.8.2')
+  @red(NOTHING_FOUND, bases='<0.8.2')
   @parameterized.product(where=IN_WHICH)
   def test_pair(self, where):
     f = layers(with_rule(identity, psum), LEAVE)
@@ -92,6 +101,7 @@ class PairTest(jtu.JaxTestCase):
     else:
       self.assertLen(gradients(f, **where)[1], 1)
 
+  @red(NOTHING_FOUND)
   @parameterized.product(where=IN_WHICH)
   def test_rule_that_sums_warns(self, where):
     # In the same words wherever the derivative is taken.
@@ -103,12 +113,14 @@ class PairTest(jtu.JaxTestCase):
     want = alone()
     self.assertAllClose(got, (4. * want[0], *want[1:]), rtol=1e-4)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   @parameterized.product(where=IN_WHICH)
   def test_the_other_one_is_right(self, where):
     got, caught = gradients(layers(identity, LEAVE), **where)
     self.assertEmpty(caught)
     self.assertAllClose(got, alone(), rtol=1e-4)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   @parameterized.product(where=IN_WHICH)
   def test_pair_without_the_sum(self, where):
     # What the error says to write.
@@ -127,10 +139,12 @@ class PairTest(jtu.JaxTestCase):
     # Of what doesn't vary: its derivative is one.
     self.check_forward_sum(psum, where)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   @parameterized.product(where=IN_WHICH)
   def test_pair_whose_forward_rule_is_a_sum(self, where):
     self.check_forward_sum(LEAVE, where)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   @parameterized.parameters(
       (lambda ct: lax.pmean(ct, 'x'),),
       (lambda ct: psum(ct) / psum(1),),
@@ -143,6 +157,7 @@ class PairTest(jtu.JaxTestCase):
       self.assertEmpty(caught)
       self.assertAllClose(got, alone(), rtol=1e-4)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   def test_sum_of_parts(self):
     # The function's result varies, and each device has a part.
     f = jax.custom_vjp(lambda x: cast(x, 'x'))
@@ -164,12 +179,15 @@ class PairTest(jtu.JaxTestCase):
     self.assertEmpty(caught)
     self.assertAllClose(got, alone(), rtol=1e-4)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   def test_on_one_device(self):
     got, caught = gradients(layers(ENTER, LEAVE), jit=True, inside=True,
                             mesh=make_mesh(1))
     self.assertEmpty(caught)
     self.assertAllClose(got, alone(), rtol=1e-4)
 
+  @red(PSUM_NOT_NAMED, bases='>=0.8.2')
+  @red(NOTHING_FOUND, bases='<0.8.2')
   def test_in_a_scan(self):
     enter = with_rule(identity, psum)
     def scanned(x, a, b):
@@ -182,6 +200,8 @@ class PairTest(jtu.JaxTestCase):
     else:
       self.assertNotEmpty(gradients(scanned, jit=True, inside=False)[1])
 
+  @red('^AttributeError: Unrecognized config option: '
+       'jax_shard_map_summed_gradients', api_missing=True)
   @parameterized.parameters('error', 'off')
   def test_option(self, value):
     jax.config.update('jax_shard_map_summed_gradients', value)

@@ -21,16 +21,23 @@ if __name__ == '__main__' and 'MEND_PROCESS' in os.environ:
 
 # pylint: disable=g-import-not-at-top
 from absl.testing import absltest
+from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 
 if 'MEND_PROCESS' not in os.environ:
   jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+NO_RULE_FOR_WHILE = ("^AssertionError: 'NotImplementedError: No replication "
+                     r'rule for while\. As a workaround, pass the')
+UNEQUAL_TYPES = '^AssertionError: .*must have equal types'
 
 MARK = 'report: '
 SILENCE = 10.  # seconds without a report after which processes are killed
@@ -310,7 +317,32 @@ def results():
 
 class ShardMapDistributedTest(jtu.JaxTestCase):
 
-  def check(self, program, mesh):
+  @red({
+      '<0.6': NO_RULE_FOR_WHILE,
+      '>=0.6': '^AssertionError: .*must have equal ',
+  }, cases={'program': ['nested', 'while_loop']})
+  @red({
+      '<0.6': NO_RULE_FOR_WHILE,
+      '>=0.6,<0.6.1':
+          r"^AssertionError: 'ValueError: unexpected JAX type \(e\.g\. "
+          r'shape/dtype\) for argument to vjp function:',
+      '>=0.6.1':
+          '^AssertionError: "TypeError: while_loop body function carry input '
+          'and carry output must have equal',
+  }, cases=['inner_gradient_two_axes'])
+  @red(UNEQUAL_TYPES, bases='>=0.6', cases=['scan_two_axes'])
+  @red('^AssertionError: .*No replication rule for while', bases='<0.6',
+       cases=['adaptive_step_two_axes', 'fixed_point_one_axis'])
+  # From 0.6 the two processes wait for each other, and are killed.
+  @red({
+      '<0.6':
+          "^AssertionError: 'Exception: The branches of cond produced "
+          r'mismatched replication types\. Please open',
+      '>=0.6': UNEQUAL_TYPES,
+  }, cases={'program': 'cond_gradient'})
+  @parameterized.named_parameters(
+      *((f'_{program}_{mesh}', program, mesh) for program, mesh in RUNS))
+  def test(self, program, mesh):
     name = f'{program}_{mesh}'
     reports, said = results()
     for report, text in zip(reports, said):
@@ -329,16 +361,6 @@ class ShardMapDistributedTest(jtu.JaxTestCase):
         expected = want[int(device)][None] if spec == EACH else want
         self.assertAllClose(np.array(got), expected, rtol=1e-4, atol=1e-4,
                             check_dtypes=False, err_msg=f'device {device}')
-
-
-def _add_tests():
-  for program, mesh in RUNS:
-    def test(self, program=program, mesh=mesh):
-      self.check(program, mesh)
-    setattr(ShardMapDistributedTest, f'test_{program}_{mesh}', test)
-
-
-_add_tests()
 
 
 if __name__ == '__main__':

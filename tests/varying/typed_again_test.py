@@ -13,12 +13,30 @@ from jax.extend.core import jaxpr_as_fun
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+UNLIKE_OPERANDS = ('^ValueError: Primitive mul requires varying manual axes '
+                   'to match, but got')
+PVARY_OF_DEVICE_VARYING = ('^ValueError: Collective pvary must be applied to '
+                           'a non-device-varying type')
+PVARY_OF_VARYING = r'^ValueError: pvary is a invariant->variant collective\.'
+WHILE_CARRY = ('^TypeError: while_loop body function carry input and carry '
+               'output must have equal types')
+SCAN_CARRY = ('^TypeError: scan body function carry input and carry output '
+              'must have equal types')
+UNLIKE_REF = ("^ValueError: Primitive swap requires the value's varying "
+              "manual axes to match the Ref's")
+PVARY_OF_VARYING_BY_RELEASE = {
+    '<0.12': PVARY_OF_VARYING,
+    '>=0.12': UNLIKE_REF,
+}
 
 X = np.random.RandomState(0).uniform(0.5, 2., (4, 3)).astype(np.float32)
 W = np.random.RandomState(1).uniform(0.5, 2., 3).astype(np.float32)
@@ -74,9 +92,20 @@ def descent(x):
   return lambda c: c - .01 * jax.grad(loss)(c, x) + x
 
 
+@red(r'^ValueError: unexpected JAX type \(e\.g\. shape/dtype\) for argument '
+     'to vjp function', bases='<0.6.1')
 @jtu.with_config(jax_enable_checks=False)
 class ConvertedTest(jtu.JaxTestCase):
 
+  @red('^AssertionError: TypeError not raised', bases='>=0.6.1',
+       cases={'what': 'jit'})
+  @red('^AssertionError: "jax.*closure_convert, .* does not match '
+       r'"_psum_invariant_abstract_eval\(\) got', bases='>=0.8.1,<0.9',
+       cases={'what': 'vmap'})
+  @red(UNLIKE_OPERANDS, bases='>=0.6.1,!=0.8.1,!=0.8.2,!=0.8.3',
+       cases={'what': 'vmap'})
+  @red(PVARY_OF_DEVICE_VARYING, bases='>=0.6.1,<0.8.1')
+  @red(PVARY_OF_VARYING, bases='>=0.8.1')
   @parameterized.product(how=[*CONVERSIONS], what=[*GRADIENTS], kind=[*MESHES])
   def test_a_sum_that_is_not_meant_is_refused(self, how, what, kind):
     def f(x, w, axes):
@@ -96,6 +125,7 @@ class ConvertedTest(jtu.JaxTestCase):
     wanted = np.stack([GRADIENTS[what](W + x, x) for x in X])
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
+  @red(UNLIKE_OPERANDS, bases='>=0.6.1')
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_another_argument_varies(self, how, kind):
     # The gradient is by what is still the same on all devices.
@@ -107,6 +137,7 @@ class ConvertedTest(jtu.JaxTestCase):
     wanted = X * W - 2 * W * (X ** 2).sum(0)
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
+  @red(UNLIKE_OPERANDS)
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_a_sum_that_is_missing_is_refused(self, how, kind):
     def f(x, w, axes):
@@ -116,6 +147,8 @@ class ConvertedTest(jtu.JaxTestCase):
         TypeError, r'jax\.closure_convert[\s\S]* for which a sum is missing'):
       run(f, X, W, kind)
 
+  @red('^ValueError: Primitive add requires varying manual axes to match, '
+       'but got')
   @parameterized.product(how=[*CONVERSIONS], power=[1, 2])
   def test_a_linear_sum_that_is_missing_is_refused(self, how, power):
     # No equation of the derivative holds what comes to vary.
@@ -127,6 +160,7 @@ class ConvertedTest(jtu.JaxTestCase):
         TypeError, r'jax\.closure_convert[\s\S]* for which a sum is missing'):
       run(f, X, W, '1d')
 
+  @red(UNLIKE_OPERANDS)
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_a_derivative_beside_what_is_cast(self, how, kind):
     # The weight meets what varies where no derivative is taken.
@@ -137,6 +171,7 @@ class ConvertedTest(jtu.JaxTestCase):
     np.testing.assert_allclose(run(f, X, W, kind), W * X + 3 * X ** 2,
                                rtol=1e-5)
 
+  @red(UNLIKE_OPERANDS)
   @parameterized.product(how=[*CONVERSIONS], kind=[*MESHES])
   def test_a_gradient_without_a_sum(self, how, kind):
     def f(x, w, axes):
@@ -144,6 +179,10 @@ class ConvertedTest(jtu.JaxTestCase):
       return CONVERSIONS[how](jax.grad(lambda w: jnp.sum(w ** 3)), w)(w * x)
     np.testing.assert_allclose(run(f, X, W, kind), 3 * (W * X) ** 2, rtol=1e-4)
 
+  @red(r'^AssertionError: "jax\.closure_convert" does not match "scan body '
+       'function carry input', bases='>=0.6.1', cases=['scan', 'fori'])
+  @red(r'^AssertionError: "jax\.closure_convert" does not match "while_loop '
+       'body function carry', bases='>=0.6.1')
   @parameterized.product(loop=[*LOOPS])
   def test_a_loop_with_a_converted_step_is_refused(self, loop):
     def f(x, w, axes):
@@ -153,6 +192,7 @@ class ConvertedTest(jtu.JaxTestCase):
       run(f, X, W)
 
 
+@red(SCAN_CARRY)
 @jtu.with_config(jax_enable_checks=False)
 class LoopsTest(jtu.JaxTestCase):
   """Types don't depend on when a loop's body was first traced."""
@@ -163,6 +203,7 @@ class LoopsTest(jtu.JaxTestCase):
                  kind, jit)
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
+  @red(WHILE_CARRY, cases=['while_loop'])
   @parameterized.product(loop=[*LOOPS], kind=[*MESHES])
   def test_gradient_by_a_constant_of_what_comes_to_vary(self, loop, kind):
     def f(x, w, start):
@@ -172,6 +213,7 @@ class LoopsTest(jtu.JaxTestCase):
       return LOOPS[loop](step, (jnp.zeros(3), start(jnp.ones(3))))[0] + 0 * x
     self.check(f, kind)
 
+  @red(WHILE_CARRY, cases=['while_loop'])
   @parameterized.product(loop=[*LOOPS], kind=[*MESHES])
   def test_gradient_by_a_carry_that_need_not_vary(self, loop, kind):
     def f(x, w, start):
@@ -181,6 +223,7 @@ class LoopsTest(jtu.JaxTestCase):
       return LOOPS[loop](step, (w, start(jnp.ones(3))))[0] + 0 * x
     self.check(f, kind)
 
+  @red(WHILE_CARRY)
   @parameterized.product(kind=[*MESHES])
   def test_gradient_in_a_predicate(self, kind):
     def f(x, w, start):
@@ -253,6 +296,12 @@ def thrice(step):
   step(), step(), step()
 
 
+@red({
+    '<0.12':
+        '^Exception: The branches of cond produced mismatched varying manual '
+        r'axes\.',
+    '>=0.12': UNLIKE_REF,
+}, bases='>=0.9.1')
 @jtu.with_config(jax_enable_checks=False)
 class RefsTest(jtu.JaxTestCase):
   """A gradient by a content that is replicated at first, then varies."""
@@ -262,6 +311,13 @@ class RefsTest(jtu.JaxTestCase):
     if jax.__version_info__ < (0, 9, 1):
       self.skipTest('refs come to vary from 0.9.1 on')
 
+  @red(PVARY_OF_VARYING_BY_RELEASE, bases='>=0.9.1', cases=['while_loop'])
+  @red({
+      '<0.12':
+          '^ValueError: Scan carry input and output got mismatched varying '
+          'manual axes',
+      '>=0.12': UNLIKE_REF,
+  }, bases='>=0.9.1')
   @parameterized.product(loop=[*REF_LOOPS], kind=[*MESHES])
   def test_loop(self, loop, kind):
     f = in_ref(REF_LOOPS[loop])
@@ -271,6 +327,7 @@ class RefsTest(jtu.JaxTestCase):
       wanted = wanted - .02 * wanted * X ** 2 + X
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
+  @red(PVARY_OF_VARYING_BY_RELEASE, bases='>=0.9.1')
   @parameterized.product(how=['jit', 'checkpoint'], kind=[*MESHES])
   def test_a_step_that_is_called_again(self, how, kind):
     # As without jit: the first call finds what is the same on all devices.
@@ -282,6 +339,12 @@ class RefsTest(jtu.JaxTestCase):
       wanted = wanted - .02 * wanted * X ** 2 + X
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
+  @red({
+      '<0.12':
+          r'^AssertionError: \s*Not equal to tolerance rtol=0\.0001, '
+          r'atol=0\s+Mismatched elements: 12 / 12',
+      '>=0.12': UNLIKE_REF,
+  }, bases='>=0.9.1')
   @parameterized.product(kind=[*MESHES])
   def test_a_gradient_that_is_called_again(self, kind):
     def f(x, w, axes):
@@ -294,6 +357,10 @@ class RefsTest(jtu.JaxTestCase):
     wanted = 2 * W * (X ** 2).sum(0) + 2 * (W + X) * X ** 2
     np.testing.assert_allclose(run(f, X, W, kind), wanted, rtol=1e-4)
 
+  @red({
+      '<0.12': SCAN_CARRY,
+      '>=0.12': UNLIKE_REF,
+  }, bases='>=0.9.1')
   def test_a_carry_and_a_ref(self):
     def f(x, w, axes):
       del axes
@@ -329,6 +396,15 @@ class RefsTest(jtu.JaxTestCase):
         r'jax\.new_ref\(jax\.lax\.pcast\('):
       run(lambda x, w, axes: f(x, w, lambda w: w), X, W)
 
+  @red({
+      '<0.12': '^TypeError: cond branches must have equal output types',
+      '>=0.12': UNLIKE_REF,
+  }, bases='>=0.9.1', cases=['branch'])
+  @red({
+      '<0.12':
+          '^ValueError: Primitive add requires varying manual axes to match',
+      '>=0.12': UNLIKE_REF,
+  }, bases='>=0.9.1')
   @parameterized.product(how=['plain', 'branch', 'loop'], kind=[*MESHES])
   def test_lowered_as_it_was_traced(self, how, kind):
     # What holds an operation of its own (custom_root, 0.12) is evaluated once
@@ -359,6 +435,7 @@ class RefsTest(jtu.JaxTestCase):
     wanted = W + np.cos(W * W) * W + W * .5 + X
     np.testing.assert_allclose(run(body, X, W, kind), wanted, rtol=1e-5)
 
+  @red(PVARY_OF_VARYING_BY_RELEASE, bases='>=0.9.1')
   def test_a_ref_of_another_step_does_not_count(self):
     # It varied from the start; the other one's first call is as ever.
     def f(x, w, axes):
@@ -410,21 +487,39 @@ class HoldersTest(jtu.JaxTestCase):
       return g(x, w * x if raised else w)
     return run(f, X, W, out_specs=out_specs)
 
+  @red(UNLIKE_OPERANDS, cases=['custom_vmap', 'linear_call'])
+  @red({
+      '<0.8.1': PVARY_OF_DEVICE_VARYING,
+      '>=0.8.1': PVARY_OF_VARYING,
+  })
   @parameterized.product(holder=[*HOLDERS], how=[*CONVERSIONS])
   def test_value(self, holder, how):
     np.testing.assert_allclose(self.apply(holder, how), X.sum(0) * W * X,
                                rtol=1e-5)
 
+  @red('^AssertionError: "require replication" does not match "Primitive mul '
+       'requires varying manual', cases=['custom_vmap', 'linear_call'])
+  @red({
+      '<0.8.1':
+          '^AssertionError: "require replication" does not match "Collective '
+          'pvary must be applied to',
+      '>=0.8.1':
+          '^AssertionError: "require replication" does not match "pvary is a '
+          'invariant->variant',
+  })
   @parameterized.product(holder=[*HOLDERS], how=[*CONVERSIONS])
   def test_unsound(self, holder, how):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       self.apply(holder, how, out_specs=P())
 
+  @red("^ValueError: shard_map applied to the function '<lambda>' was given "
+       'out_specs which require', cases=['custom_linear_solve'])
   @parameterized.product(holder=[*HOLDERS], how=[*CONVERSIONS])
   def test_what_varied_before(self, holder, how):
     got = self.apply(holder, how, raised=False, out_specs=P())
     np.testing.assert_allclose(got[0], X.sum(0) * W, rtol=1e-5)
 
+  @red(SCAN_CARRY)
   @parameterized.product(holder=[*HOLDERS])
   def test_loop(self, holder):
     def f(x, w, axes):
@@ -438,6 +533,7 @@ class HoldersTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       run(f, X, W, out_specs=P())
 
+  @red(SCAN_CARRY)
   def test_gradient(self):
     # By what comes to vary, of the sum over devices of each one's result.
     def f(x, w, axes):
@@ -461,6 +557,7 @@ COLLECTIVES = dict(
 )
 
 
+@red('^AssertionError: ValueError not raised')
 @jtu.with_config(jax_enable_checks=False)
 class DivergentSolveTest(jtu.JaxTestCase):
   """A collective in a solve that only some of the devices arrive at."""
@@ -490,6 +587,7 @@ class DivergentSolveTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, f'{name}.* over mesh axis'):
       self.traced(f)
 
+  @red("^AssertionError: 'collective_permute' unexpectedly found in ")
   def test_along_another_axis(self):
     # A ppermute in it is marked, as any other there.
     f = lambda x: lax.cond(lax.axis_index('y') == 0,

@@ -14,12 +14,21 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.red import red
 from testing.sharding import UNCHECKED
 from testing.sharding import shard_map
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
+
+# What pristine JAX says.
+WHOLE_NOT_NAMED_BY_RULE = ('^AssertionError: "may be the whole already.* does '
+                           'not match "Custom VJP bwd')
+WHOLE_NOT_NAMED = ('^AssertionError: "may be the whole already.* does not '
+                   'match "shard_map applied')
+ONLY_BWD_RULE = '^ValueError: Custom VJP bwd rule'
+NEEDS_REPLICATION = '^ValueError: .*out_specs which require replication'
 
 N = 4
 DIM, OUT = 4, 3
@@ -143,29 +152,45 @@ class WholeTest(jtu.JaxTestCase):
         ValueError, f'may be the whole already.*{what}.*pmean.*psum'):
       gradient(f, **where)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.product(what=list(WHOLE))
   def test_refused(self, what):
     self.check_refused(WHOLE[what], jit=True, inside=True)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red({
+      '<0.7': '^_RepError: .*NoFail',
+      '>=0.7,<0.8.2': WHOLE_NOT_NAMED,
+  })
   @parameterized.product(what=['gather', 'ring', 'saved_by_the_forward_rule'],
                          jit=[False, True])
   def test_refused_outside(self, what, jit):
     self.check_refused(WHOLE[what], jit=jit, inside=False)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.parameters('gather', 'ring', 'saved_by_the_forward_rule')
   def test_refused_eagerly(self, what):
     self.check_refused(WHOLE[what], jit=False, inside=True)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.parameters(True, False)
   def test_refused_over_one_of_two_axes(self, jit):
     self.check_refused(WHOLE['gather'], "all_gather .* over 'x' in the rule",
                        jit=jit, inside=True, mesh=make_mesh(2, 2))
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   def test_says_where(self):
     self.check_refused(WHOLE['saved_in_a_ring'],
                        "ppermute .* over 'x' in its forward rule",
                        jit=True, inside=True)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red('^AssertionError: "may be the whole already.* does not match "Scan '
+       'carry input and output', bases='<0.8.2')
   def test_in_a_loop(self):
     def looped(f):
       return lambda x, w: lax.scan(
@@ -175,16 +200,21 @@ class WholeTest(jtu.JaxTestCase):
     got = gradient(looped(PARTS['plain']), jit=True, inside=False)
     np.testing.assert_allclose(got, WANT, rtol=1e-4)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(NEEDS_REPLICATION, bases='<0.8.2')
   @parameterized.parameters(*WHOLE)
   def test_right_on_an_axis_of_size_one(self, what):
     got = gradient(WHOLE[what], True, True, make_mesh(1))
     np.testing.assert_allclose(got, WANT, rtol=1e-4)
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
   def test_not_refused_if_nobody_wants_it(self):
     got = gradient(WHOLE['gather'], True, True, by=0)
     want = jax.grad(lambda x: jnp.sum(layer(x, W)))(X)
     np.testing.assert_allclose(got, want, rtol=1e-4)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   def test_forward_rule_that_cannot_be_traced_again(self):
     # Its value is None by then, and nobody knows what it kept.
     counts = []
@@ -197,6 +227,8 @@ class WholeTest(jtu.JaxTestCase):
     self.check_refused(f, "its forward rule can't be traced", jit=True,
                        inside=True)
 
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.product(jit=[False, True])
   def test_scatter_to_region(self, jit):
     # Megatron's: each device takes its slice, and the rule gathers.
@@ -208,6 +240,8 @@ class WholeTest(jtu.JaxTestCase):
     self.check_refused(lambda x, w: x[:, :1] * scatter(w), jit=jit,
                        inside=True)
 
+  @red('^AssertionError: .*may be the whole already.* does not match .* the '
+       'bwd rule ', bases='>=0.9.1')
   def test_under_custom_vjp3(self):
     if not hasattr(jax_config, 'custom_vjp3'):
       self.skipTest('the option is newer')
@@ -249,6 +283,8 @@ class WayOutTest(jtu.JaxTestCase):
                                rtol=1e-4)
 
 
+@red(ONLY_BWD_RULE, bases='>=0.8.2')
+@red(NEEDS_REPLICATION, bases='<0.8.2')
 class PartTest(jtu.JaxTestCase):
 
   @parameterized.product(what=list(PARTS), jit=[False, True])
@@ -256,6 +292,10 @@ class PartTest(jtu.JaxTestCase):
     got = gradient(PARTS[what], jit, inside=True)
     np.testing.assert_allclose(got, WANT, rtol=1e-4)
 
+  @red({
+      '<0.7': '^_RepError: .*NoFail',
+      '>=0.7,<0.8.2': NEEDS_REPLICATION,
+  })
   @parameterized.product(what=list(PARTS), jit=[False, True])
   def test_summed_outside(self, what, jit):
     got = gradient(PARTS[what], jit, inside=False)

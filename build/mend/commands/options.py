@@ -72,7 +72,8 @@ OF_TESTS = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
                 "a,b, or all; without it the newest that the running Python "
                 "supports, and a smoke test of one of each other line "
                 "that a Python here supports", metavar="V")
-PATCHES = flag("--patches", "only these patches, a,b, and their dependencies",
+PATCHES = flag("--patches", "only these families and patches, A,B, or all but "
+               "these, -A (write --patches=-A), and what they need",
                type=names, metavar="A,B")
 OUTPUT = "the folder to write to"
 JSON = flag("--json", "print JSON", action="store_true")

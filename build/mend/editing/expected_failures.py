@@ -4,20 +4,21 @@
 A reason is a regular expression that the final exception must match from its
 type on, in words that an unrelated failure would not say, and with no
 alternatives: where releases fail in other words, it is a table by release.
+`red_tests` reads them where the tests are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import fnmatch
 import re
 from typing import Any
 
-from mend.ground.errors import MendError
+from mend.editing import keys
+from mend.editing.keys import Refuse
 from mend.releases import bases
 
-Refuse = Callable[[str], MendError]
 _OPENING = re.compile(r"\^(?:[A-Z_]\w+: |the process )")
 _ESCAPED = re.compile(r"\\[^a-zA-Z]|\[\^?\]?[^\]]*\]")
 _CLASS = re.compile(r"\\[a-zA-Z]")
@@ -35,17 +36,25 @@ _COMMON = frozenset({
 
 @dataclasses.dataclass(frozen=True)
 class Red:
-  """Tests that fail on a pristine base, and what their failure must say."""
+  """Tests that fail on a pristine base, and what their failure must say.
+
+  Attributes:
+    tests: patterns of their cases, as build/probes/pytest_outcomes.py names
+      those: "Class.test(*" has all of a test.
+    reason: a pattern of the exception.
+    bases: the releases on which they do; all if empty.
+    api_missing: whether what is missing is a name.
+    file: the tests' own.
+  """
   tests: tuple[str, ...]
   reason: str
   bases: str = ""
   api_missing: bool = False
-  file: str = ""  # of the patch's tests; all of them if none is named
+  file: str = ""
 
-  def names(self, file: str, test: str) -> bool:
-    """True if a test of a file, "Class.test", is expected to fail."""
-    return self.file in ("", file) and any(
-        fnmatch.fnmatchcase(test, pattern) for pattern in self.tests)
+  def names(self, case: str) -> bool:
+    """True if a case is expected to fail."""
+    return any(fnmatch.fnmatchcase(case, pattern) for pattern in self.tests)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,22 +76,31 @@ class Supersedes:
   refusal: str = ""
 
 
-def read(data: dict[str, Any], where: str, refuse: Refuse) -> list[Red]:
-  """Reads a [[red]] table: one `Red` for each reason by release."""
-  limits = data.get("bases", "")
-  reason = data["reason"]
+def read(reason: Any, red: Red, refuse: Refuse) -> list[Red]:
+  """Reads a reason, or a table of reasons by release: one `Red` for each.
+
+  Args:
+    reason: what was written.
+    red: what was written beside it.
+    refuse: makes the error of a problem.
+  """
   by_release = reason if isinstance(reason, dict) else {"": reason}
+  texts = [red.bases, *by_release, *by_release.values()]
+  if not all(isinstance(t, str) for t in texts) or not isinstance(
+      red.api_missing, bool):
+    raise refuse("wanted a reason, or a table of reasons by release, and "
+                 "bases = '>=V', api_missing = True")
   if not by_release:
-    raise refuse(f"{where}reason is an empty table")
+    raise refuse("reason is an empty table")
   found = []
   for releases, words in by_release.items():
-    check_reason(words, where, refuse)
-    found.append(Red(tuple(data["tests"]), words,
-                     ",".join(filter(None, (limits, releases))),
-                     data.get("api_missing", False), data.get("file", "")))
+    check_reason(words, "", refuse)
+    limits = ",".join(filter(None, (red.bases, releases)))
+    keys.check_specifier(limits, refuse)
+    found.append(dataclasses.replace(red, reason=words, bases=limits))
   for base in bases.all_bases():
-    if sum(base.within(red.bases) for red in found) > 1:
-      raise refuse(f"{where}two reasons are for {base.version}, of "
+    if sum(base.within(each.bases) for each in found) > 1:
+      raise refuse(f"two reasons are for {base.version}, of "
                    + ", ".join(by_release))
   return found
 
@@ -117,12 +135,13 @@ def _problem(reason: str) -> str:
   return ""
 
 
-def unmet(reds: Sequence[Red], tests: Iterable[str]) -> list[Red]:
-  """The `reds` that no test has to meet, as others come before them."""
-  named, met = [], []
-  for test in tests:
-    found = [r for r in reds if any(
-        fnmatch.fnmatchcase(test, p) for p in r.tests)]
-    met += found[:1]
-    named += found
-  return [r for r in reds if r in named and r not in met]
+def first(case: str, reds: Iterable[Red]) -> Red | None:
+  """The first that names a case: it is the one that counts."""
+  return next((red for red in reds if red.names(case)), None)
+
+
+def unmet(reds: Sequence[Red], cases: Iterable[str]) -> list[Red]:
+  """The `reds` that no case has to meet, as others come before them."""
+  every = list(cases)
+  met = [first(case, reds) for case in every]
+  return [r for r in reds if r not in met and any(map(r.names, every))]

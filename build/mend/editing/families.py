@@ -36,12 +36,18 @@ class Family:
   pages: tuple[str, ...]
   prefix: str  # of its tests' names in upstream's folder
   package: str = ""  # of its modules, if it has one
-  outside: tuple[str, ...] = ()  # files that ship and aren't in the package
+  beside: tuple[str, ...] = ()  # other packages of its modules
+  outside: tuple[str, ...] = ()  # files that ship and aren't in a package
   without: str = ""  # the folders that it has no need of, and why
   frozen: str = ""  # the line that it is about, if that is mended no further
   most_patches: int = 0  # that apply to that line
   # The patches that a page is about, by the page; the first has the others.
   about: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+
+  @property
+  def packages(self) -> tuple[str, ...]:
+    """All packages of its modules."""
+    return (self.package, *self.beside) if self.package else ()
 
 
 def load(root: pathlib.Path = bases.ROOT) -> dict[str, Family]:
@@ -84,13 +90,14 @@ def upstream_name(families: dict[str, Family], file: str) -> str:
 
 
 @functools.cache
-def _modules(package: str, root: pathlib.Path) -> dict[str, str]:
-  """The modules of a family's package by name, and the package of each.
+def _modules(packages: tuple[str, ...], root: pathlib.Path) -> dict[str, str]:
+  """The modules of a family's packages by name, and the package of each.
 
   What an edit's code calls must have a name of its own: of two that share one
   neither is found.
   """
-  paths = [p for p in (root / package).rglob("*.py") if p.stem != "__init__"]
+  paths = [p for package in packages for p in (root / package).rglob("*.py")
+           if p.stem != "__init__"]
   stems = [p.stem for p in paths]
   return {p.stem: ".".join(p.parent.relative_to(root).parts) for p in paths
           if stems.count(p.stem) == 1}
@@ -112,16 +119,16 @@ def implied_imports(families: dict[str, Family], code: str,
     the code names so, in the code's order.
   """
   found = []
-  packages_by_name = {f.name: f.package for f in families.values() if f.package}
-  packages_by_name["mend"] = GROUND_FLOOR
+  packages_by_name = {f.name: f.packages for f in families.values()}
+  packages_by_name["mend"] = (GROUND_FLOOR,)
   own = set(re.findall(r"\bimport \w+ as (\w+)", code))  # where it is used
   for name in dict.fromkeys(re.findall(r"(?<![\w.])[a-z]\w*", code)):
     if name in own:
       continue
-    for family, folder in packages_by_name.items():
+    for family, folders in packages_by_name.items():
       module = name.removeprefix(f"{family}_")
       if module != name:
-        package = _modules(folder, root).get(module)
+        package = _modules(folders, root).get(module)
         if package:
           found.append(f"from {package} import {module} as {name}")
   return tuple(dict.fromkeys(found))

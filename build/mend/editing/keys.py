@@ -16,13 +16,6 @@ _Names = list[str]
 _Text = str | dict[str, str]  # a table of releases
 
 
-class _Red(TypedDict, total=False):
-  tests: _Names
-  reason: str | dict[str, str]
-  bases: str
-  api_missing: bool
-
-
 class _Supersedes(TypedDict, total=False):
   tests: _Names
   why: str
@@ -72,7 +65,6 @@ class _Patch(TypedDict, total=False):
   test_helpers: _Names
   reproductions: _Names
   upstream_tests: _Names
-  red: list[_Red]
   edit: list[_Edit]
   supersedes: list[_Supersedes]
   late_imports: _Names

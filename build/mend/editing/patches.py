@@ -9,10 +9,12 @@ import functools
 import pathlib
 import re
 
-from mend.editing import expected_failures, families, keys, sendable
+from mend.editing import (
+    expected_failures, families, keys, red_tests, sendable)
 from mend.editing.edit import Edit, listed, read as edits_of, spelled
 from mend.editing.expected_failures import Red, Supersedes
 from mend.editing.keys import Refuse
+from mend.editing.live_modules import module_of_live
 from mend.editing.sendable import Upstream
 from mend.ground import report, repository
 from mend.ground.arguments import did_you_mean
@@ -23,12 +25,11 @@ from mend.releases.bases import Base
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 _REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
              "tests", "changelog")
-_OPTIONAL = ("depends", "unit_tests", "reproductions", "red", "edit",
+_OPTIONAL = ("depends", "unit_tests", "reproductions", "edit",
              "supersedes", "upstream_tests", "test_helpers", "late_imports",
              "proves")
 _FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
-_RED_KEYS = ("tests", "reason", "bases", "api_missing", "file")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +116,8 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   _check_files(root, data, refuse)
   data["depends"] = [*data.get("depends", []), *data.get("proves", [])]
   _add_shared(root, data)
-  red = tuple(r for i, d in enumerate(data.get("red", []))
-              for r in _red(i + 1, d, refuse))
+  red = tuple(r for file in data["tests"] for r in red_tests.read(
+      file, repository.text(root / file)) if _may_meet(data["bases"], r.bases))
   imports = functools.partial(families.implied_imports, families.load(root),
                               root=root)
   found = tuple(edit for i, e in enumerate(data.get("edit", []))
@@ -174,14 +175,15 @@ def _upstream_names(root: pathlib.Path, data: dict,
   return found
 
 
-def _red(number: int, data: dict, refuse: Refuse) -> list[Red]:
-  where = f"red {number}: "
-  keys.check_keys(data, ("tests", "reason"), _RED_KEYS, where, refuse)
-  keys.check_specifier(data.get("bases", ""), refuse)
-  if isinstance(data["reason"], dict):
-    for releases in data["reason"]:
-      keys.check_specifier(releases, refuse)
-  return expected_failures.read(data, where, refuse)
+@functools.cache
+def _may_meet(one: str, other: str) -> bool:
+  """True unless only other releases have what the second is of.
+
+  A test file can be of two patches, of one for older and one for newer
+  releases.
+  """
+  having = [b for b in bases.releases() if b.within(one)]
+  return not having or any(b.within(other) for b in having)
 
 
 def _supersedes(number: int, data: dict, red: tuple[Red, ...],
@@ -194,7 +196,7 @@ def _supersedes(number: int, data: dict, red: tuple[Red, ...],
     if "tests" in data or "reason" in data:
       raise refuse(f"{where}a refusal has no tests of upstream and no reason")
     if data["refusal"] not in (r.reason for r in red):
-      raise refuse(f"{where}no [[red]] of this patch has the reason "
+      raise refuse(f"{where}no red test of this patch has the reason "
                    f"{data['refusal']!r}, so no test shows that refusal")
     return Supersedes((), data["why"], "", data.get("bases", ""),
                       data["refusal"])
@@ -246,15 +248,33 @@ def with_needed(series: Sequence[Patch], name: str) -> tuple[Patch, ...]:
   return tuple(p for p in series if p.id in wanted)
 
 
-def select(series: Sequence[Patch], names: Sequence[str]) -> tuple[Patch, ...]:
-  """The named patches and all that they need, in the series' order.
+def select(series: Sequence[Patch], names: Sequence[str],
+           base: Base | None = None) -> tuple[Patch, ...]:
+  """The patches that words choose, in the series' order.
+
+  Args:
+    series: the patches.
+    names: families and patches, and "-NAME" for what is left out, as jax-mend
+      reads them.
+    base: the release that they are for; None for all of them.
 
   Raises:
-    MendError: a name is unknown, or there is none.
+    MendError: a word is unknown, or what is chosen needs what is left out.
   """
   if not names:
     raise MendError("no patch is named.", "python3 build/build.py status")
-  wanted = {p.id for name in names for p in with_needed(series, name)}
-  if added := [p.id for p in series if p.id in wanted.difference(names)]:
-    report.say(f"With what they need: {', '.join(added)}")
-  return tuple(p for p in series if p.id in wanted)
+  words = module_of_live("jax_mend/words")
+  try:
+    choice = words.choose(
+        names, [p.id for p in series], {p.id: p.depends for p in series},
+        None if base is None else [p.id for p in for_base(series, base)])
+  except words.BadWords as e:
+    raise MendError(f"--patches={','.join(names)}: {e}.",
+                    "choose among those of python3 build/build.py status"
+                    ) from e
+  if choice.added:
+    report.say(f"With what they need: {', '.join(choice.added)}")
+  if choice.dropped:
+    report.say("Without these, which need what is left out: "
+               + ", ".join(choice.dropped))
+  return tuple(p for p in series if p.id in choice.patches)

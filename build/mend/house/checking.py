@@ -14,6 +14,7 @@ from mend.ground.report import Verdict
 from mend.house import (
     anchors, docs, frozen, lint, originality, upstream_main, upstream_page,
     upstream_set)
+from mend.mutation import age
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -27,13 +28,9 @@ def check(chosen: Sequence[Base], record: bool,
           against: Sequence[pathlib.Path] = ()) -> Verdict:
   """Every edit's state on every base, originality, and the documents."""
   series = patches.load()
-  found = _states(series, chosen)
   if record:
-    changed = drift.record(
-        found, whole=len(chosen) == len(bases.all_bases()))
-    report.say(f"Recorded the fingerprints of {len(found)} edits "
-               f"({changed} files changed in patches/fingerprints).")
-    found = _states(series, chosen)
+    _record(series, chosen)
+  found = _states(series, chosen)
   inexact = _show_states(found, len(chosen))
   applies = _applies(series, chosen)
   sound = applies and _check_anchors(series, chosen)
@@ -41,12 +38,11 @@ def check(chosen: Sequence[Base], record: bool,
   if against:
     original &= check_against(against)
   tables, twins = _check_tables(series, chosen), _check_twins(chosen)
-  stale = _show_stale(len(series))
+  overdue, stale = not age.good(series), _show_stale(len(series))
   sends = not upstream_set.problems(series)
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
-       "look at those definitions (build.py apply), correct patches/*.toml, "
-       f"then {_COMMAND} check --record"),
+       f"look at them (build.py apply), correct, {_COMMAND} check --record"),
       (applies, "the series can't be applied.", "see above what to correct"),
       (sound, "a release is left out, an edited file does not parse, "
        "or a name isn't there (WRONG above).",
@@ -54,10 +50,10 @@ def check(chosen: Sequence[Base], record: bool,
       (original, "lines of ours are upstream's.",
        "write those passages in your own words and code"),
       (twins, "a twin is another release.", "edit build/bases.toml"),
+      (not overdue, "mutation testing is overdue.", age.COMMAND),
       (frozen.good(series, families.load()), "a frozen line has a new patch.",
        "edit its `bases` in patches/*.toml"),
-      (tables, "live/table is not what the patches make.",
-       f"{_COMMAND} tables"),
+      (tables, "live/table is stale, see above.", f"{_COMMAND} tables"),
       (sends, "the commits for upstream don't apply, or not together.",
        "correct [upstream] of patches/*.toml; a place that upstream has since: "
        f"{_COMMAND} export --verify=CHECKOUT --output_path=DIR"),
@@ -67,6 +63,14 @@ def check(chosen: Sequence[Base], record: bool,
   return Verdict(f"{report.plural(len(found), 'edit')} exact on "
                  f"{report.plural(len(chosen), 'base')}, nothing copied, "
                  "nothing stale.")
+
+
+def _record(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> None:
+  """Records that a person has read the definitions as they are."""
+  found = _states(series, chosen)
+  changed = drift.record(found, whole=len(chosen) == len(bases.all_bases()))
+  report.say(f"Recorded the fingerprints of {len(found)} edits "
+             f"({changed} files changed in patches/fingerprints).")
 
 
 def _show_stale(count: int) -> list[str]:

@@ -19,16 +19,6 @@ PAGE = "docs/proof/candidates.md"
 _LINE = re.compile(r"([0-9a-f]{40}) (\d{4}-\d\d-\d\d)\n")
 
 
-def commit_of(folder: pathlib.Path) -> tuple[str, str]:
-  """The commit that a checkout is at, and its date; "" where it is none."""
-  if not (folder / ".git").exists():
-    return "", ""
-  said = git.Git(folder).run("-c", f"safe.directory={folder}", "log", "-1",
-                             "--format=%H %cd", "--date=short")
-  commit, _, date = said.strip().partition(" ")
-  return commit, date
-
-
 def upstreams_commit(folder: pathlib.Path) -> tuple[str, str]:
   """The newest commit of upstream's that a checkout stands on, and its date.
 
@@ -54,7 +44,7 @@ def newest(root: pathlib.Path = bases.ROOT) -> tuple[str, str]:
 
 def note(folder: pathlib.Path, root: pathlib.Path = bases.ROOT) -> None:
   """Notes the commit of a checkout, if none of its day or later is noted."""
-  commit, date = commit_of(folder)
+  commit, date = git.commit_of(folder)
   if date > newest(root)[1]:
     (root / FILE).write_text(f"{commit} {date}\n", encoding="utf-8")
     report.say(f"noted in {FILE}: {commit[:10]} of {date}")

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from mend.editing import patches
 from mend.ground import cache, pages, report
 from mend.ground.report import Verdict
-from mend.mutation import mutants
+from mend.mutation import age, mutants
 from mend.mutation.mutants import Mutant
 from mend.mutation.runner import MutantResult, Runner
 from mend.proof import fork_servers, minimal_suite, pools, testing
@@ -57,6 +57,8 @@ def run(chosen: Sequence[Base], names: Sequence[str],
                           section(base, each, killed))
       if not names:
         minimal_suite.write(base, (r.test for r in each if r.killed))
+  if write and not names:
+    age.note(series)
   count = sum(map(len, found.values()))
   survivors = sum(not r.killed and r.mutant.label not in killed
                   for each in found.values() for r in each)

@@ -75,14 +75,17 @@ def build_wheels(request: Request, chosen: Sequence[Base]) -> Verdict:
                  + (" and proven." if request.prove else "."))
 
 
-def chosen_series(names: Sequence[str] | None) -> Sequence[patches.Patch]:
+def chosen_series(names: Sequence[str] | None,
+                  base: Base | None) -> Sequence[patches.Patch]:
+  """The patches that words choose of those for a release, or of all."""
   series = patches.load()
-  return series if names is None else patches.select(series, names)
+  return series if names is None else patches.select(series, names, base)
 
 
 def _build(base: Base, request: Request, maker: _Maker) -> bool:
   python = interpreters.for_base(base, request.python_version)
-  series = chosen_series(request.names)
+  series = chosen_series(
+      request.names, base if request.wheels == "jax" else None)
   made = maker.make(base, series, python)
   final = deliver(made, request.folder)
   report.say(f"Wheel: {final}")

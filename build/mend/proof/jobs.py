@@ -87,10 +87,17 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
   return found
 
 
-def share_settings(kinds: Iterable[Sequence[str]], of_reds: str,
-           of_others: str) -> list[tuple[str, str]]:
-  """The variables for pytest_outcomes to take K/N of each kind, of others."""
-  return [("MEND_REDS", "\n".join(map("\t".join, kinds))),
+def share_settings(reds: Iterable[tuple[str, Sequence[str]]], of_reds: str,
+                   of_others: str) -> list[tuple[str, str]]:
+  """The variables for pytest_outcomes to take a share of a file's tests.
+
+  Args:
+    reds: kind and patterns of red tests, in the order in which they count.
+    of_reds: the share of the tests of each kind, "K/N".
+    of_others: that of the tests of no kind.
+  """
+  lines = ("\t".join([kind, *patterns]) for kind, patterns in reds)
+  return [("MEND_REDS", "\n".join(lines)),
           ("MEND_REDS_SHARE", of_reds), ("MEND_OTHERS_SHARE", of_others)]
 
 
@@ -115,7 +122,7 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
     reds = reds_of(mine, base, file)
     env = environments.jax_mend_settings(python)
     if reds_only:
-      env.update(share_settings((r.tests for r in reds), "0/1", "0/0"),
+      env.update(share_settings([("red", r.tests) for r in reds], "0/1", "0/0"),
                  MEND_SHARE=f"0/{_LIVE_ONE_IN}")
     if reds or not reds_only:
       found.append(Job(base, "live", python, file, reds,
@@ -125,6 +132,7 @@ def live_for_base(series: Sequence[patches.Patch], base: Base,
 
 def reds_of(mine: Iterable[patches.Patch], base: Base,
           file: str) -> tuple[Red, ...]:
+  """The red tests of a file on a base, in the order in which they count."""
   return tuple(r for p in mine if file in p.tests for r in p.red
                if r.file in ("", file)
                and (not r.bases or base.within(r.bases)))

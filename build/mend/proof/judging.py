@@ -12,7 +12,7 @@ import dataclasses
 import fnmatch
 import re
 
-from mend.editing.expected_failures import Red, unmet
+from mend.editing.expected_failures import Red, first, unmet
 from mend.proof import failure_reasons, pytest_run
 
 _RUNNER = re.compile(r"[\\/](_pytest|pluggy)[\\/]")  # files of what runs tests
@@ -52,11 +52,9 @@ def tail(text: str, lines: int = 30) -> str:
   return "\n".join("    " + line for line in kept[-lines:])
 
 
-def _red_for(test: str, reds: Sequence[Red]) -> Red | None:
-  for red in reds:
-    if any(fnmatch.fnmatchcase(test, pattern) for pattern in red.tests):
-      return red
-  return None
+def case_of(test: str, outcome: pytest_run.Outcome) -> str:
+  """The case that patterns are matched with."""
+  return outcome.case or f"{test}()"
 
 
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
@@ -72,11 +70,12 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
       of which one must name a test. None for the whole file: each of `reds`.
   """
   tally = Tally()
+  cases = {test: case_of(test, outcome) for test, outcome in outcomes.items()}
   for test, outcome in outcomes.items():
     skipped = outcome.status == pytest_run.SKIPPED
     if outcome.status == pytest_run.PASSED:
       tally.passed += 1
-    elif skipped and not _red_for(test, reds):
+    elif skipped and not first(cases[test], reds):
       tally.skipped += 1
     else:
       why = "is skipped, though declared red on pristine" if skipped else ""
@@ -85,18 +84,22 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
   if not (tally.passed or tally.failures or is_share and tally.skipped):
     tally.failures.append(f"{label}: no test ran")
   for kind in [[p] for r in reds for p in r.tests] if kinds is None else kinds:
-    if not any(fnmatch.filter(outcomes, pattern) for pattern in kind):
+    if not any(fnmatch.filter(cases.values(), pattern) for pattern in kind):
       names = ", ".join(map(repr, kind))
       tally.failures.append(f"{label}: red names {names}, no such test")
   return tally
 
 
 def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
-                   reds: Sequence[Red]) -> Tally:
-  """Judges the pristine side: regression tests fail for the stated reason."""
+                   reds: Sequence[Red], is_share: bool = False) -> Tally:
+  """Judges the pristine side: regression tests fail for the stated reason.
+
+  Each of `reds` must be met by a test; in a share of a file's tests, where one
+  stands for all of one reason, each reason.
+  """
   tally = Tally()
   for test, outcome in outcomes.items():
-    red = _red_for(test, reds)
+    red = first(case_of(test, outcome), reds)
     problem = _problem(outcome, red)
     if problem:
       tally.failures.append(f"{label}: {test} {problem}\n{tail(outcome.text)}")
@@ -106,7 +109,11 @@ def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
       tally.red += 1
     else:
       tally.passed += 1
-  for red in unmet(reds, outcomes):
+  cases = [case_of(*each) for each in outcomes.items()]
+  met = {red.reason for case in cases if (red := first(case, reds))}
+  for red in unmet(reds, cases):
+    if is_share and red.reason in met:
+      continue
     tally.failures.append(
         f"{label}: no test has to meet /{red.reason}/: none of "
         f"{', '.join(red.tests)} is left by what stands before it")
@@ -116,7 +123,7 @@ def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
 def _problem(outcome: pytest_run.Outcome, red: Red | None) -> str:
   if red is None:
     if outcome.status == pytest_run.FAILED:
-      return "fails on pristine and no [[red]] of its patch says so"
+      return "fails on pristine and no `red` at it says so"
     return ""
   if outcome.status != pytest_run.FAILED:
     return f"is declared red, and is {outcome.status} on pristine"

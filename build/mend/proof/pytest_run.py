@@ -35,10 +35,15 @@ COLLECTING = "(collecting)"
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """The status of a test, its failure's text, and if its process died."""
+  """The status of a test, its failure's text, and if its process died.
+
+  Its `case` is its name and its parameters, as build/probes/pytest_outcomes.py
+  writes them; "" of what isn't a test.
+  """
   status: str
   text: str = ""
   died: bool = False
+  case: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass
@@ -46,6 +51,7 @@ class _Log:
   """The events that the plugin has written so far."""
   outcomes: dict[str, Outcome] = dataclasses.field(default_factory=dict)
   running: str = ""
+  case: str = ""  # of the test that runs
 
   def read(self, path: pathlib.Path) -> int:
     self.running = ""
@@ -57,10 +63,12 @@ class _Log:
       except ValueError:  # a line that a killed process left half-written
         continue
       if record["event"] == "start":
-        self.running = record["id"]
+        self.running, self.case = record["id"], record["case"]
       else:
+        self.outcomes[record["id"]] = Outcome(
+            record["outcome"], record["text"],
+            case=self.case if self.running else "")
         self.running = ""
-        self.outcomes[record["id"]] = Outcome(record["outcome"], record["text"])
     return len(lines)
 
 
@@ -101,7 +109,7 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
         if why:
           log.outcomes[COLLECTING] = Outcome(FAILED, why, died=True)
         return log.outcomes
-      log.outcomes[log.running] = Outcome(FAILED, why or "it died", died=True)
+      log.outcomes[log.running] = Outcome(FAILED, why or "died", True, log.case)
       if first or len(log.outcomes) == before:
         return log.outcomes
 

@@ -180,7 +180,7 @@ def smoke(series: Sequence[patches.Patch], base: Base, number: int, of: int,
     reds = jobs.reds_of(mine, base, file)
     every = tuple(pattern for red in reds for pattern in red.tests)
     out.append(Job(base, "mended", made, file, reds, kinds=(every,), env=tuple(
-        jobs.share_settings([every], f"{number}/{_ONE}", "0/0"))))
+        jobs.share_settings([("red", every)], f"{number}/{_ONE}", "0/0"))))
   return out
 
 
@@ -195,10 +195,47 @@ def of_twin(series: Sequence[patches.Patch], twin: Base,
                                  reds_only=True)
   every = tuple(pattern for red in job.reds for pattern in red.tests)
   env = {**dict(job.env), "MEND_SHARE": "0/1",
-         **dict(jobs.share_settings([every], f"0/{_ONE}", "0/0"))}
+         **dict(jobs.share_settings([("red", every)], f"0/{_ONE}", "0/0"))}
   return [dataclasses.replace(job, kinds=(every,), env=tuple(env.items()))]
 
 
+<<<<<<< HEAD
+def families_alone(series: Sequence[patches.Patch], base: Base,
+                   python_version: str | None, one: bool = False) -> list[Job]:
+  """A regression test of some files of each family, which alone is applied.
+
+  By jax-mend, so that no wheel of each is built. That a part of the patches is
+  what a wheel of them has is held by `tests/build/words_test.py`.
+
+  Args:
+    series: the patches.
+    base: the release.
+    python_version: such as "3.12"; None for the oldest that fits.
+    one: whether of each family one file is enough.
+  """
+  found = jobs.live_for_base(series, base, (), python_version, reds_only=True)
+  by_family: dict[str, list[Job]] = collections.defaultdict(list)
+  for job in found:
+    by_family[families.of(job.file.removeprefix("tests/"))].append(job)
+  out = []
+  for family, mine in by_family.items():
+    first = bases.releases().index(base) % _ALONE_ONE_IN % len(mine)
+    for job in mine[first:first + 1 if one else None:_ALONE_ONE_IN]:
+      every = tuple(pattern for red in job.reds for pattern in red.tests)
+      env = {**dict(job.env), "JAX_MEND": family, "MEND_SHARE": "0/1",
+             **dict(jobs.share_settings([("red", every)], f"0/{_ONE}", "0/0"))}
+      out.append(dataclasses.replace(job, kinds=(every,), alone=family,
+                                     env=tuple(env.items())))
+  return out
+
+
+def newest_of_lines(chosen: Sequence[Base]) -> list[Base]:
+  """The newest release of each line that is in `chosen`."""
+  return [*{b.line: b for b in chosen}.values()]
+
+
+=======
+>>>>>>> h3
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """The job with a share of its tests; other bases have the other shares."""
   newest = bases.all_bases()[-1]
@@ -235,18 +272,23 @@ def _with_share(job: Job, reds: str, others: str,
   kept: Sequence[str] = ()
   if job.side == "mended":
     kept = minimal_suite.tests_of(job.base).get(job.file, ())
-  kinds = tuple(kind for red in job.reds for kind in _kinds(red, newest_too))
-  return dataclasses.replace(job, kinds=kinds, env=(
-      *job.env, *jobs.share_settings(kinds, reds, others),
-      *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
+  kinds: dict[str, list[str]] = {}
+  lines = []
+  for number, red in enumerate(job.reds):
+    kind = _kind(number, red, newest_too)
+    kinds.setdefault(kind, []).extend(red.tests)
+    lines.append((kind, red.tests))
+  return dataclasses.replace(
+      job, kinds=tuple(map(tuple, kinds.values())), env=(
+          *job.env, *jobs.share_settings(lines, reds, others),
+          *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
 
 
-def _kinds(red: Red, newest_too: bool) -> list[tuple[str, ...]]:
-  """The kinds of a red: its patterns, apart where the newest base lacks it."""
+def _kind(number: int, red: Red, newest_too: bool) -> str:
+  """One kind a reason where the newest base has it; else one a decorator."""
   newest = bases.all_bases()[-1]
-  if newest_too and (not red.bases or newest.within(red.bases)):
-    return [tuple(red.tests)]
-  return [(pattern,) for pattern in red.tests]
+  together = newest_too and (not red.bases or newest.within(red.bases))
+  return red.reason if together else str(number)
 
 
 def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:

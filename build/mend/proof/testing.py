@@ -17,7 +17,8 @@ from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import (
-    fork_servers, jobs, judging, pools, pytest_run, reproduce, shares, venvs)
+    alone, fork_servers, jobs, judging, pools, pytest_run, reproduce, shares,
+    venvs)
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.proof.shares import Extent
@@ -129,7 +130,8 @@ def _preparations(series: Sequence[patches.Patch],
   """Functions that make the jobs of each base, to be run side by side.
 
   A run of everything has regression tests of its newest base with jax-mend
-  too, and one of each twin.
+  too, one of each twin, and on the newest of each line some of each family
+  alone.
   """
   chosen, version = request.chosen, request.python_version
   if request.live:
@@ -150,6 +152,10 @@ def _preparations(series: Sequence[patches.Patch],
   if len(chosen) > 1 and not is_plain:
     prepare += [functools.partial(shares.of_twin, series, twin, version)
                 for twin in bases.twins(chosen)]
+    prepare += [functools.partial(
+        alone.jobs_of, series, base, version,
+        base != newest and request.extent is not Extent.EVERY)
+                for base in alone.newest_of_lines(chosen)]
   return prepare
 
 
@@ -275,7 +281,8 @@ def _run_job(servers: fork_servers.Sharing, job: Job,
       env={**JOB_ENVIRONMENT, **_flags(job), **dict(job.env)}, options=options,
       server=servers.of(job.python, job.base, before))
   if job.side == "pristine":
-    tally = judging.judge_pristine(job.label, outcomes, job.reds)
+    tally = judging.judge_pristine(job.label, outcomes, job.reds,
+                                   job.kinds is not None)
   else:
     tally = judging.judge_mended(job.label, outcomes, job.reds, job.kinds)
   return job, tally, time.monotonic() - began

@@ -100,6 +100,16 @@ class Git:
         f"--start-number={first}", f"--output-directory={target}", commits)
 
 
+def commit_of(folder: pathlib.Path) -> tuple[str, str]:
+  """The commit that a checkout is at, and its date; "" where it is none."""
+  if not (folder / ".git").exists():
+    return "", ""
+  said = Git(folder).run("-c", f"safe.directory={folder}", "log", "-1",
+                             "--format=%H %cd", "--date=short")
+  commit, _, date = said.strip().partition(" ")
+  return commit, date
+
+
 def require_checkout(folder: pathlib.Path) -> None:
   """Refuses what is no clean git checkout of jax.
 

@@ -12,34 +12,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import functools
 import hashlib
-import importlib.util
 import pathlib
-import types
 from typing import Any
 
-from mend.editing import patches, reproductions
+from mend.editing import families, patches, reproductions
+from mend.editing.live_modules import LIVE, module_of_live
 from mend.ground.errors import MendError
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import live_pieces, manifests, tree
 from packaging.version import Version
 
-LIVE = bases.ROOT / "live"
 TABLES = LIVE / "table"
 RUNNER = "build/probes/run_reproduction.py"
 Files = dict[str, str]  # of a folder: name -> text
-
-
-def module_of_live(name: str) -> types.ModuleType:
-  """A module of live/, which is no package of this tool."""
-  path = LIVE / f"{name}.py"
-  spec = importlib.util.spec_from_file_location(
-      "jax_mend_" + name.replace("/", "_"), path)
-  if spec is None or spec.loader is None or not path.is_file():
-    raise MendError(f"There is no {path}.", "git checkout live")
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
 
 
 def version() -> str:
@@ -136,21 +122,42 @@ def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
   held = {p.id: {b.version for b in releases if b.within(p.bases)}
           for p in series}
   modules: dict[str, set[str]] = {}
+  owners: dict[str, list[str]] = {}
   for patch in series:
     for module in patch.modules:
       modules.setdefault(module, set()).update(held[patch.id])
+      if not _goes_with_all(module):
+        owners.setdefault(module, []).append(patch.id)
   return live_pieces.lines({
       "version": version(), "suffix": bases.suffix(),
       "manifest": {"file": manifests.FILE, "text": manifests.TEXT},
       "releases": {b.version: {"python": _oldest(b), "twin_of": b.twin_of,
                                "sha256": b.sha256} for b in releases},
       "patches": {p.id: {"title": p.title, "issues": p.issues,
-                         "bases": runs(held[p.id])} for p in series},
-      "modules": {name: runs(modules[name]) for name in sorted(modules)},
+                         "needs": p.depends, "bases": runs(held[p.id])}
+                  for p in series},
+      "pages": _pages(root),
+      "modules": {name: [runs(modules[name]), *owners.get(name, ())]
+                  for name in sorted(modules)},
       "reports": {"runner": RUNNER, "programs": [
           {"patch": item.patch, "report": item.report, "line": item.line,
            "function": item.function, "file": item.file}
           for item in reproductions.collect(series, root)]}})
+
+
+def _pages(root: pathlib.Path) -> dict[str, str]:
+  """The page about each family, and about each patch that has another."""
+  known = families.load(root).values()
+  return {**{f.name: f.pages[0] for f in known if f.pages},
+          **{f"{f.name}/{patch}": page for f in known
+             for page, about in f.about.items() for patch in about
+             if page != f.pages[0]}}
+
+
+def _goes_with_all(module: str) -> bool:
+  """True of what a part of the patches has, whichever they are."""
+  return module.startswith(families.GROUND_FLOOR + "/") or (
+      module.endswith("/__init__.py"))
 
 
 def _require_same(series: Sequence[patches.Patch], base: Base,
@@ -233,7 +240,7 @@ def _splices(result: tree.Result, origin: pathlib.Path,
     start = len(text[:one.start].encode("utf-8"))
     stop = start + len(text[one.start:one.stop].encode("utf-8"))
     found.append([start, stop, one.text, one.patch])
-  made = module_of_live("jax_mend/table").spliced(data, found)
+  made = module_of_live("jax_mend/splices").spliced(data, found)
   if made != result.edited[file].encode("utf-8"):
     raise MendError(f"{file} of jax {result.base.version}: its splices do not "
                     "give the wheel's text.", "report it")

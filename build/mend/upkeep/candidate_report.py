@@ -166,9 +166,11 @@ def require_landed(patch: patches.Patch, version: str) -> None:
              "of the patch pass.")
 
 
-def _is_red(patch: patches.Patch, file: str, test: str) -> bool:
+def _is_red(patch: patches.Patch, file: str, test: str,
+            outcome: pytest_run.Outcome) -> bool:
   return test == pytest_run.COLLECTING or any(
-      red.names(file, test) for red in patch.red)
+      red.file in ("", file) and red.names(judging.case_of(test, outcome))
+      for red in patch.red)
 
 
 def _failing(found: Sequence[pytest_run.Outcome]) -> tuple[int, int]:
@@ -181,7 +183,7 @@ def judge_red(patch: patches.Patch,
   """Counts the regression tests that still fail, and those that ran."""
   return _failing([o for file in patch.tests
                    for test, o in outcomes.get(file, {}).items()
-                   if _is_red(patch, file, test)])
+                   if _is_red(patch, file, test, o)])
 
 
 def judge_guards(patch: patches.Patch,
@@ -189,7 +191,7 @@ def judge_guards(patch: patches.Patch,
   """Counts the guards, which pass on all bases: failing, and run."""
   return _failing([o for file in patch.tests
                    for test, o in outcomes.get(file, {}).items()
-                   if not _is_red(patch, file, test)])
+                   if not _is_red(patch, file, test, o)])
 
 
 def judge(patch: patches.Patch, before: dict[str, Outcomes],
@@ -202,20 +204,21 @@ def judge(patch: patches.Patch, before: dict[str, Outcomes],
       if outcome.status == pytest_run.PASSED:
         kinds.append("passed")
       elif outcome.status == pytest_run.FAILED:
-        kinds.append(_failure(patch, file, test, was))
+        kinds.append(_failure(patch, file, test, outcome, was))
         report.say(f"FAILS, {kinds[-1]}: {file} {test}\n"
                    + judging.tail(outcome.text, 8))
   return Proof(**{kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
 
 
 def _failure(patch: patches.Patch, file: str, test: str,
+             outcome: pytest_run.Outcome,
              was: pytest_run.Outcome | None) -> str:
   """The attribute of `Proof` that counts a test which fails on mended."""
   if file in patch.unit_tests:
     return "units"
   if was is not None and was.status == pytest_run.PASSED:
     return "broken"
-  return "left" if _is_red(patch, file, test) else "differ"
+  return "left" if _is_red(patch, file, test, outcome) else "differ"
 
 
 def check(named: Sequence[str], run_tests: bool, write: bool,

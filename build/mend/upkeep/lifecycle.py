@@ -29,19 +29,17 @@ modules = ["{module}"]
 tests = ["tests/{name}_test.py"]
 reproductions = ["reproductions/{name}.py"]
 changelog = "Bug fixes: say what works now."
-
-[[red]]
-tests = ["{camel}Test.test_regression"]
-reason = "^AssertionError: write the regression test"
 """
 _MODULE = '"""States the algorithm, its limits and its cost."""\n'
 _TEST = '''\
 from absl.testing import absltest
 from jax._src import test_util as jtu
+from testing.red import red
 
 
 class {camel}Test(jtu.JaxTestCase):
 
+  @red('^AssertionError: write the regression test')
   def test_regression(self):
     self.fail("write the regression test, with an oracle of its own")
 

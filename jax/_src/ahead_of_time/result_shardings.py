@@ -39,6 +39,7 @@ from typing import Any
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import sharding as sharding_lib
+from jax._src.mend import anatomy
 from jax._src.mend import foreign
 from jax._src.mend import jitted
 from jax._src.mend import manual_maps
@@ -48,17 +49,13 @@ from jax._src.partition_spec import PartitionSpec
 from jax._src.sharding_impls import SingleDeviceSharding
 from jax._src.sharding_impls import UnspecifiedValue
 
-# Where the jaxpr of a call is, and that its results are the call's.
-_CALLS = {
-    'pjit': 'jaxpr', 'custom_vjp_call_jaxpr': 'fun_jaxpr',  # before 0.7
-    'jit': 'jaxpr', 'custom_vjp_call': 'call_jaxpr',
-    'closed_call': 'call_jaxpr',  # before 0.11
-    'eval_jaxpr': 'call_jaxpr',
-    'remat2': 'jaxpr', 'custom_jvp_call': 'call_jaxpr',
-}
+# The calls whose results are their jaxprs', as XLA compiles them.
+_CALLS = anatomy.named(
+    anatomy.CALLS, anatomy.JIT, anatomy.PLAIN, anatomy.REMAT, anatomy.JVP,
+    anatomy.VJP)
 _LAST = {'sharding_constraint', 'shard_map', *_CALLS}
 # What XLA may take away before it lays out anything.
-_NO_OPERATIONS = {'copy', 'copy_p', 'convert_element_type', 'reduce_precision',
+_NO_OPERATIONS = {'copy', 'convert_element_type', 'reduce_precision',
                   'reshape', 'squeeze', 'transpose', 'broadcast_in_dim'}
 
 
@@ -138,7 +135,7 @@ def _made(eqn: core.JaxprEqn, i: int, inner: dict[int, list[Any]],
     return _unmerged(eqn.params['sharding'], jaxpr, eqn.invars[0])
   if name == 'shard_map':
     return _mapped_sharding(eqn, i)
-  called = eqn.params[_CALLS[name]]
+  called = eqn.params[anatomy.callee(eqn.params)]
   called = getattr(called, 'jaxpr', called)
   given = eqn.params.get('out_shardings')
   if given is not None and not isinstance(given[i], UnspecifiedValue):

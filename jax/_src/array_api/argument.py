@@ -171,15 +171,7 @@ def _is_jax_own(device: Any) -> bool:
 def _without_token(device: Any) -> Any:
   if type(device) is unknown_device.UnknownDevice:
     return None
-  if not isinstance(device, sharding_impls.SingleDeviceSharding):
-    return device
-  known = unknown_device.known(device._device)
-  if known is device._device:
-    return device
-  if device == sharding_impls.SingleDeviceSharding(known):
-    return None
-  return sharding_impls.SingleDeviceSharding(
-      known, memory_kind=device.memory_kind)
+  return unknown_device.unless_unknown(device)
 
 
 def _to_put(device: Any) -> Any:

@@ -170,11 +170,22 @@ def all_known(devices: Any) -> Any:
 
 
 def unless_unknown(sharding: Any) -> Any:
-  """The sharding of an array that is only described; None on a token."""
+  """A sharding without a token.
+
+  Args:
+    sharding: a sharding, or anything else.
+
+  Returns:
+    Itself if it is on no token; None if it says no more than that.
+  """
   if not isinstance(sharding, xc.SingleDeviceSharding):
     return sharding
-  from jax._src.array_api import argument  # pylint: disable=g-import-not-at-top
-  return argument.without_tokens(sharding)
+  device = known(sharding._device)
+  if device is sharding._device:
+    return sharding
+  if sharding == xc.SingleDeviceSharding(device):
+    return None
+  return xc.SingleDeviceSharding(device, memory_kind=sharding.memory_kind)
 
 
 def known_sharding(sharding: Any) -> Any:

@@ -33,6 +33,7 @@ from jax._src import sharding as sharding_lib
 from jax._src.compute_on_ahead import mixed_memories
 from jax._src.compute_on_ahead import transfers
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import anatomy
 from jax._src.mend import foreign
 from jax._src.mend import releases
 from jax._src.named_sharding import NamedSharding
@@ -43,7 +44,6 @@ import numpy as np
 _PLACING = frozenset({
     'device_put', 'sharding_constraint', 'reshard', 'mesh_cast',
     'layout_constraint'})
-_CALLS = ('jit', 'pjit')
 _MOST_MOVED = 4  # arguments of one function
 
 HOST, DEVICE = core.MemorySpace.Host, core.MemorySpace.Device
@@ -219,8 +219,8 @@ def _has_memory(x: Any) -> bool:
 
 
 def _are_mixed(avals: Sequence[Any]) -> bool:
-  spaces = {getattr(a, 'memory_space', None) for a in avals
-            if getattr(a, 'ndim', 0)}
+  spaces = {a.memory_space for a in avals
+            if type(a) is core.ShapedArray and a.shape}  # in the fewest steps
   return HOST in spaces and DEVICE in spaces
 
 
@@ -279,7 +279,7 @@ def _makes_placeless(eqn: Any, known: dict[int, bool]) -> bool:
   inner = list(core.jaxprs_in_params(eqn.params))
   if not inner:
     return True
-  if foreign.name_of(eqn.primitive) not in _CALLS:
+  if anatomy.CALLS[eqn.primitive] != anatomy.JIT:
     return False
   for jaxpr in inner:
     jaxpr = getattr(jaxpr, 'jaxpr', jaxpr)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening jaxprs, changing those that a parameter holds, binding again."""
+"""Opening jaxprs, finding and changing those in parameters, binding again."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import functools
 import operator
 from typing import Any
@@ -16,6 +16,13 @@ CLASSES = releases.jaxpr_classes()
 new_var: Callable[[Any], core.Var] = (
     functools.partial(core.Var, '') if releases.variables_have_suffixes()
     else core.Var)
+
+
+# Every call asks its jaxpr for these: in the fewest steps.
+effects_of_closed: Callable[[Any], Any] = operator.attrgetter(
+    '_effects' if len(CLASSES) == 1 else '_jaxpr._effects')
+effects_of_open: Callable[[Any], Any] = operator.attrgetter('_effects')
+traced_for: Callable[[Any], str] = operator.attrgetter('_debug_info.traced_for')
 
 
 def open_jaxpr(jaxpr) -> core.Jaxpr:
@@ -81,18 +88,43 @@ def map_jaxprs(f: Callable[[core.Jaxpr], core.Jaxpr], value: Any) -> Any:
   return value
 
 
-def callee(params: dict[str, Any]) -> str:
-  """The name of the parameter for the jaxpr of a call equation."""
-  return next(p for p in ('jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
-              if p in params)
+_PLAIN = frozenset([bool, int, float, str, type(None)])
 
 
-def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-  """The numbers of constants and of carries of a scan."""
-  if 'num_consts' in params:
-    return params['num_consts'], params['num_carry']
-  consts, carry, _ = params['ft_in'].unpack()
-  return len(consts), len(carry)
+def within(value: Any) -> Iterator[core.Jaxpr]:
+  """The jaxprs, opened, that a parameter of an equation holds.
+
+  It can be one, or a container of such, nested to any depth: the four of
+  ``custom_linear_solve`` are in a named tuple. An operation that is a parameter
+  itself (``call_hi_primitive``, 0.12) holds traced functions.
+
+  Not seen: those that a function is still to be traced to.
+  """
+  kind = type(value)
+  if kind in _PLAIN:
+    return
+  if kind in CLASSES:
+    yield open_jaxpr(value)
+  elif kind is tuple and _PLAIN.issuperset(map(type, value)):
+    return
+  elif isinstance(value, (tuple, list)):
+    for x in value:
+      if type(x) not in _PLAIN:
+        yield from within(x)
+  elif isinstance(value, dict):
+    for x in value.values():
+      yield from within(x)
+  elif type(getattr(value, 'jaxpr', None)) in CLASSES:
+    # A traced function.
+    yield open_jaxpr(value.jaxpr)
+  elif hasattr(value, 'in_avals_flat') and hasattr(value, 'params'):
+    yield from within(value.params)
+
+
+def in_params(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
+  """The jaxprs, opened, in the parameters of an equation."""
+  for value in params.values():
+    yield from within(value)
 
 
 def written(x) -> set[int]:

@@ -5,8 +5,10 @@ The only module of ours that asks what a release has, beside ``release_types``,
 whose facts are about types. A fact is a function without arguments: whether JAX
 has something, or what stands for it here. It is found by what upstream added or
 took away, not by a release's number, so that a release between two that are
-mended answers for itself. The releases in a docstring are those in which it was
-seen; the change came in the later one or between the two.
+mended answers for itself. Beside each stand the releases on which it holds, or
+the answer on each; a test asks all that are mended, and the docstring of the
+fact ends with them. The change came in the first of them or after the one
+before.
 
 A fact about a module that is still being imported, and is to define later what
 is asked for, is refused: an answer is kept, and would be wrong from then on.
@@ -22,7 +24,31 @@ import importlib
 import inspect
 from typing import Any
 
-fact = functools.cache
+# All facts, by module and name.
+facts: dict[str, Callable[[], Any]] = {}
+
+
+def fact(answers: str | dict[str, Any]) -> Callable[[Callable], Callable]:
+  """Declares a function without arguments as a fact of the release.
+
+  Args:
+    answers: the releases, as version specifiers, on which it is True, or
+      something at all; or its answer by these: a name, that of the module that
+      it is or is from, how many they are, or None.
+
+  Returns:
+    A decorator for the function, which then keeps its answer.
+  """
+  def declare(f):
+    kept = functools.cache(f)
+    kept.answers = answers
+    said = (answers or 'all' if isinstance(answers, str) else
+            '; '.join(f'{k}: {v}' for k, v in answers.items()))
+    if f.__doc__:  # python -OO has none
+      kept.__doc__ = f'{f.__doc__.rstrip()}\n\n  Releases: {said}.\n  '
+    facts[f'{f.__module__}.{f.__name__}'] = kept
+    return kept
+  return declare
 
 
 def find(module: str, path: str) -> Any:
@@ -91,44 +117,43 @@ def existing(module: Any, names: Sequence[str]) -> list[Any]:
 # Configuration.
 
 
-@fact
+@fact({'<0.6': None, '==0.6.0': 'check_rep', '>=0.6.1': 'check_vma'})
 def check_option() -> Any:
   """The option that a shard_map with the check on sets.
 
-  ``_check_rep`` in 0.6.0, ``_check_vma`` from 0.10.2 on; None in 0.5.3, where
-  the trace holds it.
+  Where there is none the trace holds it.
   """
   return first(('jax._src.config', '_check_vma'),
                 ('jax._src.config', '_check_rep'))
 
 
-@fact
+@fact('<=0.6.0')
 def axes_are_optional() -> bool:
-  """True if ``varying_axes_in_types`` has to be on too: up to 0.6.0."""
+  """True if ``varying_axes_in_types`` has to be on too."""
   return find('jax._src.config', '_check_vma') is None
 
 
-@fact
+@fact('>=0.10.1')
 def auto_pcast() -> Any:
-  """The option that lets operations cast operands; None up to 0.6.0."""
+  """The option that lets operations cast operands."""
   return find('jax._src.config', 'auto_pcast')
 
 
-@fact
+@fact('>=0.9')
 def unchecked_backward_rules() -> Any:
-  """The option ``disable_bwd_checks``; None up to 0.6.0."""
+  """The option ``disable_bwd_checks``."""
   return find('jax._src.config', 'disable_bwd_checks')
 
 
-@fact
+@fact('>=0.7')
 def constants_as_arguments() -> Any:
-  """The option ``use_simplified_jaxpr_constants``; None up to 0.6.0."""
+  """The option ``use_simplified_jaxpr_constants``."""
   return find('jax._src.config', 'use_simplified_jaxpr_constants')
 
 
-@fact
+@fact('>=0.8')
 def options_join_trace_keys() -> bool:
-  """True if an option can say that it is in tracing caches' keys: by 0.8.0.
+  """True if an option can say that it is in tracing caches' keys.
 
   Before, an edit to config.py adds ours.
   """
@@ -138,59 +163,57 @@ def options_join_trace_keys() -> bool:
 # Jaxprs and primitives.
 
 
-@fact
+@fact({'<0.11': 2, '>=0.11': 1})
 def jaxpr_classes() -> tuple[type, ...]:
-  """The classes of jaxprs: one by 0.11.2, where each holds its constants."""
+  """The classes of jaxprs; if it is one, each jaxpr holds its constants."""
   jaxpr = find('jax._src.core', 'Jaxpr')
   if find('jax._src.core', 'Jaxpr.consts') is not None:
     return (jaxpr,)
   return jaxpr, find('jax._src.core', 'ClosedJaxpr')
 
 
-@fact
+@fact('<=0.6.1')
 def variables_have_suffixes() -> bool:
-  """True if ``core.Var`` takes a suffix before the type: up to 0.6.0."""
+  """True if ``core.Var`` takes a suffix before the type."""
   return takes('jax._src.core', 'Var.__init__', 'suffix')
 
 
-@fact
+@fact('>=0.10.2')
 def effects_name_variables() -> bool:
-  """True if an effect on an input names its variable: by 0.10.2.
+  """True if an effect on an input names its variable.
 
-  Up to 0.6.0 it has the input's position.
+  Before, it has the input's position.
   """
   return takes('jax._src.effects', 'JaxprInputEffect.__init__', 'input')
 
 
-@fact
+@fact('>=0.9.2')
 def binds_with_types() -> bool:
-  """True if ``bind_with_trace`` is given the operands' types: by 0.10.2."""
+  """True if ``bind_with_trace`` is given the operands' types."""
   return takes('jax._src.core', 'Primitive.bind_with_trace', 'avals')
 
 
-@fact
+@fact('>=0.11.1')
 def refs_can_be_pinned() -> bool:
-  """True if ``core.new_ref`` takes ``pin``: by 0.11.2."""
+  """True if ``core.new_ref`` takes ``pin``."""
   return takes('jax._src.core', 'new_ref', 'pin')
 
 
-@fact
+@fact({
+    '<=0.6.0': 'jax.new_ref',  # there is none
+    '>=0.6.1,<=0.7.0': 'jax.experimental.mutable_array',
+    '==0.7.1': 'jax.array_ref', '>=0.7.2': 'jax.new_ref'})
 def new_ref_name() -> str:
-  """The public name of the function that makes a ref: ``jax.new_ref`` by 0.7.2.
-
-  It was ``jax.array_ref`` in 0.7.1, ``jax.experimental.mutable_array`` before.
-  """
+  """The public name of the function that makes a ref."""
   names = (('jax', 'new_ref'), ('jax', 'array_ref'),
            ('jax.experimental', 'mutable_array'))
   return '.'.join(next((n for n in names if find(*n) is not None), names[0]))
 
 
-@fact
+@fact({'<=0.7.0': 'mutable_array', '==0.7.1': 'array_ref',
+       '>=0.7.2': 'new_ref'})
 def make_ref() -> Callable[..., Any]:
-  """The function of core that makes a ref of a value and its memory space.
-
-  ``new_ref`` since 0.7.2, ``array_ref`` in 0.7.1, ``mutable_array`` before.
-  """
+  """The function of core that makes a ref of a value and its memory space."""
   return first(('jax._src.core', 'new_ref'), ('jax._src.core', 'array_ref'),
                ('jax._src.core', 'mutable_array'))
 
@@ -202,45 +225,45 @@ def varying_cast(what: str, axes: Any) -> str:
   return f"jax.lax.pcast({what}, {axes}, to='varying')"
 
 
-@fact
+@fact({'<0.6': None, '>=0.6,<=0.10.0': 'standard_insert_pvary',
+       '>=0.10.1': 'auto_insert_reshard'})
 def cast_operands() -> Callable[..., Sequence[Any]]:
-  """The function that casts operands to the union of their axes.
-
-  ``standard_insert_pvary`` in 0.6.0, ``auto_insert_reshard`` by 0.10.2.
-  """
+  """The function that casts operands to the union of their axes."""
   return first(('jax._src.core', 'auto_insert_reshard'),
                 ('jax._src.core', 'standard_insert_pvary'))
 
 
-@fact
+@fact('>=0.8.2')
 def reduced_vary_cast_p() -> Any:
-  """The cast from reduced to varying; None up to 0.6.0."""
+  """The cast from reduced to varying."""
   return find('jax._src.core', 'reduced_vary_cast_p')
 
 
-@fact
+@fact('>=0.7.1')
 def accumulating_transposes() -> dict[Any, Callable[..., Any]]:
-  """Transposes that add to given cotangents, by primitive: from 0.7.1 on."""
+  """Transposes that add to given cotangents, by primitive."""
   return find('jax._src.interpreters.ad', 'fancy_transposes') or {}
 
 
-@fact
+@fact('>=0.12')
 def vjp_node() -> Callable[[Any], Any] | None:
-  """The function from a primitive to its derivative's second half: in 0.12."""
+  """The function from a primitive to its derivative's second half."""
   return find('jax._src.interpreters.ad', 'vjp_node')
 
 
 # Meshes, shard_map and jit.
 
 
-@fact
+@fact({'<=0.6.0': 'jax.experimental.shard_map',
+       '>=0.6.1': 'jax._src.shard_map'})
 def shard_map_module() -> Any:
-  """The module of shard_map's trace and rules: experimental up to 0.6.0."""
+  """The module of shard_map's trace and rules."""
   return (optional_module('jax._src.shard_map') or
           importlib.import_module('jax.experimental.shard_map'))
 
 
-@fact
+@fact({'<=0.5.2': 'set_concrete_mesh', '==0.5.3': 'use_concrete_mesh',
+       '>=0.6': '_internal_use_concrete_mesh'})
 def use_concrete_mesh() -> Callable[[Any], Any]:
   """The context in which a mesh's devices are known."""
   return first(('jax._src.sharding_impls', '_internal_use_concrete_mesh'),
@@ -248,29 +271,29 @@ def use_concrete_mesh() -> Callable[[Any], Any]:
                 ('jax._src.mesh', 'set_concrete_mesh'))  # up to 0.5.2
 
 
-@fact
+@fact('>=0.7.1')
 def no_concrete_mesh() -> Any:
-  """The mesh that ``use_concrete_mesh`` takes for none: None up to 0.6.0."""
+  """The mesh that ``use_concrete_mesh`` takes for none."""
   return find('jax._src.mesh', 'empty_concrete_mesh')
 
 
-@fact
+@fact('<0.10')
 def kept_meshes() -> dict[Any, Any] | None:
-  """The table in which JAX keeps all meshes alive: up to 0.6.0."""
+  """The table in which JAX keeps all meshes alive."""
   return find('jax._src.mesh', '_mesh_object_dict')
 
 
-@fact
+@fact({'<0.11': 1, '>=0.11': 2})
 def inlined_while_tracing() -> tuple[Any, ...]:
   """The values of `jit`'s ``inline`` that copy a jaxpr into the outer one.
 
-  True; in 0.12 a member of an enumeration too.
+  True, and a member of an enumeration.
   """
   early = find('jax._src.api', 'Inline.JAX_EARLY')
   return (True,) if early is None else (True, early)
 
 
-@fact
+@fact({'<0.6': '_make_jit_wrapper', '>=0.6': '_cpp_pjit'})
 def make_jitted() -> Callable[[Any, Any], Any]:
   """The function that makes a jitted one, with its ``_jit_info``."""
   return first(('jax._src.pjit', '_make_jit_wrapper'),
@@ -280,17 +303,14 @@ def make_jitted() -> Callable[[Any, Any], Any]:
 # jaxlib.
 
 
-@fact
+@fact({'<=0.6.0': 'jaxlib.xla_extension', '>=0.6.1': 'jaxlib._jax'})
 def runtime() -> Any:
-  """jaxlib's module of functions that xla_client has no part in.
-
-  ``_jax``, or ``xla_client._xla`` up to 0.6.0.
-  """
+  """jaxlib's module of functions that xla_client has no part in."""
   return first(('jax._src.lib', '_jax'),
                 ('jax._src.lib', 'xla_client._xla'))
 
 
-@fact
+@fact('')
 def lapack_kernels() -> Sequence[str]:
   """The names of LAPACK's kernels; jaxlib's wrapper has them since 0.5.2."""
   wrapper = find('jax._src.lib', 'lapack')
@@ -300,35 +320,35 @@ def lapack_kernels() -> Sequence[str]:
   return [name for name, *_ in found]
 
 
-@fact
+@fact('>=0.6.1')
 def sparse_kernels() -> Any:
-  """jaxlib's module of kernels for sparse arrays on CPU; None up to 0.6.0."""
+  """jaxlib's module of kernels for sparse arrays on CPU."""
   return optional_module('jaxlib.cpu_sparse')
 
 
-@fact
+@fact('>=0.6.1')
 def loads_for_devices() -> bool:
-  """True if a client is told the devices of what it loads: by 0.10.2."""
+  """True if a client is told the devices of what it loads."""
   return find('jax._src.lib', 'xla_client.Client.compile_and_load') is not None
 
 
-@fact
+@fact('>=0.10.2')
 def library_forgets_nan() -> bool:
-  """True if a library of the CPU's compiler takes extrema: by jaxlib 0.10.2."""
+  """True if a library of the CPU's compiler takes extrema."""
   return find('jax._src.lib', 'version') >= (0, 10, 2)
 
 
-@fact
+@fact('==0.6.1')
 def marked_callbacks_abort() -> bool:
   """True if Shardy ends the process at callbacks where an axis has size 1."""
   return find('jax._src.lib', 'version') == (0, 6, 1)
 
 
-@fact
+@fact('>=0.6.1')
 def shardy_option() -> Any:
   """The option that Shardy partitions programs, off by default until 0.7.0.
 
-  None up to 0.6.0, whose shard_map needs GSPMD.
+  Where there is none, shard_map needs GSPMD.
   """
   if optional_module('jax._src.shard_map') is None:
     return None

@@ -112,12 +112,10 @@ class _ByTracer:
   def node(tracer: Any) -> Any:
     return tracer
 
+  # In the fewest steps.
   atom = staticmethod(operator.attrgetter('val'))
-
-  @staticmethod
-  def step(node: Any) -> _Pair | None:
-    eqn = node.parent
-    return eqn and (eqn, eqn.in_tracers)
+  equation = staticmethod(operator.attrgetter('parent'))
+  operands = staticmethod(operator.attrgetter('in_tracers'))
 
   @staticmethod
   def equations(trace: Any) -> Iterator[_Pair]:
@@ -141,13 +139,14 @@ class _ByVariable:
   def atom(node: Any) -> Any:
     return node
 
-  def step(self, node: Any) -> _Pair | None:
+  operands = staticmethod(operator.attrgetter('invars'))
+
+  def equation(self, node: Any) -> Any:
     eqns = self.frame.eqns
     for eqn in eqns[self.seen:]:
       self.made.update(dict.fromkeys(eqn.outvars, eqn))
     self.seen = len(eqns)
-    eqn = self.made.get(node)
-    return eqn and (eqn, eqn.invars)
+    return self.made.get(node)
 
   @staticmethod
   def equations(trace: Any) -> Iterator[_Pair]:
@@ -163,8 +162,9 @@ def steps(trace: Any) -> _ByTracer | _ByVariable:
 
   Returns:
     An object that has ``node``, by which the value of a tracer is found,
-    ``atom`` of a node, and its ``step``, None if no equation made it;
-    ``equations`` gives all steps so far, in order.
+    ``atom`` of a node, and its ``equation``, None if none made it; ``operands``
+    are the nodes that an equation was applied to, and ``equations`` gives all
+    so far, in order, each with these.
   """
   by_variable = hasattr(trace.frame, 'tracer_to_var')
   return (_ByVariable if by_variable else _ByTracer)(trace)

@@ -18,12 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import core
+from jax._src.mend import anatomy
+from jax._src.mend import coarse
 from jax._src.mend import foreign as foreign_lib
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
 
 Axes = frozenset
 NO_AXES: Axes = frozenset()
+union, names_in, is_cast = coarse.union, coarse.names_in, anatomy.is_cast
 
 
 class Scope(NamedTuple):
@@ -37,10 +40,6 @@ class Scope(NamedTuple):
   unknown: Callable[[core.JaxprEqn], None] = lambda eqn: None
 
 
-def union(sets) -> Axes:
-  return NO_AXES.union(*sets)
-
-
 def name_of(primitive: core.Primitive) -> str:
   """The name that rules have for a primitive; none for another library's."""
   return foreign_lib.name_of(primitive).removesuffix('_p')
@@ -51,53 +50,25 @@ def title_of(primitive: core.Primitive) -> str:
   return getattr(primitive, 'prim', primitive).name.removesuffix('_p')
 
 
-# Results are the same within the one group of these, ...
-REDUCTIONS = {
-    'psum', 'psum2', 'psum_invariant', 'pmax', 'pmin', 'all_gather',
-    'all_gather_invariant', 'all_gather_reduced', 'unreduced_psum',
-    'unreduced_pmax', 'unreduced_pmin'}
-# ... and these give each device what is its own.
+# What gives each device what is its own.
 _OWN = {'axis_index', 'ppermute', 'all_to_all', 'ragged_all_to_all',
         'reduce_scatter', 'unreduced_reduce_scatter', 'psend', 'precv',
         'pgather'}
-# Casts of types: they change no value.
-CASTS = {'pvary', 'preduced', 'vary_unreduced_cast', 'reduced_vary_cast'}
-# The primitives that call a jaxpr on their operands, or on some of them, and do
-# no more.
-CALLS = {
-    'jit', 'pjit', 'closed_call', 'core_call', 'core_closed_call', 'remat',
-    'remat2', 'checkpoint', 'custom_jvp_call', 'custom_vjp_call',
-    'custom_vjp_call_jaxpr', 'custom_vmap_call', 'eval_jaxpr', 'linear_call',
-    'custom_linear_solve'}
-# Those that do more, for whoever compiles it: results are what the jaxpr's are.
-INFERRED = CALLS | {'composite', 'compute_on', 'xla_metadata_call'}
 _FOREIGN = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
             'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
             'python_callback', 'infeed')
 _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
-
-
-def is_cast(eqn: core.JaxprEqn) -> bool:
-  """True if an equation only changes types; 0.5.3's is a ``pbroadcast``."""
-  name = name_of(eqn.primitive)
-  return name in CASTS or name == 'pbroadcast' and 'source' not in eqn.params
+# The primitives that call a jaxpr on their operands, or on some of them, and do
+# no more; others that do have it compiled in a way of its own.
+CALLS = {'custom_linear_solve', *anatomy.named(anatomy.CALLS)}.difference(
+    anatomy.named(anatomy.CALLS, anatomy.COMPILED, anatomy.REMARKED))
 
 
 def callee(eqn: core.JaxprEqn, operands: Sequence[Any]
            ) -> tuple[Any, list[Any]]:
   """The jaxpr that a call calls, and which of the operands it calls it on."""
-  params, operands = eqn.params, list(operands)
-  if 'const_lengths' in params:  # a linear solve: what it is solved by
-    sizes = params['const_lengths']
-    before = sizes.matvec + sizes.vecmat
-    own = operands[before:before + sizes.solve]
-    return params['jaxprs'].solve, own + operands[sum(sizes):]
-  if 'num_transpose_consts' in params:  # a linear_call's, up to 0.5.3
-    first = params['num_callee_consts']
-    del operands[first:first + params['num_transpose_consts']]
-  return next(params[p] for p in (
-      'jaxpr', 'call_jaxpr', 'fun_jaxpr', 'call', 'callee')
-      if p in params), operands
+  called = anatomy.called(eqn)
+  return called.jaxpr, [operands[n] for n in called.operands]
 
 
 def inner(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
@@ -116,7 +87,8 @@ def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
 def foreign(eqn: core.JaxprEqn) -> bool:
   """True if nothing is known of what an equation gives on each device."""
   name = name_of(eqn.primitive)
-  if name in INFERRED or name in _RULES or name in REDUCTIONS or is_cast(eqn):
+  if (name in _RULES or anatomy.REDUCTIONS[eqn.primitive] is not None
+      or anatomy.called(eqn) is not None or is_cast(eqn)):
     return False
   if name.startswith(_FOREIGN):
     return True
@@ -130,15 +102,9 @@ def foreign(eqn: core.JaxprEqn) -> bool:
 
 def _by_device(eqn: core.JaxprEqn) -> bool:
   """True if an equation, or one within, isn't a function of its operands."""
-  return foreign(eqn) or name_of(eqn.primitive) in _OWN | REDUCTIONS or any(
-      _by_device(e) for j in inner(eqn) for e in j.eqns)
-
-
-def names_in(eqn: core.JaxprEqn) -> Axes:
-  """The mesh axes that a collective names."""
-  found = eqn.params.get('axes', eqn.params.get('axis_name', ()))
-  return frozenset(found if isinstance(found, (tuple, list, set, frozenset))
-                   else (found,))
+  return (foreign(eqn) or name_of(eqn.primitive) in _OWN
+          or anatomy.REDUCTIONS[eqn.primitive] is not None
+          or any(_by_device(e) for j in inner(eqn) for e in j.eqns))
 
 
 def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
@@ -153,17 +119,14 @@ def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
   name, count = name_of(eqn.primitive), len(eqn.outvars)
   if name in _RULES:
     return _RULES[name](eqn, list(ins), scope)
-  if name in INFERRED:
+  if anatomy.called(eqn) is not None:
     return of_jaxpr(*callee(eqn, ins), scope)
-  if is_cast(eqn) or name in ('optimization_barrier', 'copy'):
+  if is_cast(eqn) or anatomy.COPIES[eqn.primitive]:
     return list(ins)
   if name in _OWN:
     return [union(ins) | names_in(eqn) & scope.axes] * count
-  if name in REDUCTIONS or name == 'pbroadcast':
-    groups = eqn.params.get('axis_index_groups')
-    less = NO_AXES if groups and len(groups) > 1 else names_in(eqn)
-    each = list(ins) if len(ins) == count else [union(ins)] * count
-    return [a - less for a in each]
+  if anatomy.REDUCTIONS[eqn.primitive] or name == 'pbroadcast':
+    return coarse.reduced(eqn, ins)
   if foreign(eqn):
     if eqn.outvars:
       scope.unknown(eqn)
@@ -183,44 +146,33 @@ def of_jaxpr(jaxpr: Any, ins: Sequence[Axes], scope: Scope) -> list[Axes]:
   return list(map(read, jaxpr.outvars))
 
 
-def of_loop(body: Any, ins: Sequence[Axes], consts: int, carries: int,
-            scope: Scope, predicate=None) -> tuple[list[Axes], list[Axes]]:
+def of_loop(loop: anatomy.Loop, ins: Sequence[Axes], scope: Scope,
+            predicate=None) -> tuple[list[Axes], list[Axes]]:
   """The least axes of a loop's inputs that hold in each round, and results'.
 
   Args:
-    body: a jaxpr.
-    ins: of all its inputs, at first.
-    consts: how many of them don't change.
-    carries: how many do.
+    loop: its parts.
+    ins: of all inputs of its body, at first.
     scope: where the loop stands.
     predicate: gives the predicate's axes, by the carries', if there is one.
   """
-  body, ins = jaxprs.open_jaxpr(body), list(ins)
-  while True:
-    outs = of_jaxpr(body, ins, scope)
-    parting = predicate(ins[consts:]) if predicate else NO_AXES
-    grown = list(ins)
-    for n in range(carries):
-      out = body.outvars[n]
-      same = out is body.invars[consts + n]
-      grown[consts + n] |= outs[n] | (NO_AXES if same else parting)
-    if grown == ins:
-      return ins, outs
-    ins = grown
+  body = loop.body
+  return coarse.solved(
+      loop, ins, lambda ins: of_jaxpr(body, ins, scope), predicate,
+      lambda n: body.outvars[n] is not body.invars[loop.own[n]])[:2]
 
 
 def of_while(eqn: core.JaxprEqn, ins: Sequence[Axes],
              scope: Scope) -> tuple[list[Axes], Axes]:
   """The axes of a while loop's carries, and of its predicate."""
-  params = eqn.params
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  loop = anatomy.while_loop(eqn.params)
+  tests = ins[:loop.tests]
 
   def predicate(carries):
-    return of_jaxpr(params['cond_jaxpr'], [*ins[:nc], *carries], scope)[0]
+    return of_jaxpr(loop.predicate, [*tests, *carries], scope)[0]
 
-  ends, _ = of_loop(params['body_jaxpr'], ins[nc:], nb, len(eqn.outvars),
-                    scope, predicate)
-  return ends[nb:], predicate(ends[nb:])
+  ends, _ = of_loop(loop, ins[loop.tests:], scope, predicate)
+  return ends[loop.consts:], predicate(ends[loop.consts:])
 
 
 def _while(eqn, ins, scope) -> list[Axes]:
@@ -230,9 +182,9 @@ def _while(eqn, ins, scope) -> list[Axes]:
 def of_scan(eqn: core.JaxprEqn, ins: Sequence[Axes],
             scope: Scope) -> tuple[list[Axes], list[Axes]]:
   """The axes of a scan's inputs, in its body, and of its results."""
-  consts, carries = jaxprs.scan_counts(eqn.params)
-  ins, outs = of_loop(eqn.params['jaxpr'], ins, consts, carries, scope)
-  return ins, [*ins[consts:consts + carries], *outs[carries:]]
+  loop = anatomy.scan(eqn.params)
+  ins, outs = of_loop(loop, ins, scope)
+  return ins, [*loop.split(ins)[2], *outs[loop.carries:]]
 
 
 def _scan(eqn, ins, scope) -> list[Axes]:
@@ -240,7 +192,7 @@ def _scan(eqn, ins, scope) -> list[Axes]:
 
 
 def _cond(eqn, ins, scope) -> list[Axes]:
-  each = [of_jaxpr(b, ins[1:], scope) for b in eqn.params['branches']]
+  each = [of_jaxpr(b, ins[1:], scope) for b in anatomy.branches(eqn.params)]
   return [union(outs) | ins[0] for outs in zip(*each)]
 
 

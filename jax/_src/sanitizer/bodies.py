@@ -32,6 +32,7 @@ from jax._src import core
 from jax._src import linear_util as lu
 from jax._src.interpreters import partial_eval as pe
 from jax._src.lax import parallel
+from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
@@ -60,12 +61,9 @@ _ELEMENTWISE = {
     'slice', 'split', 'sqrt', 'square', 'squeeze', 'stop_gradient', 'sub',
     'tan', 'tanh', 'transpose', 'xor', 'random_wrap', 'random_unwrap'}
 # A reduction of a checked shard_map as one without types, and its parameters.
-_PLAIN = {
-    'psum_invariant': 'psum_p', 'psum2': 'psum_p', 'unreduced_psum': 'psum_p',
-    'unreduced_pmax': 'pmax_p', 'unreduced_pmin': 'pmin_p',
-    'all_gather_invariant': 'all_gather_p',
-    'all_gather_reduced': 'all_gather_p',
-    'unreduced_reduce_scatter': 'reduce_scatter_p'}
+_PLAIN = {'unreduced_reduce_scatter': 'reduce_scatter_p', **{
+    name: f'{row.how}_p' for name, row in anatomy.REDUCTIONS.rows.items()
+    if row.how != name}}
 # What gives results of the types that a jaxpr of its own says.
 _TYPED_BY_JAXPR = {'composite'}
 
@@ -278,7 +276,8 @@ def _loop(region: Region, eqn: core.JaxprEqn, what: str) -> sites_lib.Loop:
 def _scan(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
   params = eqn.params
   body, body_consts = closed(params['jaxpr'])
-  nc, nk = jaxprs.scan_counts(params)
+  parts = anatomy.scan(params)
+  nc, nk = parts.consts, parts.carries
   scope = _scope(region)
   inferred = scope and axes_lib.of_scan(eqn, [k.axes for k in knowns],
                                         scope)[0]
@@ -323,7 +322,8 @@ def _while(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
   params = eqn.params
   body, body_consts = closed(params['body_jaxpr'])
   cond, cond_consts = closed(params['cond_jaxpr'])
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  parts = anatomy.while_loop(params)
+  nc, nb = parts.tests, parts.consts
   scope = _scope(region)
   inferred, parting = None, manual_axes.varying(cond.outvars[0].aval)
   if scope is not None:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
 from jax._src.sanitizer import axes as axes_lib
@@ -114,18 +115,18 @@ def _placed(values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
 def _scan(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:
   params = eqn.params
   body, consts = bodies.closed(params['jaxpr'])
-  nc, nk = jaxprs.scan_counts(params)
+  loop = anatomy.scan(params)
+  _, own, init, over = loop.split(values)
   inside = around.within(eqn, 'scan')
 
   def step(carry, xs):
     count, *carry = carry
     index = params['length'] - 1 - count if params['reverse'] else count
-    outs = evaluate(inside(index), body, consts, [*values[:nc], *carry, *xs])
-    return [count + 1, *outs[:nk]], outs[nk:]
+    outs = evaluate(inside(index), body, consts, [*own, *carry, *xs])
+    return [count + 1, *outs[:loop.carries]], outs[loop.carries:]
 
-  init = list(map(jnp.asarray, values[nc:nc + nk]))
   (_, *ends), ys = lax.scan(
-      step, [jnp.int32(0), *init], list(values[nc + nk:]),
+      step, [jnp.int32(0), *map(jnp.asarray, init)], over,
       length=params['length'], reverse=params['reverse'],
       unroll=params['unroll'])
   return [*ends, *ys]
@@ -135,21 +136,20 @@ def _while(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:
   params = eqn.params
   body, body_consts = bodies.closed(params['body_jaxpr'])
   cond, cond_consts = bodies.closed(params['cond_jaxpr'])
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
+  tests, own, init, _ = anatomy.while_loop(params).split(values)
   inside = around.within(eqn, 'while loop')
 
   def goes_on(count, carry):
-    pred, = evaluate(inside(count), cond, cond_consts, [*values[:nc], *carry])
+    pred, = evaluate(inside(count), cond, cond_consts, [*tests, *carry])
     return pred
 
   def step(state):
     count, pred, *carry = state
-    outs = evaluate(inside(count), body, body_consts,
-                    [*values[nc:nc + nb], *carry])
+    outs = evaluate(inside(count), body, body_consts, [*own, *carry])
     outs = bodies.unfinished(pred, outs, carry)
     return [count + 1, goes_on(count + 1, outs), *outs]
 
-  init = list(map(jnp.asarray, values[nc + nb:]))
+  init = list(map(jnp.asarray, init))
   start = jnp.int32(0)
   return lax.while_loop(lambda state: jnp.any(state[1]), step,
                         [start, goes_on(start, init), *init])[2:]

@@ -23,7 +23,7 @@ import collections
 from typing import Any, NamedTuple
 
 from jax._src import core
-from jax._src.mend import jaxprs
+from jax._src.mend import anatomy
 from jax._src.mend import source_lines
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import scopes as scopes_lib
@@ -31,7 +31,6 @@ from jax._src.sanitizer import sites
 import numpy as np
 
 _OWN_CASTS = ('pcast', 'pvary')
-_SUMS = ('psum', 'psum2', 'psum_invariant', 'unreduced_psum')
 # What users write: a sum that was traced in one is theirs.
 _COLLECTIVES = (
     'psum', 'pmean', 'pmax', 'pmin', 'psum_scatter', 'all_gather', 'all_to_all',
@@ -69,7 +68,8 @@ def of(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> Reason | None:
       return Reason(what, 'own', axes, 'your own cast')
     why = _why(scope, eqn, called)
     return Reason(what, 'cast', axes, why) if why else None
-  if axes_lib.name_of(eqn.primitive) in _SUMS and called not in _COLLECTIVES:
+  reduction = anatomy.REDUCTIONS[eqn.primitive]
+  if reduction and reduction.how == 'psum' and called not in _COLLECTIVES:
     whose = 'your cast' if called in _OWN_CASTS else 'the cast'
     return Reason(what, 'sum', axes, f'the gradient of {whose} here: each '
                   'device has its own part of it')
@@ -120,13 +120,11 @@ def _read_by(scope: scopes_lib.Scope, eqn: core.JaxprEqn, place: int, new,
   if called in _COLLECTIVES:
     return f'the gradient of `{called}`'
   inner = scope.inner.get(id(eqn), [])
-  if name in ('scan', 'while') and inner:
-    first = (jaxprs.scan_counts(eqn.params)[0] if name == 'scan' else
-             eqn.params['cond_nconsts'] + eqn.params['body_nconsts'])
-    count = (jaxprs.scan_counts(eqn.params)[1] if name == 'scan' else
-             len(eqn.outvars))
-    if 0 <= place - first < count:
-      return _carry(inner, name, place - first, new)
+  loop = anatomy.loop(eqn)
+  if loop is not None and inner:
+    n = place - loop.first
+    if 0 <= n < loop.carries:
+      return _carry(inner, name, n, new)
   if name == 'cond' and place and new & scope.axes(eqn.invars[0]):
     return ('a branch reads it, and devices along '
             f'{quoted(scope.ordered(new))} choose differently: its gradient is '
@@ -168,13 +166,8 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
   """
   jaxpr = body.jaxpr
   made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
-  params = body.eqn.params
-  if axes_lib.name_of(body.eqn.primitive) == 'while':
-    first, carries = params['body_nconsts'], len(jaxpr.outvars)
-  else:
-    first, carries = jaxprs.scan_counts(params)
-  own = {v: jaxpr.outvars[m] for m, v in
-         enumerate(jaxpr.invars[first:first + carries])}
+  own = {jaxpr.invars[place]: jaxpr.outvars[m]
+         for m, place in enumerate(anatomy.loop(body.eqn).own)}
   todo: collections.deque = collections.deque([(jaxpr.outvars[n], None)])
   seen: set = set()
   while todo:

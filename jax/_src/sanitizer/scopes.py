@@ -20,6 +20,7 @@ import dataclasses
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
@@ -147,19 +148,17 @@ def _inner(scope: Scope, eqn: core.JaxprEqn, ins: list[Axes]) -> list[Scope]:
 
 def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
   """The jaxprs of an equation, by roles, and what their inputs vary over."""
-  params = eqn.params
   quiet = axes_lib.Scope(Axes(scope.names))
   if name == 'scan':
-    return [('body', params['jaxpr'], axes_lib.of_scan(eqn, ins, quiet)[0])]
-  if name == 'while':
-    nc, nb = params['cond_nconsts'], params['body_nconsts']
-    carries, _ = axes_lib.of_while(eqn, ins, quiet)
-    return [('predicate', params['cond_jaxpr'], [*ins[:nc], *carries]),
-            ('body', params['body_jaxpr'], [*ins[nc:nc + nb], *carries])]
-  if name == 'cond':
-    return [('branch', b, ins[1:]) for b in params['branches']]
-  if name in axes_lib.INFERRED:
+    ins = axes_lib.of_scan(eqn, ins, quiet)[0]
+  elif name == 'while':
+    first = anatomy.while_loop(eqn.params).first
+    ins = [*ins[:first], *axes_lib.of_while(eqn, ins, quiet)[0]]
+  if anatomy.called(eqn) is not None:
     return [('call', *axes_lib.callee(eqn, ins))]
+  if name in ('scan', 'while', 'cond'):
+    return [(i.role, i.jaxpr, [ins[n] for n in i.operands])
+            for i in anatomy.inner(eqn)]
   if name.startswith('pallas_call'):
     return []
   every = axes_lib.union(ins)

@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Varying types in a ``shard_map``, of the releases that have them.
 
-``types`` reads and changes the varying axes in a type, ``carry_types`` where
-upstream compares two, ``reduced`` those that a value is (un)reduced over;
-``verify`` holds the types of a jaxpr against what is ``required``, where JAX
-tests itself (``sources`` are the inputs that results are); ``flow`` finds what
-each value of a traced jaxpr varies over; ``retype`` builds the jaxpr again at
-these types, ``retype_values`` at those of the values it is about to be given;
-``outdated`` says what that can't make right, ``retrace`` when a function must
-be traced again, ``casts`` what a user's own casts are there, ``backward`` what
-a backward rule that runs is told, ``bind`` binds a loop or branch;
-``divergence`` and ``origin`` (by ``origin_walk``) explain refusals. ``rules``
-know single primitives, ``autodiff`` what differentiation makes of them. Each
-stands on those before it in ``tests/build/layout_test.py``. Begin with
+A loop's body or a branch was traced at types that are a lower bound of those
+that it has. The least types that agree with themselves are found, operands are
+cast to them outside, and the jaxpr is written once more, where it is bound.
+Only where a derivative was taken by something that then grew is the trace
+itself wrong, and is made again.
+
+``types`` has the sets of axes, and what types spell them; ``flow`` finds the
+least ones, ``retype`` writes a jaxpr at them, ``bind`` does both where an
+equation is bound, and ``retrace`` and ``outdated`` tell when that isn't enough.
+``dependences`` and ``agreement`` know what is the same on all devices though
+its type says that it varies; ``divergence`` and ``origin`` explain refusals;
+``verify`` holds types against the coarse rules of ``required``. ``rules`` know
+single primitives, ``autodiff`` what differentiation makes of them. What a
+module stands on says ``tests/build/maintenance/layout_test.py``. Begin with
 ``types``, then ``flow``.
 
 What a module knows of one primitive is in a dictionary, by the primitive's

@@ -51,81 +51,75 @@ class _Facts:
 
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
-    todo, known, atom_of = [], self.known, self.steps.atom
-    plain, missing = dependences.plain_operations(), node
-    while missing is not None:
-      v = atom_of(missing)
-      if type(v) is not core.Literal and v not in known and (
-          axes := vt.varying(v.aval)):
-        made = self.steps.step(missing)
-        if made is None:
-          known[v] = axes & self._of_input(v, axes)
-        else:
-          rule = (self._of_function if made[0].primitive in plain
-                  and not made[0].effects else self._of_other)
-          todo.append((rule, v, axes, *made))
-      missing = None
-      while todo and missing is None:
-        rule, *result = todo[-1]
-        missing = rule(*result)
-        if missing is None:
-          todo.pop()
-    v = atom_of(node)
+    known, atom_of = self.known, self.steps.atom
+    equation_of, operands_of = self.steps.equation, self.steps.operands
+    plain = dependences.plain_operations()
+    array, axes_of = core.ShapedArray, vt.axes_of_array  # in the fewest steps
+    v = wanted = atom_of(node)
     if type(v) is core.Literal:
       return NO_AXES
-    return known[v] if v in known else vt.varying(v.aval)  # of no axes
-
-  def _of_function(self, v: core.Var, axes: Axes, eqn: Any,
-                   operands: Sequence[Any]) -> Any:
-    """Notes the fact of a function of the operands, or gives what it lacks."""
-    del eqn
-    found, known, atom_of = NO_AXES, self.known, self.steps.atom
-    for x in operands:
-      operand = atom_of(x)
-      if type(operand) is core.Literal:
+    axes = vt.varying(v.aval)
+    if v in known or not axes:
+      return known.get(v, axes)
+    todo, eqn, more = None, equation_of(node), NO_AXES
+    while True:
+      # v's fact, if what it is made of has its own by now.
+      missing, found = None, NO_AXES
+      if eqn is None:
+        found = self._of_input(v, axes)
+      elif eqn.primitive in plain and not eqn.effects:
+        for x in operands_of(eqn):
+          if type(u := atom_of(x)) is core.Literal:
+            continue
+          if u in known:
+            found |= known[u]
+            if axes <= found:
+              break
+          elif more := (axes_of(u.aval) if type(u.aval) is array else
+                        vt.varying(u.aval)):
+            missing = x
+            break
+      else:
+        found, missing, more = self._of_other(
+            v, axes, eqn, operands_of(eqn))
+      if missing is not None:
+        todo = v, axes, eqn, todo
+        v, axes, eqn = atom_of(missing), more, equation_of(missing)
         continue
-      if operand in known:
-        found |= known[operand]
-        if axes <= found:
-          break
-      elif vt.varying(operand.aval):
-        return x
-    known[v] = axes & found
-    return None
+      known[v] = axes & found
+      if v is wanted:
+        return known[v]
+      v, axes, eqn, todo = todo
 
   def _of_other(self, v: core.Var, axes: Axes, eqn: Any, operands: Sequence[Any]
-                ) -> Any:
-    """Notes the fact of a result, or gives an operand whose fact it lacks."""
+                ) -> tuple[Axes, Any, Axes]:
+    """The axes of a result, or an operand whose fact is lacking, with its."""
     if axes <= dependences.reduced_over(eqn):
-      self.known[v] = NO_AXES
-      return None
+      return NO_AXES, None, NO_AXES
     n = eqn.outvars.index(v)
     if (id(eqn), n) not in self.made:  # with the equation, so that it stays
       self.made[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
-    missing, first = None, 0
+    missing, more, first = None, NO_AXES, 0
 
     def differ(n: int) -> Axes:
-      nonlocal missing
+      nonlocal missing, more
       if missing is not None:
         return axes  # for the search to end
       atom = self.steps.atom(operands[n + first])
-      if type(atom) is core.Literal or not vt.varying(atom.aval):
+      if type(atom) is core.Literal or not (own := vt.varying(atom.aval)):
         return NO_AXES
       if atom in self.known:
         return self.known[atom]
-      missing = operands[n + first]
+      missing, more = operands[n + first], own
       return axes
 
     found = NO_AXES
     for dependence, first in self.made[id(eqn), n][1]:
       found |= dependence.axes(differ, lambda n: vt.varying(
           self.steps.atom(operands[n + first]).aval), limit=axes)
-      if missing is not None:
-        return missing
-      if axes <= found:
+      if missing is not None or axes <= found:
         break
-    self.known[v] = axes & found
-    return None
+    return found, missing, more
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
     frame = (trace := self.trace()).frame
@@ -175,9 +169,11 @@ def give(x: Any, axes: Axes) -> core.Var | None:
 
 
 def facts_of(trace: Any) -> _Facts:
-  if trace not in _facts:
-    _facts[trace] = _Facts(trace)
-  return _facts[trace]
+  try:
+    return _facts[trace]
+  except KeyError:
+    _facts[trace] = facts = _Facts(trace)
+    return facts
 
 
 def varying(x: Any) -> Axes:
@@ -188,20 +184,15 @@ def varying(x: Any) -> Axes:
 def differs(x: Any) -> Axes:
   """The axes along which a value may differ, of those that its type names."""
   trace = getattr(x, '_trace', None)
-  if hasattr(trace, 'frame'):
-    inner = x
-  else:
-    inner = traces.innermost(x)
-    if not isinstance(inner, core.Tracer):
+  if not hasattr(trace, 'frame'):
+    x = traces.innermost(x)
+    if not isinstance(x, core.Tracer):
       return NO_AXES
-    trace = inner._trace
-  axes = vt.varying(vt.typeof(inner))
-  if not axes:
-    return axes
-  if not hasattr(trace, 'frame'):  # it isn't traced to a jaxpr
-    return axes - _remembered(inner)
+    trace = x._trace
+    if not hasattr(trace, 'frame'):  # it isn't traced to a jaxpr
+      return varying(x) - _remembered(x)
   facts = facts_of(trace)
-  return facts.of(facts.steps.node(inner))
+  return facts.of(facts.steps.node(x))
 
 
 # By the id of a tracer of an eager shard_map, with a reference to it: the axes

@@ -200,9 +200,10 @@ def _careful(call: _Call, api: Callable, args, kwargs) -> Any:
 
 def begun(trace: core.Trace) -> None:
   """Notes which call a function is traced for, as its trace begins."""
-  call, around = _state.call, core.trace_ctx.trace
+  call = _state.call
   if call is None:
     return
+  around = core.trace_ctx.trace
   if call.trace is around:
     _traces[trace] = call
     if call.facts is not None:

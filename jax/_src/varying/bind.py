@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend import releases
 from jax._src import source_info_util
 from jax._src.varying import agreement
@@ -78,10 +79,12 @@ class Binding:
 
   @staticmethod
   def is_solved(params: dict[str, Any], avals: Sequence[Any],
-                refs: bool = False, trace: core.Trace | None = None) -> bool:
+                refs: bool = False, trace: core.Trace | None = None
+                ) -> bool | None:
     """True if the jaxprs were traced at the least types that hold for them.
 
-    Most were, and that should cost next to nothing to see.
+    Most were, and that should cost next to nothing to see. None, where all but
+    a conditional's index fits, which may agree.
 
     Args:
       params: the primitive's parameters.
@@ -94,10 +97,10 @@ class Binding:
     raise NotImplementedError
 
   @staticmethod
-  def agreed(args: Sequence[Any], params: dict[str, Any]
-             ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Operands and parameters, the predicate typed by where it differs."""
-    return args, params
+  def agreed(args: Sequence[Any], params: dict[str, Any], avals: Sequence[Any]
+             ) -> tuple[Sequence[Any], dict[str, Any], Sequence[Any]]:
+    """Types the predicate by where it differs, in what is bound."""
+    return args, params, avals
 
   @staticmethod
   def binders(params: dict[str, Any]) -> Sequence[core.Var | None]:
@@ -113,62 +116,73 @@ class Binding:
     """The parameters that hold jaxprs, at the types of the solution."""
     raise NotImplementedError
 
-  def solve(self, args, params, avals) -> tuple[list, dict]:
-    """The operands and parameters to bind, in the trace that binds them."""
+  def solve(self, args, params, avals, but_for_index: bool = False
+            ) -> tuple[Sequence[Any], dict, Sequence[Any]]:
+    """Operands, parameters and types to bind, in the trace that binds them.
+
+    Args:
+      args: the operands.
+      params: the primitive's parameters.
+      avals: the operands' types.
+      but_for_index: whether all but the first operand fits.
+    """
     if vt.any_ref(avals):
-      given = args
+      given, but_for_index = args, False
       args, avals = refs_in_current_trace(args, avals)
       for jaxpr in jaxprs_in(params):
         check_refs(jaxpr, given, avals)
       if self.is_solved(params, avals, True):
-        return args, params
+        return args, params, avals
     if _discharging.on and _is_as_traced(self.prim, params, avals):
-      return args, params
+      return args, params, avals
     given = args, params
-    args, params = self.agreed(args, params)
+    args, params, avals = self.agreed(args, params, avals)
     if args is not given[0] or params is not given[1]:
-      avals = [a if x is y else vt.typeof(y)
-               for a, x, y in zip(avals, given[0], args)]
-      if self.is_solved(params, avals, True):
-        return args, params
+      if (not vt.parting(vt.varying(avals[0])) if but_for_index else
+          self.is_solved(params, avals, True)):
+        return args, params, avals
     site = solve(self.prim, params, args, avals, self.binders(params))
     if self.carries and site.operands != site.ins:
       _check_promotion(site, args, self.carries(params), self.is_called(params))
     if 'ref' not in operands and (axes := _outgrown(site)):
       if _is_as_traced(self.prim, params, avals):  # written where devices part
-        return args, params
+        return args, params, avals
       raise TypeError(_ref_message(self.prim, axes))
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
     flow.check_divergence([site])
-    args = operands_at_solution(site, args, avals)
+    new = operands_at_solution(site, args, avals)
     params = {**params, **self.typed_params(site)}
-    if config.enable_checks.value:
-      verify.verify_bound(self.prim, list(map(vt.typeof, args)), params)
-    return args, params
+    if config.enable_checks.value:  # a ref may have another type by now
+      verify.verify_bound(self.prim, list(map(vt.typeof, new)), params)
+    return new, params, types_of(new, args, avals)
 
   def install(self) -> None:
     """Has operands and parameters solved before any trace is given them."""
     prim, is_solved, solve_bound = self.prim, self.is_solved, self.solve
     if not releases.binds_with_types():
       def bound_by_value(trace, args, params):
-        if vt.checking() and not is_solved(
-            params, list(map(vt.typeof, args)), False, trace):
+        if vt.checking() and not (solved := is_solved(
+            params, list(map(vt.typeof, args)), False, trace)):
           with core.set_current_trace(trace):
-            args, params = solve_bound(
-                args, params, list(map(vt.typeof, args)))
+            args, params, _ = solve_bound(
+                args, params, list(map(vt.typeof, args)), solved is None)
         return core.Primitive.bind_with_trace(prim, trace, args, params)
       prim.def_bind_with_trace(bound_by_value)
       return
 
-    check = releases.check_option()  # as vt.checking(), in the fewest steps
+    # As vt.checking() and the like, in the fewest steps.
+    check, current = releases.check_option(), core.trace_ctx
 
     def bound(trace, args, avals, params):
-      if check.value and not is_solved(params, avals, False, trace):
-        with core.set_current_trace(trace):
-          new, params = solve_bound(args, params, avals)
-        avals = [a if x is y else vt.typeof(y)
-                 for a, x, y in zip(avals, args, new)]
-        args = new
+      if check.value and not (
+          solved := is_solved(params, avals, False, trace)):
+        before = current.trace  # as core.set_current_trace
+        current.set_trace(trace)
+        try:
+          args, params, avals = solve_bound(
+              args, params, avals, solved is None)
+        finally:
+          current.set_trace(before)
       try:
         low = trace.requires_low
       except AttributeError:  # a library's own
@@ -254,12 +268,17 @@ def ref_in_current_trace(ref):
   return rule.in_current_trace(ref) if rule else ref
 
 
+def types_of(values, before, avals) -> list:
+  """Types of values, of which those that are as before have these."""
+  return [a if x is y else vt.typeof(x)
+          for a, x, y in zip(avals, values, before)]
+
+
 def refs_in_current_trace(args, avals) -> tuple[list, list]:
   """Operands and types, with refs as the current trace holds them."""
   held = [ref_in_current_trace(x) if vt.is_ref(a) else x
           for x, a in zip(args, avals)]
-  return held, [a if x is y else vt.typeof(y)
-                for a, x, y in zip(avals, args, held)]
+  return held, types_of(held, args, avals)
 
 
 def check_refs(jaxpr: core.Jaxpr, given, avals) -> None:
@@ -297,20 +316,14 @@ def _is_as_traced(prim: core.Primitive, params, avals) -> bool:
   types = lambda vs: [vt.varying(v.aval) for v in vs]
   ins = list(map(vt.varying, avals))
   if prim.name == 'cond':
-    branches = list(map(vt.open_jaxpr, params['branches']))
+    branches = anatomy.branches(params)
     return all(types(j.invars) == ins[1:]
                and types(j.outvars) == types(branches[0].outvars)
                for j in branches)
-  if prim.name == 'while':
-    body = vt.open_jaxpr(params['body_jaxpr'])
-    ins, first = ins[params['cond_nconsts']:], params['body_nconsts']
-    carried = ins[first:]
-  else:
-    body = vt.open_jaxpr(params['jaxpr'])
-    first, carries = vt.scan_counts(params)
-    carried = ins[first:first + carries]
-  return types(body.invars) == ins and (
-      types(body.outvars)[:len(carried)] == carried)
+  loop = (anatomy.while_loop if prim.name == 'while' else anatomy.scan)(params)
+  body, carried = loop.body, loop.split(ins)[2]
+  return types(body.invars) == ins[loop.tests:] and (
+      types(body.outvars)[:loop.carries] == carried)
 
 
 def _ref_message(prim: core.Primitive, axes: Axes) -> str:

@@ -69,7 +69,8 @@ def tree_with_expected_axes(in_avals, out_avals):
   """The trees of types of later releases, as ``with_expected_axes``."""
   if not vt.checking():
     return out_avals
-  expected, before = list(in_avals), list(out_avals)
+  # By iterators, which nobody asks for a length.
+  expected, before = list(iter(in_avals)), list(iter(out_avals))
   if manual_axes.vary_alike(expected, before):  # mostly
     return out_avals
   agreed = _with_expected_axes(expected, before)

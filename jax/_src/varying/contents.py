@@ -8,24 +8,32 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
 import functools
 import itertools
 import operator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import permute
 from jax._src import source_info_util
 from jax._src.util import weakref_lru_cache
 from jax._src.varying import notes
-from jax._src.varying import reduced
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
 # These name an axis but don't communicate over it.
-_LOCAL = frozenset(['axis_index', 'pvary', 'shard_map']) | reduced.CASTS
+_LOCAL = frozenset(['axis_index', 'shard_map', *anatomy.named(anatomy.CASTS)])
+# What an equation's parameters are mostly.
+_PLAIN = frozenset([bool, int, float, str, type(None)])
+
+jaxprs_in = jaxprs.in_params
+
+# These have axes of an array, and don't communicate.
+_POSITIONAL = frozenset([
+    'reduce_sum', 'reduce_max', 'reduce_min', 'reduce_prod', 'reduce_and',
+    'reduce_or', 'argmax', 'argmin'])
 
 
 class Contents(NamedTuple):
@@ -93,46 +101,8 @@ def _is_of(eqn: core.JaxprEqn, transformation: str) -> bool:
   return False
 
 
-_PLAIN = frozenset([bool, int, float, str, type(None)])
-
-
-def jaxprs_within(value: Any) -> Iterator[core.Jaxpr]:
-  """The jaxprs, opened, that a parameter of an equation holds.
-
-  It can be one, or a container of such, nested to any depth: the four of
-  ``custom_linear_solve`` are in a named tuple. An operation that is a parameter
-  itself (``call_hi_primitive``, 0.12) holds traced functions.
-
-  Not seen: those that a function is still to be traced to.
-  """
-  kind = type(value)
-  if kind in _PLAIN:
-    return
-  if kind in jaxprs.CLASSES:
-    yield vt.open_jaxpr(value)
-  elif isinstance(value, (tuple, list)):
-    for x in value:
-      if type(x) not in _PLAIN:
-        yield from jaxprs_within(x)
-  elif isinstance(value, dict):
-    for x in value.values():
-      yield from jaxprs_within(x)
-  elif type(getattr(value, 'jaxpr', None)) in jaxprs.CLASSES:
-    # A traced function.
-    yield vt.open_jaxpr(value.jaxpr)
-  elif hasattr(value, 'in_avals_flat') and hasattr(value, 'params'):
-    yield from jaxprs_within(value.params)
-
-
-def jaxprs_in(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
-  """The jaxprs, opened, in the parameters of an equation."""
-  for value in params.values():
-    yield from jaxprs_within(value)
-
-
-# The configuration, which 0.6.0 has in every key, has no part in it.
-cached = (functools.partial(weakref_lru_cache, trace_context_in_key=False)
-           if vt.LATER else weakref_lru_cache)
+# The configuration has no part in it.
+cached = functools.partial(weakref_lru_cache, trace_context_in_key=False)
 
 
 _OPERANDS = operator.attrgetter('invars')
@@ -145,31 +115,33 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   permutes = derives = agrees = False
   note = notes.on(jaxpr)
   differentiates = note is not None and note.differentiates
-  used = set(map(id, itertools.chain(
-      jaxpr.outvars, *map(_OPERANDS, jaxpr.eqns))))
-  for eqn in jaxpr.eqns:
+  eqns = jaxpr.eqns
+  used = set(map(id, itertools.chain(jaxpr.outvars, *map(_OPERANDS, eqns))))
+  for eqn in eqns:
     params = eqn.params
     if not derives and eqn.source_info.name_stack.stack:
       derives = from_derivative(eqn)
     if not params:
       continue
     if 'axes' in params or 'axis_name' in params:
-      axes = named_axes(eqn)
-      collectives |= axes
-      known_as = vt.name_of(eqn.primitive) if axes else ''
-      permutes |= (known_as == 'ppermute' and
-                   type(params['axis_name']) is not permute.PartlyReached)
-      if known_as == 'psum_invariant':
-        sums |= axes
-        if from_derivative(eqn):
-          derived_sums |= axes
+      known_as = vt.name_of(eqn.primitive)
+      if known_as not in _LOCAL and known_as not in _POSITIONAL:
+        collectives |= (axes := named_axes(eqn))
+        permutes |= (known_as == 'ppermute' and
+                     type(params['axis_name']) is not permute.PartlyReached)
+        if known_as == 'psum_invariant':
+          sums |= axes
+          if from_derivative(eqn):
+            derived_sums |= axes
     elif (eqn.primitive.name == 'agreed'
           and vt.name_of(eqn.primitive) == 'agreed'):
       agrees = True
-    for name, value in params.items():
-      if type(value) in _PLAIN or name == 'axes':
+    for name in params:
+      value = params[name]
+      if type(value) in _PLAIN or name == 'axes' or (
+          type(value) is tuple and _PLAIN.issuperset(map(type, value))):
         continue
-      for sub in jaxprs_within(value):
+      for sub in jaxprs.within(value):
         inside = contents(sub)
         collectives |= inside.collectives
         permutes |= inside.permutes
@@ -182,7 +154,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
                   differentiates or derives, agrees,
-                  tuple([id(v) in used for v in jaxpr.invars]))
+                  tuple(map(used.__contains__, map(id, jaxpr.invars))))
 
 
 def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax._src import core
-from jax._src.mend import jaxprs
+from jax._src.mend import anatomy
 from jax._src.varying import contents
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
@@ -118,9 +118,9 @@ def _by_type(part: Dependence, traced: Axes) -> Dependence:
   return Dependence(traced, {(NO_AXES, True): mask} if mask else {})
 
 
-_OVER_DEVICES = frozenset([
-    'psum', 'psum_invariant', 'pmax', 'pmin', 'all_gather',
-    'all_gather_invariant'])
+_OVER_DEVICES = frozenset(
+    name for name, row in anatomy.REDUCTIONS.rows.items()
+    if row.types not in (anatomy.REDUCED, anatomy.UNREDUCED))
 _ELSEWHERE = frozenset([  # functions, too, in modules that hold others
     'stop_gradient', 'cumsum', 'cumprod', 'cummax', 'cummin', 'cumlogsumexp',
     'platform_index', 'random_seed', 'random_split', 'random_fold_in',
@@ -130,7 +130,8 @@ _OTHERWISE = frozenset([  # in the modules of _operations, and not functions
     'rng_uniform', 'infeed', 'outfeed', 'after_all', 'create_token', 'empty',
     'empty2'])
 _EACH = frozenset([
-    'pvary', 'optimization_barrier', 'copy', 'copy_p', 'device_put'])
+    'device_put', *anatomy.named(anatomy.COPIES),
+    *anatomy.named(anatomy.CASTS, anatomy.VARYING)])
 
 
 @functools.cache
@@ -141,7 +142,7 @@ def _operations() -> frozenset[core.Primitive]:
   found = [p for module in (convolution, fft, lax, linalg, slicing, special,
                             windowed_reductions)
            for p in vars(module).values() if type(p) is core.Primitive]
-  return frozenset(p for p in found if p.name not in _OTHERWISE)
+  return frozenset([p for p in found if p.name not in _OTHERWISE])
 
 
 @functools.cache
@@ -149,8 +150,9 @@ def plain_operations() -> frozenset[core.Primitive]:
   """Operations whose result is a function of the operands, whatever it is."""
   casts = [p for p in vars(core).values() if type(p) is core.Primitive
            and p.name == 'pvary' and not p.multiple_results]
-  return frozenset([*casts, *(p for p in _operations() if not p.name.startswith(
-      ('scatter', 'optimization')))])
+  return frozenset(casts).union([
+      p for p in _operations()
+      if p.name[:7] != 'scatter' and p.name != 'optimization_barrier'])
 
 
 def _is_function(eqn: Any) -> bool:
@@ -274,7 +276,7 @@ def _jaxpr(params: dict[str, Any], name: str) -> core.Jaxpr:
 
 def _call(params: dict[str, Any], ins: Sequence[Dependence]
           ) -> list[Dependence] | None:
-  jaxpr = _jaxpr(params, jaxprs.callee(params))
+  jaxpr = _jaxpr(params, anatomy.callee(params))
   if len(jaxpr.invars) != len(ins):
     return None
   return _Inside(jaxpr, ins).outputs()
@@ -283,26 +285,25 @@ def _call(params: dict[str, Any], ins: Sequence[Dependence]
 def _cond(params: dict[str, Any], ins: Sequence[Dependence]
           ) -> list[Dependence]:
   index, *operands = ins
-  outs = [_Inside(vt.open_jaxpr(b), operands).outputs()
-          for b in params['branches']]
+  outs = [_Inside(b, operands).outputs() for b in anatomy.branches(params)]
   return [joined([index, *each]) for each in zip(*outs)]
 
 
-def _carried(jaxpr: core.Jaxpr, first: int, carry: Sequence[Dependence],
+def _carried(loop: anatomy.Loop, carry: Sequence[Dependence],
              after: Callable[[Sequence[Dependence]], Sequence[Dependence]],
              until: Callable[[Sequence[Dependence]], Dependence] | None = None
              ) -> list[Dependence]:
   """The dependences of a loop's carries, at their fixpoint.
 
   Args:
-    jaxpr: the loop's body.
-    first: which of its inputs is the first carry.
+    loop: its parts.
     carry: those of the initial values.
     after: gives those after a trip, by those before.
     until: gives that of the predicate.
   """
   carry = list(carry)
-  kept = [v is out for v, out in zip(jaxpr.invars[first:], jaxpr.outvars)]
+  kept = [v is out for v, out in zip(
+      loop.body.invars[loop.consts:], loop.body.outvars)]
   while True:
     stop = [until(carry)] if until else []
     new = [c if k else joined([c, out, *stop])
@@ -314,28 +315,28 @@ def _carried(jaxpr: core.Jaxpr, first: int, carry: Sequence[Dependence],
 
 def _scan_carry(params: dict[str, Any], ins: Sequence[Dependence]
                 ) -> list[Dependence]:
-  body, (nc, nk) = _jaxpr(params, 'jaxpr'), vt.scan_counts(params)
-  return _carried(body, nc, ins[nc:nc + nk], lambda carry: _Inside(
-      body, [*ins[:nc], *carry, *ins[nc + nk:]]).outputs()[:nk])
+  loop = anatomy.scan(params)
+  _, consts, init, xs = loop.split(ins)
+  return _carried(loop, init, lambda carry: _Inside(
+      loop.body, [*consts, *carry, *xs]).outputs()[:len(init)])
 
 
 def _scan(params: dict[str, Any], ins: Sequence[Dependence]
           ) -> list[Dependence]:
-  body, (nc, nk) = _jaxpr(params, 'jaxpr'), vt.scan_counts(params)
-  carry = _scan_carry(params, ins)
-  outs = _Inside(body, [*ins[:nc], *carry, *ins[nc + nk:]]).outputs()
-  return [*carry, *outs[nk:]]
+  loop, carry = anatomy.scan(params), _scan_carry(params, ins)
+  _, consts, _, xs = loop.split(ins)
+  outs = _Inside(loop.body, [*consts, *carry, *xs]).outputs()
+  return [*carry, *outs[len(carry):]]
 
 
 def _while(params: dict[str, Any], ins: Sequence[Dependence]
            ) -> list[Dependence]:
-  cond, body = _jaxpr(params, 'cond_jaxpr'), _jaxpr(params, 'body_jaxpr')
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
-  consts = ins[nc:nc + nb]
+  loop = anatomy.while_loop(params)
+  tests, consts, init, _ = loop.split(ins)
   return _carried(
-      body, nb, ins[nc + nb:],
-      lambda carry: _Inside(body, [*consts, *carry]).outputs(),
-      lambda carry: _Inside(cond, [*ins[:nc], *carry]).outputs()[0])
+      loop, init,
+      lambda carry: _Inside(loop.body, [*consts, *carry]).outputs(),
+      lambda carry: _Inside(loop.predicate, [*tests, *carry]).outputs()[0])
 
 
 def _solve(params: dict[str, Any], ins: Sequence[Dependence]
@@ -348,23 +349,21 @@ def _solve(params: dict[str, Any], ins: Sequence[Dependence]
   return [joined(ins)] * len(solve.outvars)
 
 
-# The primitives that call the one jaxpr in their parameters.
-CALLS = ('jit', 'pjit', 'closed_call', 'eval_jaxpr', 'remat2',
-         'custom_jvp_call', 'compute_on', 'composite', 'custom_vmap_call',
-         'scheduling_group')  # the last of 0.7.1 and 0.7.2 alone
-CUSTOM_VJP = ('custom_vjp_call', 'custom_vjp_call_jaxpr')
+# What is compiled with a remark is typed as it was traced.
+CALLS = frozenset(anatomy.named(anatomy.CALLS)).difference(
+    anatomy.named(anatomy.CALLS, anatomy.REMARKED))
 _INSIDE: dict[str, Callable[..., list[Dependence] | None]] = {
     'cond': _cond, 'scan': _scan, 'while': _while,
     'custom_linear_solve': _solve,
-    **dict.fromkeys((*CALLS, *CUSTOM_VJP, 'linear_call'), _call)}
+    **dict.fromkeys(CALLS, _call)}
 
 
 def inner(eqn: Any) -> list[core.Jaxpr]:
   """The jaxprs in an equation, a loop's predicate before its body."""
-  name, params = vt.name_of(eqn.primitive), eqn.params
-  if name == 'while':
-    return [_jaxpr(params, 'cond_jaxpr'), _jaxpr(params, 'body_jaxpr')]
-  return list(contents.jaxprs_in(params))
+  loop = anatomy.loop(eqn)
+  if loop is not None and loop.predicate is not None:
+    return [loop.predicate, loop.body]
+  return list(contents.jaxprs_in(eqn.params))
 
 
 def operand_of(eqn: Any, number: int, n: int) -> int | None:
@@ -378,25 +377,12 @@ def operand_of(eqn: Any, number: int, n: int) -> int | None:
   Returns:
     The operand's number; None if the input isn't one.
   """
-  name, params = vt.name_of(eqn.primitive), eqn.params
-  if name == 'cond':
-    return n + 1
-  if name == 'while':
-    nc, nb = params['cond_nconsts'], params['body_nconsts']
-    return n + nc if number else n if n < nc else n + nb
-  if name == 'custom_linear_solve':
-    return _operand_of_solve(params, number, n)
-  return n if name == 'scan' or _INSIDE.get(name) is _call else None
-
-
-def _operand_of_solve(params: dict[str, Any], number: int, n: int
-                      ) -> int | None:
-  jaxprs, lengths = params['jaxprs'], params['const_lengths']
-  fields = [f for f, j in zip(jaxprs._fields, jaxprs) if j is not None]
-  own = getattr(lengths, fields[number])
-  if n < own:
-    return n + sum(lengths[:jaxprs._fields.index(fields[number])])
-  return sum(lengths) + n - own if fields[number] == 'solve' else None
+  loop = anatomy.loop(eqn)
+  if loop is not None:
+    return loop.operand(n, loop.predicate is not None and not number)
+  if vt.name_of(eqn.primitive) in _INSIDE:
+    return anatomy.inner(eqn)[number].operands[n]
+  return None
 
 
 def of_inputs(eqn: Any, number: int) -> list[Dependence | None]:
@@ -415,10 +401,10 @@ def of_inputs(eqn: Any, number: int) -> list[Dependence | None]:
   ins = list(map(on_input, range(len(eqn.invars))))
   carry: list[Dependence] = []
   if name == 'scan':
-    first, carry = vt.scan_counts(params)[0], _scan_carry(params, ins)
+    first, carry = anatomy.scan(params).consts, _scan_carry(params, ins)
   elif name == 'while':
-    first = params['body_nconsts'] if number else params['cond_nconsts']
-    carry = _while(params, ins)
+    loop, carry = anatomy.while_loop(params), _while(params, ins)
+    first = loop.consts if number else loop.tests
   found: list[Dependence | None] = []
   for n in range(len(inner(eqn)[number].invars)):
     place = operand_of(eqn, number, n)
@@ -443,9 +429,9 @@ def of_result(eqn: Any, n: int, count: int) -> list[tuple[Dependence, int]]:
   name = vt.name_of(eqn.primitive)
   if name == 'cond':
     return [(on_input(0), 0), *(
-        (_outputs(vt.open_jaxpr(b))[n], 1) for b in eqn.params['branches'])]
+        (_outputs(b)[n], 1) for b in anatomy.branches(eqn.params))]
   if _INSIDE.get(name) is _call:
-    jaxpr = _jaxpr(eqn.params, jaxprs.callee(eqn.params))
+    jaxpr = _jaxpr(eqn.params, anatomy.callee(eqn.params))
     if len(jaxpr.invars) == count and not jaxpr.constvars:
       return [(_outputs(jaxpr)[n], 0)]
   return [(of_results(eqn, list(map(on_input, range(count))))[n], 0)]
@@ -469,6 +455,7 @@ def of_predicate(params: dict[str, Any], count: int, trips: bool
     trips: whether it is that of all trips, or of the first.
   """
   ins = list(map(on_input, range(count)))
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
-  carry = _while(params, ins) if trips else ins[nc + nb:]
-  return _Inside(_jaxpr(params, 'cond_jaxpr'), [*ins[:nc], *carry]).outputs()[0]
+  loop = anatomy.while_loop(params)
+  tests, _, init, _ = loop.split(ins)
+  carry = _while(params, ins) if trips else init
+  return _Inside(loop.predicate, [*tests, *carry]).outputs()[0]

@@ -31,7 +31,6 @@ import heapq
 from typing import Any
 
 from jax._src import core
-from jax._src.mend import jaxprs
 from jax._src.varying import dependences
 from jax._src.varying import types as vt
 from jax._src.varying.contents import contents, jaxprs_in, without_unused_sums
@@ -415,6 +414,3 @@ def record_ref_writes(site: Site, region: Region, ins: list[Axes],
       ins[n] |= region.entry(n)
       site.writes[first + n] = ins[n]
   return ins
-
-
-callee = jaxprs.callee

@@ -19,6 +19,7 @@ from typing import Any
 import weakref
 
 from jax._src import core
+from jax._src.mend import jaxprs
 from jax._src.mend import traces
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
@@ -42,6 +43,9 @@ class Note(str):
   grown: tuple[Axes, ...] = ()
 
 
+traced_for = jaxprs.traced_for
+
+
 def noted(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
   """The jaxpr with a note of these attributes, besides those that it has."""
   info = jaxpr.debug_info
@@ -52,7 +56,7 @@ def noted(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
 
 def on(jaxpr: core.Jaxpr) -> Note | None:
   """The jaxpr's note, if it has one."""
-  note = getattr(jaxpr.debug_info, 'traced_for', None)
+  note = traced_for(jaxpr)
   return note if type(note) is Note else None
 
 

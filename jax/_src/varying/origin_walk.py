@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.varying import types as vt
 from jax._src.varying.contents import jaxprs_in
 
@@ -97,19 +98,19 @@ def _inside(eqn: core.JaxprEqn, scope: Scope) -> list[Scope]:
 
   A while loop's predicate comes last, with the loop's outputs as its carries.
   """
-  params, name = eqn.params, vt.name_of(eqn.primitive)
-  if name == 'cond':
-    return [_scope(b, eqn, scope, first=1) for b in params['branches']]
-  if name == 'while':
-    nc, nb = params['cond_nconsts'], params['body_nconsts']
-    body = _scope(params['body_jaxpr'], eqn, scope, first=nc,
-                  carries=(nb, len(eqn.invars) - nc))
-    at_end = eqn.replace(invars=[*eqn.invars[:nc], *eqn.outvars])
-    return [body, _scope(params['cond_jaxpr'], at_end, scope)]
-  if name == 'scan':
-    nc, nk = vt.scan_counts(params)
-    return [_scope(params['jaxpr'], eqn, scope, carries=(nc, nc + nk))]
-  for sub in jaxprs_in(params):
+  if vt.name_of(eqn.primitive) == 'cond':
+    return [_scope(b, eqn, scope, first=1)
+            for b in anatomy.branches(eqn.params)]
+  loop = anatomy.loop(eqn)
+  if loop is not None:
+    own = loop.own
+    body = _scope(loop.body, eqn, scope, first=loop.tests,
+                  carries=(own.start, own.stop))
+    if loop.predicate is None:
+      return [body]
+    at_end = eqn.replace(invars=[*eqn.invars[:loop.tests], *eqn.outvars])
+    return [body, _scope(loop.predicate, at_end, scope)]
+  for sub in jaxprs_in(eqn.params):
     if (len(sub.invars), len(sub.outvars)) == (len(eqn.invars),
                                                len(eqn.outvars)):
       return [_scope(sub, eqn, scope)]
@@ -124,8 +125,7 @@ def _inwards(eqn, scope: Scope, inner: list[Scope], var) -> Iterator[Step]:
   elif vt.name_of(eqn.primitive) == 'while':
     *inner, cond = inner
     predicate = cond, cond.jaxpr.outvars[0], True
-    init = eqn.params['cond_nconsts'] + eqn.params['body_nconsts'] + n
-    yield scope, eqn.invars[init], False
+    yield scope, eqn.invars[anatomy.while_loop(eqn.params).first + n], False
   for sub in inner:
     yield sub, sub.jaxpr.outvars[n], False
   if not inner:

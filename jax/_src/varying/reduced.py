@@ -18,12 +18,12 @@ from typing import Any
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import anatomy
 from jax._src.mend.manual_axes import reduced, unreduced
 from jax._src.mend import releases
 
-# By name; before 0.12 two of them are called by that of the variable.
-CASTS = frozenset(['preduced', 'reduced_vary_cast', 'reduced_vary_cast_p',
-                   'vary_unreduced_cast', 'vary_unreduced_cast_p'])
+CASTS = anatomy.named(anatomy.CASTS, anatomy.REDUCED, anatomy.UNREDUCED,
+                      anatomy.FROM_REDUCED)
 
 
 def concerns(aval) -> bool:

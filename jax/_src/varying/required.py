@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import anatomy
+from jax._src.mend import coarse
 from jax._src import mesh as mesh_lib
 from jax._src.varying import sources
 from jax._src.varying import types as vt
@@ -52,8 +54,8 @@ def needs(eqn: core.JaxprEqn, ins: list[Axes]) -> Needs:
     return _RULES[name](eqn, ins)
   if not name.startswith(WITHOUT_TYPES) and (inner := sources.jaxprs_of(eqn)):
     return _call(eqn, ins, inner)
-  return [_union(ins)] * len(eqn.outvars), {
-      n: _union(ins) for n in vt.written(eqn)}
+  return [coarse.union(ins)] * len(eqn.outvars), {
+      n: coarse.union(ins) for n in vt.written(eqn)}
 
 
 def _made_of(jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Needs:
@@ -92,10 +94,6 @@ def _made_of(jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Needs:
       n: read(jaxpr.invars[n]) for n in writes}
 
 
-def _union(sets) -> Axes:
-  return NO_AXES.union(*sets)
-
-
 def _call(eqn, ins, inner) -> Needs:
   """The needs of a call of one jaxpr; of anything else nothing is known.
 
@@ -108,9 +106,7 @@ def _call(eqn, ins, inner) -> Needs:
 
 
 def _each(eqn, ins) -> Needs:
-  if len(ins) != len(eqn.outvars):
-    return [_union(ins)] * len(eqn.outvars), {}
-  return ins, {}
+  return coarse.each(eqn, ins), {}
 
 
 def _agreed(eqn, ins) -> Needs:
@@ -120,20 +116,12 @@ def _agreed(eqn, ins) -> Needs:
 
 def _reduced(eqn, ins) -> Needs:
   """The needs of a reduction: equal results within its one group."""
-  params = eqn.params
-  axes = params.get('axes', params.get('axis_name', ()))
-  axes = axes if isinstance(axes, (tuple, list)) else (axes,)
-  groups = params.get('axis_index_groups')
-  if groups is not None and len(groups) > 1:
-    return _each(eqn, ins)
-  return [a.difference(axes) for a in _each(eqn, ins)[0]], {}
+  return coarse.reduced(eqn, ins), {}
 
 
 def _axis_index(eqn, ins) -> Needs:
   del ins
-  names = eqn.params['axis_name']
-  names = names if isinstance(names, tuple) else (names,)
-  return [frozenset(_mesh(eqn).manual_axes).intersection(names)], {}
+  return [coarse.names_in(eqn).intersection(_mesh(eqn).manual_axes)], {}
 
 
 def _believe(eqn, ins) -> Needs:
@@ -143,9 +131,9 @@ def _believe(eqn, ins) -> Needs:
 
 def _cond(eqn, ins) -> Needs:
   index = _parting(eqn, ins[0])
-  branches = [vt.open_jaxpr(b) for b in eqn.params['branches']]
+  branches = anatomy.branches(eqn.params)
   each = [_made_of(b, ins[1:]) for b in branches]
-  outs = [_union(o) for o in zip(*(outs for outs, _ in each))]
+  outs = [coarse.union(o) for o in zip(*(outs for outs, _ in each))]
   for n, vs in enumerate(zip(*(b.outvars for b in branches))):
     if not sources.one_value(vs, branches):
       outs[n] |= index
@@ -156,52 +144,48 @@ def _cond(eqn, ins) -> Needs:
   return outs, writes
 
 
-def _loop(body: core.Jaxpr, ins: Sequence[Axes], consts: int, carries: int,
-          predicate=None):
+def _loop(loop: anatomy.Loop, ins: Sequence[Axes], predicate=None):
   """The fixpoint of a loop's carries: the inputs, what is made, and written."""
-  parting, ins = NO_AXES, list(ins)
-  while True:
+  body, writes = loop.body, {}
+  arrays = [isinstance(body.invars[n].aval, core.ShapedArray)
+            for n in loop.own]
+
+  def results(ins):
+    nonlocal writes
     outs, writes = _made_of(body, ins)
-    if predicate:
-      parting = predicate(ins[consts:])
-    grown = list(ins)
-    for n in range(carries):
-      if isinstance(body.invars[consts + n].aval, core.ShapedArray):
-        grown[consts + n] |= outs[n]
-        if parting and sources.source(body.outvars[n], body) != consts + n:
-          grown[consts + n] |= parting
-    if grown == ins:
-      return ins, outs, {n: axes | parting for n, axes in writes.items()}
-    ins = grown
+    return [out if is_array else NO_AXES for out, is_array in zip(
+        outs, arrays)] + outs[loop.carries:]
+
+  def changes(n):
+    return arrays[n] and sources.source(body.outvars[n], body) != loop.own[n]
+
+  ins, outs, parting = coarse.solved(loop, ins, results, predicate, changes)
+  return ins, outs, {n: axes | parting for n, axes in writes.items()}
 
 
 def _while(eqn, ins) -> Needs:
-  params = eqn.params
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
-  cond = vt.open_jaxpr(params['cond_jaxpr'])
+  loop = anatomy.while_loop(eqn.params)
+  tests = loop.tests
 
   def predicate(carry):
-    (out,), _ = _made_of(cond, ins[:nc] + carry)
+    (out,), _ = _made_of(loop.predicate, ins[:tests] + carry)
     return _parting(eqn, out)
 
-  body = vt.open_jaxpr(params['body_jaxpr'])
-  ends, _, writes = _loop(body, ins[nc:], nb, len(eqn.outvars), predicate)
-  return ends[nb:], {n + nc: axes for n, axes in writes.items()}
+  ends, _, writes = _loop(loop, ins[tests:], predicate)
+  return ends[loop.consts:], {n + tests: axes for n, axes in writes.items()}
 
 
 def _scan(eqn, ins) -> Needs:
-  consts, carries = vt.scan_counts(eqn.params)
-  body = vt.open_jaxpr(eqn.params['jaxpr'])
-  ends, outs, writes = _loop(body, ins, consts, carries)
-  return ends[consts:consts + carries] + outs[carries:], writes
+  loop = anatomy.scan(eqn.params)
+  ends, outs, writes = _loop(loop, ins)
+  return loop.split(ends)[2] + outs[loop.carries:], writes
 
 
 def _solve(eqn, ins) -> Needs:
   """The solution is what the solver makes of the right-hand side."""
-  lengths, jaxprs = eqn.params['const_lengths'], eqn.params['jaxprs']
-  before = lengths.matvec + lengths.vecmat
-  given = ins[before:before + lengths.solve] + ins[sum(lengths):]
-  return _made_of(vt.open_jaxpr(jaxprs.solve), given)[0], {}
+  solver = anatomy.called(eqn)
+  return _made_of(vt.open_jaxpr(solver.jaxpr),
+                  [ins[n] for n in solver.operands])[0], {}
 
 
 def _shard_map(eqn, ins) -> Needs:
@@ -217,7 +201,7 @@ def _shard_map(eqn, ins) -> Needs:
 
 
 def _write(eqn, ins) -> Needs:
-  return [_union(ins)] * len(eqn.outvars), {0: _union(ins)}
+  return [coarse.union(ins)] * len(eqn.outvars), {0: coarse.union(ins)}
 
 
 def _operation(eqn, ins) -> Needs:
@@ -225,7 +209,7 @@ def _operation(eqn, ins) -> Needs:
   if inner := sources.jaxprs_of(eqn):
     return _call(eqn, ins, inner)
   if type(eqn.params['_prim']) in computing:
-    return [_union(ins)] * len(eqn.outvars), {}
+    return [coarse.union(ins)] * len(eqn.outvars), {}
   return _believe(eqn, ins)
 
 
@@ -236,13 +220,13 @@ computing: set[type] = set()
 WITHOUT_TYPES = ('reduce', 'scatter', 'select_and_scatter', 'pallas_call')
 _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes]], Needs]] = {
     'agreed': _agreed,
-    **dict.fromkeys(('pvary', 'device_put', 'optimization_barrier', 'copy'),
-                    _each),
     **dict.fromkeys(
-        ('psum', 'psum_invariant', 'pmax', 'pmin', 'unreduced_psum',
-         'unreduced_pmax', 'unreduced_pmin', 'all_gather_invariant',
-         'all_gather_reduced', 'vary_unreduced_cast', 'vary_unreduced_cast_p'),
-        _reduced),
+        ('device_put', *anatomy.named(anatomy.COPIES),
+         *anatomy.named(anatomy.CASTS, anatomy.VARYING)), _each),
+    **dict.fromkeys(
+        (*(name for name, row in anatomy.REDUCTIONS.rows.items()
+           if row.types != anatomy.VARYING),
+         *anatomy.named(anatomy.CASTS, anatomy.UNREDUCED)), _reduced),
     **dict.fromkeys(('swap', 'addupdate'), _write),
     'axis_index': _axis_index, 'cond': _cond, 'while': _while, 'scan': _scan,
     'custom_linear_solve': _solve, 'shard_map': _shard_map,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.mend.jaxprs import CLASSES as JAXPR_CLASSES
 from jax._src.varying import types as vt
 
@@ -54,16 +55,14 @@ def source(v, jaxpr: core.Jaxpr) -> int | None:
 
 def _passed_on(eqn: core.JaxprEqn, n: int, origin) -> int | None:
   """The operand that result ``n`` is, if it is one; ``origin`` finds its."""
-  name, params = vt.name_of(eqn.primitive), eqn.params
-  inner = jaxprs_of(eqn)
-  if name in ('pvary', 'copy', 'copy_p', 'optimization_barrier'):
+  prim, name = eqn.primitive, vt.name_of(eqn.primitive)
+  if anatomy.COPIES[prim] or anatomy.CASTS[prim] == anatomy.VARYING:
     return n
-  if name in ('while', 'scan'):
-    body = vt.open_jaxpr(params['body_jaxpr' if name == 'while' else 'jaxpr'])
-    consts, carries = ((params['body_nconsts'], len(eqn.outvars))
-                       if name == 'while' else vt.scan_counts(params))
-    if n < carries and source(body.outvars[n], body) == consts + n:
-      return params.get('cond_nconsts', 0) + consts + n
+  inner, loop = jaxprs_of(eqn), anatomy.loop(eqn)
+  if loop is not None:
+    if n < loop.carries and (
+        source(loop.body.outvars[n], loop.body) == loop.own[n]):
+      return loop.first + n
   elif name == 'cond':
     places = [source(b.outvars[n], b) for b in inner]
     if None in places:

@@ -30,7 +30,7 @@ from jax._src.varying import reduced
 Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
 typeof, is_ref = traces.typeof, traces.is_ref_type
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
-scan_counts, written = jaxprs.scan_counts, jaxprs.written
+written = jaxprs.written
 varying, axes_of_array = manual_axes.varying, manual_axes.axes_of_array
 vary_alike = manual_axes.vary_alike
 
@@ -42,8 +42,8 @@ promote_carries = trace_key.option(
     'False restores the refusal of such programs, so that every promotion '
     'must be written out with pcast or pvary.')
 
-# 0.6.0 has `aval.vma` and no `lax.pcast`.
-LATER = manual_axes.CAN_BE_REDUCED
+# What types hold: axes alone, or what is reduced and unreduced along them too.
+CAN_BE_REDUCED = manual_axes.CAN_BE_REDUCED
 _auto_pcast = releases.auto_pcast()
 _check = releases.check_option()
 
@@ -69,6 +69,7 @@ def promotes_where_checked() -> bool:
 
 
 _ARRAYS = frozenset({core.ShapedArray})
+_COLLECTIVES = frozenset({core.NamedAxisEffect})
 
 
 def any_ref(avals: Sequence[Any]) -> bool:
@@ -82,7 +83,14 @@ def any_ref(avals: Sequence[Any]) -> bool:
 
 def has_refs(jaxpr: core.Jaxpr) -> bool:
   """True if the jaxpr makes or uses refs."""
-  for effect in jaxpr.effects:
+  return are_of_refs(jaxpr.effects)
+
+
+def are_of_refs(effects: Any) -> bool:
+  """True if one of the effects is a ref's."""
+  if _COLLECTIVES.issuperset(map(type, effects)):  # mostly
+    return False
+  for effect in effects:
     if isinstance(effect, _effects_of_refs()):
       return True
   return False
@@ -127,7 +135,7 @@ def with_varying(aval, axes: Axes):
     return aval.update(inner_aval=with_varying(aval.inner_aval, axes))
   if axes_of_array(aval) == axes:
     return aval
-  if LATER or release_types.varying_types_have_a_mesh():
+  if release_types.varying_types_have_a_mesh():
     # A literal's mesh is empty, and a captured value's can be an outer one.
     within = axes.issubset(aval.sharding.mesh.manual_axes)
     mesh = None if within else mesh_lib.get_abstract_mesh()
@@ -155,7 +163,7 @@ def _possible(aval, axes: Axes) -> Axes:
   from outside of all of them gets the current mesh with a cast, as anything
   does later.
   """
-  if (LATER or not isinstance(aval, core.ShapedArray)
+  if (not isinstance(aval, core.ShapedArray)
       or release_types.varying_types_have_a_mesh()):
     return axes
   mesh = aval.sharding.mesh
@@ -171,7 +179,7 @@ def castable(aval, axes: Axes) -> bool:
   """``promotable``, of axes that the value varies along and others."""
   if not isinstance(aval, core.ShapedArray):
     return False
-  if not LATER:
+  if not CAN_BE_REDUCED:
     return True
   # What is unreduced over an axis can't vary along it.
   return axes.isdisjoint(manual_axes.unreduced(aval))
@@ -227,7 +235,7 @@ def cast(x, axes: Axes):
   """Promotes the value ``x`` to vary along ``axes`` as well as its own."""
   aval = typeof(x)
   missing = _possible(aval, axes - varying(aval))
-  if LATER and missing and reduced.concerns(aval):
+  if CAN_BE_REDUCED and missing and reduced.concerns(aval):
     for prim, part in reduced.steps(aval, missing):
       x = prim.bind(x, axes=ordered(part))
     return x

@@ -22,9 +22,9 @@ the wider ones for what comes out of it: that is what the call's results need.
 Limits: types may be wider than need be. Rules of a derivative or of another
 library that say what they give (``custom_vjp``'s linear part, a user's
 ``HiPrim``), kernels that can tell devices apart, what ``run_state`` and the
-like hold, and a ``shard_map`` without the check are believed. Whether a ref is
-the one that a program meant, and whether a sum of a gradient is wanted, no type
-shows.
+like hold, and a ``shard_map`` without the check are believed, and before 0.10 a
+jaxpr whose inputs are refs. Whether a ref is the one that a program meant, and
+whether a sum of a gradient is wanted, no type shows.
 
 Cost: nothing without ``jax_enable_checks``. With it each jaxpr is walked once.
 """
@@ -65,8 +65,8 @@ def verify(jaxpr, inside: bool | None = None) -> None:
   global checked
   jaxpr = vt.open_jaxpr(jaxpr)
   inside = vt.checking() if inside is None else inside
-  if jaxpr in _verified[inside] or not vt.LATER and vt.any_ref(
-      [v.aval for v in jaxpr.invars]):  # 0.6.0 has refs in kernels only
+  if jaxpr in _verified[inside] or not vt.CAN_BE_REDUCED and vt.any_ref(
+      [v.aval for v in jaxpr.invars]):  # before 0.10
     return
   for eqn in jaxpr.eqns:
     name = vt.name_of(eqn.primitive)

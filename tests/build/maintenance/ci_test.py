@@ -56,7 +56,7 @@ def commands(name):
 
 
 def test_the_workflows_are_what_their_schema_wants(tmp_path):
-  assert len(WORKFLOWS) == 2
+  assert len(WORKFLOWS) == 4
   done = check_schema(*WORKFLOWS)
   assert done.returncode == 0, done.stdout
   text = WORKFLOWS[0].read_text("utf-8")
@@ -97,6 +97,19 @@ def test_the_workflows_call_what_ci_calls():
   assert ".ci/bazel" in run and called["bazel"][0].startswith(".ci/bazel")
   for line in called["lint"]:
     cli._parser().parse_args(line.split()[2:])
+
+
+def test_all_tests_run_at_night_and_all_mutants_once_a_week():
+  called, jobs = commands("nightly.yml")
+  matrix = jobs["whole"]["strategy"]["matrix"]
+  lines = list(dict.fromkeys(b.line for b in bases.releases()))
+  assert (matrix["line"], matrix["share"]) == (lines, [1, 2, 3, 4])
+  (line,) = called["whole"]
+  assert line.endswith("--base=${{ matrix.line }} --whole "
+                       "--share=${{ matrix.share }}/4")
+  (line,) = commands("weekly.yml")[0]["mutation"]
+  args = cli._parser().parse_args(line.split()[2:])
+  assert args.mutation and len(bases.chosen(args.base)) == 5
 
 
 def test_a_tag_has_the_wheels_of_every_release():

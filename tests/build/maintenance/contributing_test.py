@@ -70,7 +70,8 @@ def test_the_example_is_recorded_red_green_and_exported(
   def outcomes(folder):
     return pytest_run.run_file(
         sys.executable, contributed / series[0].tests[0], limit=60.0,
-        env={"PYTHONPATH": f"{folder}:{ROOT / 'build' / 'probes'}"})
+        env={"PYTHONPATH": ":".join(map(str, (
+            folder, ROOT / "build" / "probes", ROOT / "tests")))})
 
   red = judging.judge_pristine("example", outcomes(upstream), series[0].red)
   assert (red.passed, red.red, red.failures) == (1, 1, [])

@@ -41,7 +41,7 @@ def test_a_tenth_of_the_regression_tests_runs_live_on_a_newer_python(
   assert (job.side, asked) == ("live", [wanted])
   assert job.newer == ("3.13" if wanted == "3.13" else "")
   env = dict(job.env)
-  assert env["MEND_REDS"] == "GreetingTest.test_polite"
+  assert env["MEND_REDS"] == "red\tGreetingTest.test_polite(*"
   assert (env["MEND_REDS_SHARE"], env["MEND_OTHERS_SHARE"],
           env["MEND_SHARE"]) == ("0/1", "0/0", "0/5")
   assert dict(job.env)["JAX_MEND_CACHE"]  # read as jax is imported
@@ -125,7 +125,8 @@ def _shares(side, reds, chosen):
       b, side, pathlib.Path("p"), LOOPS, reds)], chosen)]
   envs = {job.base.version: env for job in found
           if (env := dict(job.env)).get("MEND_REDS_SHARE") != "0/0"}
-  assert {e["MEND_REDS"] for e in envs.values() if e} <= {"T.test_red*"}
+  assert {e["MEND_REDS"] for e in envs.values() if e} <= {
+      "^E: some words\tT.test_red*", "0\tT.test_red*"}
   return {v: (e["MEND_REDS_SHARE"], e["MEND_OTHERS_SHARE"],
               *e.get("MEND_CASES", ())) if e else None
           for v, e in envs.items()}
@@ -161,15 +162,15 @@ def test_a_run_of_one_base_has_tests_that_stand_for_all(lists, file, kept):
 
 def test_tests_with_one_reason_stand_for_each_other_where_the_newest_has_all(
     lists):
-  both, older = ("T.test_a*", "T.test_b*"), ("T.test_c", "T.test_d")
-  reds = (Red(both, "^E: some words"),
-          Red(older, "^E: others", bases="<0.7"))
+  words = "^E: some words"
+  reds = (Red(("T.test_a*",), words), Red(("T.c*",), "^E: others", "<0.7"),
+          Red(("T.d*",), "^E: others", "<0.7"), Red(("T.test_b*",), words))
   for chosen in [bases.one("0.6.0")], bases.whole():
     (job,) = shares.shared_out(patches.load(), [jobs.Job(
         bases.one("0.6.0"), "mended", pathlib.Path("p"), LOOPS, reds)], chosen)
-    assert job.kinds == (both, older[:1], older[1:])
+    assert job.kinds == (("T.test_a*", "T.test_b*"), ("T.c*",), ("T.d*",))
     assert dict(job.env)["MEND_REDS"] == (
-        "T.test_a*\tT.test_b*\nT.test_c\nT.test_d")
+        f"{words}\tT.test_a*\n1\tT.c*\n2\tT.d*\n{words}\tT.test_b*")
 
 
 def test_a_base_without_a_minimal_suite_has_its_neighbours(lists, tmp_path):
@@ -251,7 +252,7 @@ def test_a_run_of_everything_installs_each_twin(monkeypatch):
   monkeypatch.setattr(jobs, "live_for_base", lambda *a, **k: [job])
   (found,) = shares.of_twin((), job.base, None)
   env = dict(found.env)
-  assert (env["MEND_SHARE"], env["MEND_REDS"]) == ("0/1", "A.b\tA.c")
+  assert (env["MEND_SHARE"], env["MEND_REDS"]) == ("0/1", "red\tA.b\tA.c")
   assert env["MEND_REDS_SHARE"] == "0/9999" and found.kinds == (("A.b", "A.c"),)
   asked = []
   monkeypatch.setattr(shares, "of_twin",

@@ -31,15 +31,25 @@ def test_red_that_is_not(outcome, words):
 
 
 def test_a_reason_that_no_test_has_to_meet():
-  other = expected_failures.Red(("T.test_red_2",), "another")
+  other = expected_failures.Red(("T.test_red_2(*",), "another")
   outcomes = {"T.test_red_2": RUDE}
   (failure,) = pristine(outcomes, RED, other).failures
   assert "no test has to meet /another/" in failure
 
 
+def test_in_a_share_one_test_stands_for_all_of_one_reason():
+  of_one, of_all = (expected_failures.Red((p,), words) for p, words in (
+      ("T.test_red_2(*", "AssertionError.*rude"), ("T.*", "another")))
+  outcomes = {"T.test_red_2": RUDE}
+  reds = (of_one, RED)
+  assert len(pristine(outcomes, *reds).failures) == 1
+  assert not judging.judge_pristine("toy", outcomes, reds, True).failures
+  assert judging.judge_pristine("toy", outcomes, (RED, of_all), True).failures
+
+
 def test_a_failure_that_nobody_declared():
   (failure,) = pristine({"T.test_new": RUDE}, RED).failures
-  assert "no [[red]]" in failure
+  assert "no `red`" in failure
 
 
 def test_a_missing_name_of_ours_does_not_count():
@@ -67,9 +77,9 @@ def test_a_red_pattern_must_match_a_test():
   assert "no such test" in failure
   of_kinds = lambda *kinds: judging.judge_mended("toy", found, [RED], kinds)
   assert not of_kinds().failures
-  assert not of_kinds(("T.red", "T.t")).failures
-  (failure,) = of_kinds(("T.t",), ("T.red",)).failures
-  assert "names 'T.red', no such test" in failure
+  assert not of_kinds(("T.red(*", "T.t(*")).failures
+  (failure,) = of_kinds(("T.t(*",), ("T.red(*",)).failures
+  assert "names 'T.red(*', no such test" in failure
 
 
 def test_a_share_of_which_all_are_skipped():

@@ -2,15 +2,17 @@
 """Mutation testing: the mutants, and the tests that kill them."""
 
 import ast
+import dataclasses
 import queue
 import types
 
 from mend.editing import patches
-from mend.mutation import mutants, overlays, runner, score
+from mend.mutation import age, mutants, overlays, runner, score
 from mend.proof import minimal_suite
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases, source
 from mend.trees import tree
+import msgspec
 import pytest
 
 MODULE = """\
@@ -213,3 +215,33 @@ def test_each_test_of_the_minimal_suites_is_there():
         assert test_case in classes[file], (base.version, file, name)
         assert any(map(method.startswith, methods)), (file, name)
   assert looked_at > 500
+
+
+def _run(**changed):
+  run = age.Run("2026-11-26", bases.release(), {"a/one": "0"})
+  return msgspec.structs.replace(run, **changed)
+
+
+def test_a_run_is_old_after_a_month_or_a_release():
+  assert not age.is_old(_run(), "2026-12-27")
+  assert age.is_old(_run(), "2026-12-28")
+  assert age.is_old(_run(release=bases.release() - 1), "2026-11-26")
+
+
+def test_what_an_old_run_has_not_looked_at_is_a_fault(tmp_path, capsys):
+  first, second, *_ = (p for p in patches.load() if p.edits and p.modules)
+  (tmp_path / age.FILE).parent.mkdir()
+  age.note([first, second], tmp_path)
+  path = tmp_path / age.FILE
+  run = msgspec.json.decode(path.read_bytes(), type=age.Run)
+  assert age.unseen([first, second], run) == []
+  one = dataclasses.replace(first, modules=(*first.modules, "jax/_src/new.py"))
+  two = dataclasses.replace(second, edits=second.edits[1:])
+  assert age.unseen([one, two], run) == [first.id, second.id]
+  assert age.good([one, second], tmp_path)  # of today
+  run.release -= 1
+  path.write_bytes(msgspec.json.encode(run))
+  assert age.good([first, second], tmp_path)
+  assert not age.good([one, second], tmp_path)
+  assert f"NO MUTANT: {first.id} has changed since" in capsys.readouterr().out
+  assert not age.good([], tmp_path)

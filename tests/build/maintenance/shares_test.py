@@ -14,7 +14,7 @@ def test_a_share_of_each_kind_of_test(tmp_path):
           f"  def test_{n}(self): pass\n" for n in names)))
   def run(reds, others, **more):
     found = pytest_run.run_file(sys.executable, path, limit=60, env={
-        "MEND_REDS": "T.test_red[01]\tT.test_red*\nT.test_alone",
+        "MEND_REDS": "a\tT.test_red[01](*\tT.test_red*\nb\tT.test_alone(*",
         "MEND_REDS_SHARE": reds,
         "MEND_OTHERS_SHARE": others, **more})
     return " ".join(sorted(n.removeprefix("T.test_") for n in found))
@@ -28,8 +28,11 @@ def test_a_share_of_each_kind_of_test(tmp_path):
   # They stand for the others of their kind, and no other has to.
   assert run("9/10", "9/10", **kept) == "a alone red1"
   # An exception stands before the rule, which keeps a test of its own.
-  first = {"MEND_REDS": "T.test_red0\nT.test_red*"}
+  first = {"MEND_REDS": "1\tT.test_red0(*\n2\tT.test_red*"}
   assert run("0/4", "0/0", **first) == "red0 red1"
+  # Lines of one kind have one share, wherever they stand.
+  first["MEND_REDS"] = "1\tT.test_red4*\n2\tT.test_red*\n1\tT.test_alone(*"
+  assert run("0/9", "0/0", **first) == "alone red0"
 
 
 def test_a_share_of_the_cases_of_a_test(tmp_path):
@@ -60,7 +63,7 @@ for f, cases in ((many, range(6)), (named, ["_a", "_b", "_c"]), (two, "01")):
   assert run(MEND_KEPT="T.test_many3\nT.test_named_b") == (
       "many0 many2 many3 many4 named_a named_b named_c")
   # What a kind names is a group of its own; whole where it is small.
-  assert run("T.test_many1\tT.test_many3\nT.test_many*") == (
+  assert run("1\tT.test_many1(*\tT.test_many3(*\n2\tT.test_many*") == (
       "many0 many1 many3 many4 named_a named_c")
 
 

@@ -9,6 +9,7 @@ from mend.house import (
     upstream_main, upstream_page, upstream_reproduced, upstream_verified)
 from mend.house.upstream_reproduced import Run
 from mend.trees import sending
+from mend.trees.git import commit_of
 import pytest
 
 MARKED = ("before\n<!-- upstream: written by build.py -->\nold\n"
@@ -114,7 +115,7 @@ def test_the_commit_that_a_checkout_stands_on(tmp_path):
   git(tmp_path, "clone", "--quiet", str(main), "clone")
   git(tmp_path / "clone", "commit", "--quiet", "--allow-empty", "--message=m")
   assert upstream_main.upstreams_commit(tmp_path / "clone") == on_main
-  assert upstream_main.commit_of(tmp_path / "clone")[0] != on_main[0]
+  assert commit_of(tmp_path / "clone")[0] != on_main[0]
   assert upstream_main.upstreams_commit(tmp_path) == ("", "")
 
 
@@ -130,7 +131,7 @@ def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
   assert "names no commit" in line
   upstream_main.note(clone, project)
   commit, date = upstream_main.newest(project)
-  assert (commit, date) == upstream_main.commit_of(clone)
+  assert (commit, date) == commit_of(clone)
   (line,) = upstream_main.stale(project)
   assert f"is not of {commit[:10]} (1980-01-01)" in line
   write(project / upstream_main.PAGE, upstream_main.named(commit, date))
@@ -138,4 +139,4 @@ def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
   git(clone, "commit", "--quiet", "--allow-empty", "--message=same day")
   upstream_main.note(clone, project)
   assert upstream_main.newest(project) == (commit, date)
-  assert upstream_main.commit_of(tmp_path / "none") == ("", "")
+  assert commit_of(tmp_path / "none") == ("", "")

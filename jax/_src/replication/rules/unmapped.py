@@ -17,6 +17,7 @@ import threading
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import anatomy
 from jax._src.mend import foreign
 
 
@@ -122,8 +123,9 @@ def _operands(prim, params):
     index = core.ShapedArray((), dtypes.np.dtype('int32'))
     return [index, *params['branches'][0].in_avals]
   if foreign.name_of(prim) == 'while':
-    tests = params['cond_jaxpr'].in_avals[:params['cond_nconsts']]
-    return [*tests, *params['body_jaxpr'].in_avals]
+    loop = anatomy.while_loop(params)
+    inputs = [*loop.predicate.invars[:loop.tests], *loop.body.invars]
+    return [v.aval for v in inputs]
   for body in params.values():
     if isinstance(body, core.ClosedJaxpr):
       return body.in_avals

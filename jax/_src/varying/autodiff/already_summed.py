@@ -80,6 +80,8 @@ def look(x: Any, axis_name: Any) -> None:
   if (type(axis_name) is str and isinstance(x, core.Tracer) and
       axis_name in vt.varying(x.aval)):
     return  # most come by here: in the fewest steps
+  if type(x) is int:  # an axis' size
+    return
   if not vt.checking() or (
       option.value == 'off' and backward.rule.sums is None):
     return

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src import tree_util
 from jax._src.varying import casts
 from jax._src.varying import divergence
@@ -134,9 +135,11 @@ def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
 
 
 def _parts(eqn: core.JaxprEqn) -> bool:
-  predicate = {
-      'cond': lambda: eqn.invars[0],
-      'while': lambda: vt.open_jaxpr(eqn.params['cond_jaxpr']).outvars[0],
-  }.get(vt.name_of(eqn.primitive))
-  return predicate is not None and bool(
-      vt.parting(vt.varying(predicate().aval)))
+  loop = anatomy.loop(eqn)
+  if loop is not None and loop.predicate is not None:
+    predicate = loop.predicate.outvars[0]
+  elif vt.name_of(eqn.primitive) == 'cond':
+    predicate = eqn.invars[0]
+  else:
+    return False
+  return bool(vt.parting(vt.varying(predicate.aval)))

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from jax._src import api_util
 from jax._src import core
 from jax._src import linear_util as lu
+from jax._src.mend import anatomy
 from jax._src import tree_util
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import types as vt
@@ -150,7 +151,8 @@ def _of_equation(eqn, ins: Sequence[int], step: Step,
     return [step(eqn, ins, v) for v in eqn.outvars]
   name = vt.name_of(eqn.primitive)
   if name == 'cond':
-    each = [outs(b, ins[1:], step, within) for b in eqn.params['branches']]
+    each = [outs(b, ins[1:], step, within)
+            for b in anatomy.branches(eqn.params)]
     return [max(ins[0], *ways) for ways in zip(*each)]
   if name == 'scan':
     return _of_scan(eqn, ins, step, within)
@@ -162,14 +164,14 @@ def _of_equation(eqn, ins: Sequence[int], step: Step,
 
 
 def _of_scan(eqn, ins: Sequence[int], step: Step, within: int) -> list[int]:
-  consts, carries = vt.scan_counts(eqn.params)
-  ins = list(ins)
+  loop = anatomy.scan(eqn.params)
+  _, consts, carry, xs = loop.split(ins)
   while True:
-    found = outs(eqn.params['jaxpr'], ins, step, within)
-    after = [max(a, b) for a, b in zip(ins[consts:consts + carries], found)]
-    if after == ins[consts:consts + carries]:
+    found = outs(loop.body, [*consts, *carry, *xs], step, within)
+    after = list(map(max, carry, found))
+    if after == carry:
       return found
-    ins[consts:consts + carries] = after
+    carry = after
 
 
 def _anywhere(jaxpr: core.Jaxpr, step: Step, within: int) -> Iterator[int]:

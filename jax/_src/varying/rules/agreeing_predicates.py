@@ -66,11 +66,12 @@ FLOW_RULES = {'agreed': agreed_rule}
 BUILDERS = {'agreed': _build}
 
 
-def agreed(predicate: Any) -> Any:
+def agreed(predicate: Any, aval: Any) -> Any:
   """A value of a type that says along what it may differ.
 
   Args:
     predicate: a value in the current trace, such as a conditional's index.
+    aval: its type.
 
   Returns:
     ``predicate``, or one that is typed as varying over fewer axes. It has no
@@ -78,7 +79,7 @@ def agreed(predicate: Any) -> Any:
   """
   if not isinstance(predicate, core.Tracer):
     return predicate
-  axes = vt.varying(vt.typeof(predicate))
+  axes = vt.varying(aval)
   parting = vt.parting(axes)
   if not parting:
     return predicate

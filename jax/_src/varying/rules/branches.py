@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import anatomy
 from jax._src.mend import releases
 from jax._src.varying import bind as binding
 from jax._src.varying import carry_types
@@ -237,38 +238,48 @@ class _Cond(binding.Binding):
   """The binding of conditionals: at the union of what their branches do."""
 
   @staticmethod
-  def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
+  def is_solved(params, avals, refs: bool = False, trace=None) -> bool | None:
     """True if branches have equal types, which fit an index that varies."""
-    branches = [vt.open_jaxpr(b) for b in params['branches']]
-    first, index = branches[0], vt.parting(vt.varying(avals[0]))
-    if not binding.same_axes(first.invars, avals[1:]):
-      return False
+    branches = anatomy.branches(params)
+    first, *others = branches
+    types, given = [v.aval for v in first.invars], [*avals[1:]]
     outs = [v.aval for v in first.outvars]
     for b in branches:
-      if not refs and b.effects and vt.has_refs(b) or (
-          refs and not binding.same_axes(b.invars, avals[1:])) or (
-          b is not first and not binding.same_axes(b.outvars, outs)):
+      if not refs and (effects := b.effects) and vt.are_of_refs(effects):
         return False
+    for b in others:
+      types += [v.aval for v in b.outvars]
+      given += outs
+      if refs:
+        types += [v.aval for v in b.invars]
+        given += avals[1:]
+    if not vt.vary_alike(types, given):
+      return False
+    index = vt.parting(vt.varying(avals[0]))
     if not index:
       return True
-    if refs or not _outs_fit_index(branches, outs, index):
+    if refs:
       return False
+    if not _outs_fit_index(branches, outs, index):
+      return None
     may_wait = isinstance(trace, pe.DynamicJaxprTrace)
     for b in branches:
       inside = contents(b)
       if inside.waits(index):
-        return False
+        return None
       may_wait = may_wait and not inside.derives
-    return may_wait or not narrow_reads(branches, avals[1:], index)
+    return may_wait or not narrow_reads(branches, avals[1:], index) or None
 
   @staticmethod
-  def agreed(args, params):
-    index = agreeing_predicates.agreed(args[0])
-    return (args if index is args[0] else [index, *args[1:]]), params
+  def agreed(args, params, avals):
+    index = agreeing_predicates.agreed(args[0], avals[0])
+    if index is args[0]:
+      return args, params, avals
+    return [index, *args[1:]], params, [index.aval, *avals[1:]]
 
   @staticmethod
   def binders(params) -> list[core.Var | None]:
-    return [None, *vt.open_jaxpr(params['branches'][0]).invars]
+    return [None, *anatomy.branches(params)[0].invars]
 
   @staticmethod
   def typed_params(site: flow.Site) -> dict:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jax._src import linear_util as lu
+from jax._src.mend import anatomy
 from jax._src.varying import backward
-from jax._src.varying import dependences
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
@@ -21,7 +21,7 @@ from jax._src.varying.types import Axes
 
 def call(site: flow.Site, ins: list[Axes]) -> None:
   """An equation that calls the one jaxpr in its parameters."""
-  region, = site.regions(site.eqn.params[flow.callee(site.eqn.params)])
+  region, = site.regions(site.eqn.params[anatomy.callee(site.eqn.params)])
   site.outs = region.run(ins)
   site.operands = flow.record_ref_writes(site, region, ins)
 
@@ -29,7 +29,7 @@ def call(site: flow.Site, ins: list[Axes]) -> None:
 def call_params(site: flow.Site) -> dict:
   """The parameters of a call, re-typed with the jaxpr that it calls."""
   params, (region,) = site.eqn.params, site.kids
-  name = flow.callee(params)
+  name = anatomy.callee(params)
   return {name: vt.reclose(params[name], retype.rebuild(region))}
 
 
@@ -87,8 +87,12 @@ def _linear_call(b, site: flow.Site) -> None:
               transpose_thunk=transpose_at_new_types)
 
 
-_CALLS, _CUSTOM_VJP = dependences.CALLS, dependences.CUSTOM_VJP
-FLOW_RULES = dict.fromkeys((*_CALLS, *_CUSTOM_VJP, 'linear_call'), call)
-BUILDERS = {**dict.fromkeys(_CALLS, _call),
+_NAMES = anatomy.named(
+    anatomy.CALLS, anatomy.JIT, anatomy.PLAIN, anatomy.REMAT, anatomy.JVP,
+    anatomy.VMAP, anatomy.COMPILED)
+_CUSTOM_VJP = anatomy.named(anatomy.CALLS, anatomy.VJP)
+_LINEAR = anatomy.named(anatomy.CALLS, anatomy.LINEAR)
+FLOW_RULES = dict.fromkeys((*_NAMES, *_CUSTOM_VJP, *_LINEAR), call)
+BUILDERS = {**dict.fromkeys(_NAMES, _call),
             **dict.fromkeys(_CUSTOM_VJP, _custom_vjp),
-            'custom_lin': _custom_lin, 'linear_call': _linear_call}
+            **dict.fromkeys(_LINEAR, _linear_call), 'custom_lin': _custom_lin}

@@ -6,9 +6,9 @@ equation was traced. A cast that has nothing left to add is dropped.
 """
 from __future__ import annotations
 
+from jax._src.mend import anatomy
 from jax._src import mesh as mesh_lib
 from jax._src.varying import flow
-from jax._src.varying import reduced
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 
@@ -49,8 +49,11 @@ def exchanged(axis_name, *operands):
   return [vt.cast(x, axes) for x in operands]
 
 
+_CASTS = anatomy.CASTS
 FLOW_RULES = dict.fromkeys((
-    'pvary', 'psum_invariant', 'pmax', 'pmin', 'optimization_barrier',
-    'device_put', *reduced.CASTS), flow.each)
-BUILDERS = {'pvary': _cast, 'reduced_vary_cast': _cast,
-            'reduced_vary_cast_p': _cast, 'preduced': _preduced}
+    'psum_invariant', 'pmax', 'pmin', 'optimization_barrier', 'device_put',
+    *anatomy.named(_CASTS)), flow.each)
+BUILDERS = {
+    **dict.fromkeys(anatomy.named(
+        _CASTS, anatomy.VARYING, anatomy.FROM_REDUCED), _cast),
+    **dict.fromkeys(anatomy.named(_CASTS, anatomy.REDUCED), _preduced)}

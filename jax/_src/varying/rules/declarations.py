@@ -129,7 +129,8 @@ def _on_this_mesh(leaf):
 
 def _declaration(axes: Axes) -> str:
   said = set(map(str, axes))
-  return f'ManualAxisType(varying={said})' if vt.LATER else f'vma={said}'
+  return (f'ManualAxisType(varying={said})' if vt.CAN_BE_REDUCED else
+          f'vma={said}')
 
 
 def _show(axes: Axes) -> str:

@@ -15,12 +15,12 @@ from __future__ import annotations
 import weakref
 
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src.varying import flow
 from jax._src.varying import types as vt
 from jax._src.varying.rules import calls
 
 _known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-_SAME = frozenset(['pvary', 'copy', 'copy_p', 'optimization_barrier'])
 
 
 def sources(jaxpr: core.Jaxpr) -> list[int | None]:
@@ -45,13 +45,15 @@ def _source(v, at, made) -> int | None:
 
 def _operand(eqn: core.JaxprEqn, n: int, source) -> int | None:
   """The position of the operand that the equation returns as output ``n``."""
-  name, params = vt.name_of(eqn.primitive), eqn.params
-  if name in _SAME:
+  prim, params = eqn.primitive, eqn.params
+  if anatomy.COPIES[prim] or anatomy.CASTS[prim] is anatomy.VARYING:
     return n
-  if name in ('scan', 'while'):
-    return _carried(name, params, n)
+  loop = anatomy.loop(eqn)
+  if loop is not None:
+    return _carried(loop, n)
+  name = vt.name_of(prim)
   if name == 'cond':
-    found = {sources(vt.open_jaxpr(b))[n] for b in params['branches']}
+    found = {sources(b)[n] for b in anatomy.branches(params)}
     if None in found:
       return None
     positions = [i + 1 for i in found]
@@ -59,18 +61,11 @@ def _operand(eqn: core.JaxprEqn, n: int, source) -> int | None:
     alike = len(positions) == 1 or len(same) == 1 and None not in same
     return positions[0] if alike else None
   if flow.rules.get(name) is calls.call:
-    return sources(vt.open_jaxpr(params[flow.callee(params)]))[n]
+    return sources(vt.open_jaxpr(params[anatomy.callee(params)]))[n]
   return None
 
 
-def _carried(name: str, params, n: int) -> int | None:
-  if name == 'scan':
-    consts, carries = vt.scan_counts(params)
-    before, body = consts, params['jaxpr']
-    if n >= carries:
-      return None
-  else:
-    consts, body = params['body_nconsts'], params['body_jaxpr']
-    before = params['cond_nconsts'] + consts
-  unchanged = sources(vt.open_jaxpr(body))[n] == consts + n
-  return before + n if unchanged else None
+def _carried(loop: anatomy.Loop, n: int) -> int | None:
+  if n >= loop.carries or sources(loop.body)[n] != loop.own[n]:
+    return None
+  return loop.first + n

@@ -20,8 +20,8 @@ import weakref
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import anatomy
 from jax._src import tree_util
-from jax._src.util import split_list
 from jax._src.varying import bind as binding
 from jax._src.varying import casts
 from jax._src.varying import divergence
@@ -45,10 +45,10 @@ def _grow(carry: list[Axes], new, body: flow.Region,
 
 
 def while_rule(site: flow.Site, ins: list[Axes]) -> None:
-  params = site.eqn.params
-  nc, nb = params['cond_nconsts'], params['body_nconsts']
-  cond, body = site.regions(params['cond_jaxpr'], params['body_jaxpr'])
-  cond_consts, body_consts, carry = split_list(ins, [nc, nb])
+  loop = anatomy.while_loop(site.eqn.params)
+  nc, nb = loop.tests, loop.consts
+  cond, body = site.regions(loop.predicate, loop.body)
+  cond_consts, body_consts, carry, _ = loop.split(ins)
   if site.operands:
     carry = _grow(carry, site.operands[nc + nb:], body, nb)
 
@@ -76,14 +76,15 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
 
 
 def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
-  params = site.eqn.params
-  nc, nk = vt.scan_counts(params)
-  body, = site.regions(params['jaxpr'])
-  consts, carry, xs = split_list(ins, [nc, nk])
+  loop = anatomy.scan(site.eqn.params)
+  nc, nk = loop.consts, loop.carries
+  body, = site.regions(loop.body)
+  _, consts, carry, xs = loop.split(ins)
   if site.operands:
     carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
-    outs, ys = split_list(body.run(consts + carry + xs), [nk])
+    made = body.run(consts + carry + xs)
+    outs, ys = made[:nk], made[nk:]
     grown = _grow(carry, outs, body, nc)
     if grown == carry:
       break
@@ -98,25 +99,24 @@ class _While(binding.Binding):
 
   @staticmethod
   def carries(params) -> tuple[int, int]:
-    first = params['cond_nconsts'] + params['body_nconsts']
-    return first, first + len(vt.open_jaxpr(params['body_jaxpr']).outvars)
+    loop = anatomy.while_loop(params)
+    return loop.first, loop.first + loop.carries
 
   @staticmethod
   def is_called(params) -> bool:
-    return vt.open_jaxpr(params['body_jaxpr']) is _call.body()
+    return anatomy.while_loop(params).body is _call.body()
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if no carry grows, and none differs where devices part ways."""
-    cond = vt.open_jaxpr(params['cond_jaxpr'])
-    body = vt.open_jaxpr(params['body_jaxpr'])
-    nc, nb = params['cond_nconsts'], params['body_nconsts']
+    loop = anatomy.while_loop(params)
+    cond, body, nc = loop.predicate, loop.body, loop.tests
     invars, outs = body.invars, body.outvars
     if (vt.has_refs(cond) or not refs and vt.has_refs(body)
         or nc and not binding.same_axes(cond.invars[:nc], avals)
         or not binding.same_axes(invars, avals[nc:])):
       return False
-    carry = invars[nb:]
+    carry = invars[loop.consts:]
     if not binding.same_axes(carry, [v.aval for v in outs]):
       return False
     pred = vt.parting(vt.varying(cond.outvars[0].aval))
@@ -131,14 +131,13 @@ class _While(binding.Binding):
     return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
 
   @staticmethod
-  def agreed(args, params):
-    return args, agreeing_predicates.agreed_loop(args, params)
+  def agreed(args, params, avals):
+    return args, agreeing_predicates.agreed_loop(args, params), avals
 
   @staticmethod
   def binders(params) -> list[core.Var]:
-    cond = vt.open_jaxpr(params['cond_jaxpr'])
-    body = vt.open_jaxpr(params['body_jaxpr'])
-    return [*cond.invars[:params['cond_nconsts']], *body.invars]
+    loop = anatomy.while_loop(params)
+    return [*loop.predicate.invars[:loop.tests], *loop.body.invars]
 
   @staticmethod
   def typed_params(site: flow.Site) -> dict:
@@ -157,28 +156,28 @@ class _Scan(binding.Binding):
 
   @staticmethod
   def carries(params) -> tuple[int, int]:
-    first, number = vt.scan_counts(params)
-    return first, first + number
+    own = anatomy.scan(params).own
+    return own.start, own.stop
 
   @staticmethod
   def is_called(params) -> bool:
-    return vt.open_jaxpr(params['jaxpr']) is _call.body()
+    return anatomy.scan(params).body is _call.body()
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
     """True if no carry grows."""
-    body = vt.open_jaxpr(params['jaxpr'])
+    loop = anatomy.scan(params)
+    body, first = loop.body, loop.consts
     if not refs and vt.has_refs(body):
       return False
     if not binding.same_axes(invars := body.invars, avals):
       return False
-    nc, nk = vt.scan_counts(params)
     return binding.same_axes(
-        invars[nc:nc + nk], [v.aval for v in body.outvars])
+        invars[first:first + loop.carries], [v.aval for v in body.outvars])
 
   @staticmethod
   def binders(params) -> list[core.Var]:
-    return vt.open_jaxpr(params['jaxpr']).invars
+    return anatomy.scan(params).body.invars
 
   @staticmethod
   def typed_params(site: flow.Site) -> dict:

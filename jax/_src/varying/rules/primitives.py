@@ -33,8 +33,8 @@ from jax._src import core
 from jax._src.mend import releases
 from jax._src import mesh as mesh_lib
 from jax._src.interpreters import ad
+from jax._src.mapped_interpreters import compile_time
 from jax._src.named_sharding import NamedSharding
-from jax._src.varying import compile_time
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 

@@ -22,10 +22,13 @@ check on.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
+from typing import Any
 
 from jax._src import core
 from jax._src import linear_util as lu
+from jax._src.mend import jaxprs
 from jax._src.varying import bind as binding
 from jax._src.varying import flow
 from jax._src.varying import outdated
@@ -110,11 +113,13 @@ def traced_anew(infer_params):
     What does the same; a gradient by the content of a ref isn't summed there
     over devices along which the content differs by now.
   """
+  effects_of = jaxprs.effects_of_closed
+
   @functools.wraps(infer_params)
   def infer(*args):
     traced = infer_params(*args)
     jaxpr = traced[0].params['jaxpr']
-    if jaxpr.effects:
+    if effects_of(jaxpr):
       axes = _overtaken(vt.open_jaxpr(jaxpr), traced[1])
       if axes:
         with retrace.anew(axes):
@@ -151,13 +156,18 @@ def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
 class _Call(binding.Binding):
   """The binding of a jitted or checkpointed function that uses refs."""
 
-  @staticmethod
-  def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
-    """True if it goes without refs, which costs next to nothing to see."""
-    return not params['jaxpr'].effects or not vt.any_ref(avals)
+  def __init__(self, prim: core.Primitive, effects_of: Callable[[Any], Any]):
+    super().__init__(prim)
 
-  def solve(self, args, params, avals):
-    return _unify_refs(self.prim, args, params, avals)
+    def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
+      """True if it goes without refs, which costs next to nothing to see."""
+      return not effects_of(params['jaxpr']) or not vt.any_ref(avals)
+    self.is_solved = is_solved
+
+  def solve(self, args, params, avals, but_for_index=False):
+    del but_for_index
+    new, params = _unify_refs(self.prim, args, params, avals)
+    return new, params, binding.types_of(new, args, avals)
 
 
 def _unifying_closed_call(bind):
@@ -181,6 +191,6 @@ def bind_with_unified_refs() -> None:
   for prim, operands in ((state.get_p, 0), (state.swap_p, 1),
                          (state.addupdate_p, 1)):
     prim.bind = _unifying_access(prim, prim.bind, operands)
-  for prim in (pjit.jit_p, ad_checkpoint.remat_p):
-    _Call(prim).install()
+  _Call(pjit.jit_p, jaxprs.effects_of_closed).install()
+  _Call(ad_checkpoint.remat_p, jaxprs.effects_of_open).install()
   core.closed_call_p.bind = _unifying_closed_call(core.closed_call_p.bind)

@@ -95,7 +95,7 @@ def inner_types(avals, axis_data, dims=None) -> list:
 
 def _varying_along(aval, names):
   mesh = mesh_lib.get_abstract_mesh()
-  if (not vt.LATER and frozenset(names) <= frozenset(mesh.manual_axes)
+  if (not vt.CAN_BE_REDUCED and frozenset(names) <= frozenset(mesh.manual_axes)
       and not frozenset(names) <= frozenset(aval.sharding.mesh.manual_axes)):
     spec = aval.sharding.spec
     aval = aval.update(sharding=type(aval.sharding)(mesh, spec))

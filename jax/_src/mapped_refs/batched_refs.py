@@ -22,6 +22,7 @@ import functools
 from typing import Any
 
 from jax._src.interpreters import batching
+from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import releases
 from jax._src.mend import traces
@@ -38,8 +39,8 @@ def scan_of_refs(rule: Callable[..., Any]) -> Callable[..., Any]:
   """
   @functools.wraps(rule)
   def batch_scan(axis_data, args, dims, **params):
-    consts, carry = jaxprs.scan_counts(params)
-    wanted = [0 if n < consts + carry else 1 for n in range(len(args))]
+    outside = anatomy.scan(params).own.stop  # what is scanned over comes next
+    wanted = [0 if n < outside else 1 for n in range(len(args))]
     if not _misplaced(args, dims, wanted):
       return rule(axis_data, args, dims, **params)
     return _with_copies(rule, axis_data, args, dims, wanted, params)
@@ -69,12 +70,11 @@ def of_while(axis_data, args: Sequence[Any], dims: Sequence[int | None],
   rank = len(cond_jaxpr.out_avals[0].shape)
   if not batched_predicate and not rank:
     return None
-  body = range(params['cond_nconsts'],
-               params['cond_nconsts'] + params['body_nconsts'])
+  loop = anatomy.while_loop(dict(params, cond_jaxpr=cond_jaxpr))
+  body = range(loop.tests, loop.first)
   wanted = [0 if batched_predicate else
             (rank if dim is None else max(dim, rank)) for dim in dims]
-  written = {n + body.start for n in jaxprs.written(
-      jaxprs.open_jaxpr(params['body_jaxpr']))}
+  written = {n + body.start for n in jaxprs.written(loop.body)}
   shared = [n for n in body if batched_predicate and dims[n] is None
             and traces.is_ref(args[n])]
   if written.intersection(shared):

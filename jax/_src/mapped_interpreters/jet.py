@@ -21,13 +21,13 @@ from typing import Any
 
 from jax._src import core
 from jax._src.lax import parallel
+from jax._src.mend import anatomy
 from jax._src.mend import releases
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes, NO_AXES
 
 _LINEAR = ('psum', 'psum_invariant', 'ppermute', 'all_to_all', 'all_gather',
            'all_gather_invariant', 'reduce_scatter')
-_CALLS = ('jit', 'pjit')  # what they call meets the rules
 
 
 def _axes(values) -> Axes:
@@ -50,7 +50,9 @@ def fitted(prim: core.Primitive, rule: Callable) -> Callable:
     The rule; itself where nothing varies in types, for a call, and for casts
     and linear collectives.
   """
-  if not vt.checking() or vt.name_of(prim) in _CALLS or prim in linear_rules:
+  # What jit calls meets the rules.
+  if (not vt.checking() or anatomy.CALLS[prim] == anatomy.JIT
+      or prim in linear_rules):
     return rule
 
   def fit(primals, series, /, **params):

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program for `compare`, stock or mended, and reads its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from jax_mend import children, recorder
+
+STOCK = "0"
+_WAIT = .02  # seconds between looks at a process
+_GRACE = 1.  # seconds to write the stacks of a program that hangs
+
+
+@dataclasses.dataclass
+class Program:
+  """A program that JAX compiled, and what its calls returned."""
+  number: int
+  name: str
+  line: str
+  code: str
+  test: str = ""
+  patches: list[str] = dataclasses.field(default_factory=list)
+  calls: dict[int, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def key(self) -> tuple[str, str, str]:
+    return self.name, self.line, self.test
+
+
+@dataclasses.dataclass
+class Run:
+  """The end and the record of one run.
+
+  Attributes:
+    words: the value of JAX_MEND.
+    status: the exit status; None if it hung.
+    error: of the error that ended it, "type", "text" and "line".
+    open: the numbers of the programs that were running when all ended; a
+      call may place its arguments by another one.
+  """
+  folder: str
+  words: str
+  status: int | None
+  seconds: float
+  memory: int  # bytes, 0 if unknown
+  programs: list[Program] = dataclasses.field(default_factory=list)
+  error: dict[str, str] = dataclasses.field(default_factory=dict)
+  open: list[int] = dataclasses.field(default_factory=list)
+  outcomes: dict[str, str] = dataclasses.field(default_factory=dict)
+  recorded: bool = False
+
+  def text(self, name: str) -> list[str]:
+    """The lines of "stdout" or "stderr"."""
+    path = os.path.join(self.folder, name)
+    with open(path, encoding="utf-8", errors="replace") as file:
+      return file.read().splitlines()
+
+  @property
+  def stacks(self) -> list[str]:
+    """The line at which each thread hung."""
+    with open(os.path.join(self.folder, "stacks.txt"),
+              encoding="utf-8") as file:
+      text = file.read()
+    found = []
+    for thread in text.split("\n\n"):
+      frames = [line.strip() for line in thread.splitlines()
+                if line.startswith("  File ")]
+      own = [f for f in frames if not _is_library(f)]
+      if frames:
+        found.append((own or frames)[0])
+    return [*dict.fromkeys(found)]
+
+
+def _is_library(frame: str) -> bool:
+  return any(word in frame for word in (
+      "site-packages", "/jax/_src/", os.path.dirname(os.__file__) + os.sep,
+      os.path.dirname(recorder.__file__)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The things that all runs of a comparison have in common.
+
+  Attributes:
+    command: what Python is to run.
+    stdin: a file with the standard input.
+    limit: seconds that a run may take.
+    store: bytes of values that a run may keep.
+  """
+  command: Sequence[str]
+  stdin: str
+  limit: float
+  store: int
+  cwd: str = "."
+
+
+def run(settings: Settings, folder: str, words: str, other: str = "",
+        evidence: bool = False) -> Run:
+  """Runs the program once.
+
+  Args:
+    settings: of the comparison.
+    folder: a new one, for what is recorded.
+    words: the value of JAX_MEND.
+    other: the folder of a run whose values needn't be kept again.
+    evidence: whether to tell the patches whose code runs.
+  """
+  os.mkdir(folder)
+  with open(os.path.join(folder, "settings.json"), "w",
+            encoding="utf-8") as file:
+    json.dump({"store": settings.store, "other": other,
+               "limit": settings.limit, "evidence": evidence}, file)
+  env = {**os.environ, "JAX_MEND": words, "JAX_MEND_QUIET": "1",
+         recorder.FOLDER: folder}
+  children.export(env)
+  flags = subprocess._args_from_interpreter_flags()  # type: ignore
+  began = time.monotonic()
+  with (open(settings.stdin, "rb") as stdin,
+        open(os.path.join(folder, "stdout"), "wb") as out,
+        open(os.path.join(folder, "stderr"), "wb") as err):
+    process = subprocess.Popen(
+        [sys.executable, *flags, *settings.command], stdin=stdin, stdout=out,
+        stderr=err, env=env, cwd=settings.cwd,
+        start_new_session=os.name != "nt")
+    try:
+      status, memory = _wait(process, settings.limit + _GRACE)
+    finally:
+      _kill(process)
+  found = Run(folder, words, status, time.monotonic() - began, memory)
+  read(found)
+  return found
+
+
+def _wait(process: Any, limit: float) -> tuple[int | None, int]:
+  """The exit status, None if it hung, and the peak of its memory."""
+  until = time.monotonic() + limit
+  while time.monotonic() < until:
+    if hasattr(os, "wait4"):
+      pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+      if pid:
+        process.returncode = os.waitstatus_to_exitcode(status)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return process.returncode, usage.ru_maxrss * unit
+    elif process.poll() is not None:
+      return process.returncode, 0
+    time.sleep(_WAIT)
+  return None, 0
+
+
+def _kill(process: Any) -> None:
+  """Ends a process that hangs, with those that it has started."""
+  if process.returncode is None:
+    if hasattr(os, "killpg"):
+      os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def read(run_: Run) -> None:
+  """Reads what was recorded into a run."""
+  try:
+    with open(os.path.join(run_.folder, "events.jsonl"),
+              encoding="utf-8") as file:
+      lines = [line for line in file if line.endswith("\n")]
+  except OSError:
+    return
+  run_.recorded = True
+  for line in lines:
+    event = json.loads(line)
+    _READERS[event.pop("what")](run_, event)
+
+
+def _program(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.programs.append(Program(**event))
+
+
+def _called(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.open.append(event["number"])
+
+
+def _results(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.open.remove(event["number"])
+  run_.programs[event["number"]].calls[event["at"]] = event["results"]
+
+
+def _error(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.error = dict(event)
+
+
+def _outcome(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.outcomes[event["test"]] = event["outcome"]
+
+
+_READERS = {"start": lambda run_, event: None, "program": _program,
+            "call": _called, "results": _results, "error": _error,
+            "outcome": _outcome}

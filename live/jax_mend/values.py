@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the values that programs return, so that two runs can be compared.
+
+A value is known by a digest: a 64-bit sum of its words times odd numbers, by
+blocks, which costs less than a copy. Its bytes go into one file a run, each
+once, and not at all if the other run has them. When the limit is reached, a
+value is known by its digest, its largest magnitude and its norm alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from typing import Any
+
+_BLOCK = 1 << 17  # words
+
+
+class Store:
+  """The values of one run.
+
+  Args:
+    folder: where the file goes.
+    limit: the bytes that may be kept.
+    other: the folder of a run whose values needn't be kept again.
+  """
+
+  def __init__(self, folder: str, limit: int, other: str = ""):
+    self._np = np = importlib.import_module("numpy")
+    self._left = limit
+    self._file = open(os.path.join(folder, "values.bin"), "wb")
+    self._list = open(os.path.join(folder, "values.jsonl"), "w",
+                      encoding="utf-8", buffering=1)
+    self._known = {*kept(other)} if other else set()
+    self._odd = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(
+        0x9E3779B97F4A7C16) + np.uint64(1)
+
+  def digest(self, value: Any) -> str:
+    """Names an array by dtype, shape and content, and keeps it."""
+    np = self._np
+    value = np.ascontiguousarray(value)
+    data = value.reshape(-1).view(np.uint8)
+    whole = data.size // 8 * 8
+    words, found = data[:whole].view(np.uint64), 14695981039346656037
+    for start in range(0, words.size, _BLOCK):
+      part = words[start:start + _BLOCK]
+      found = (found * 1099511628211 + int(np.dot(
+          part, self._odd[:part.size]))) % 2**64
+    tail = data[whole:].tobytes().hex()
+    name = f"{value.dtype}{list(value.shape)}:{found:016x}{tail}"
+    if name not in self._known:
+      self._known.add(name)
+      self._keep(name, value, data)
+    return name
+
+  def _keep(self, name: str, value: Any, data: Any) -> None:
+    row: dict[str, Any] = {"name": name, "dtype": str(value.dtype),
+                           "shape": value.shape}
+    if data.size <= self._left:
+      self._left -= data.size
+      row["at"], row["size"] = self._file.tell(), data.size
+      self._file.write(data)
+      self._file.flush()
+    else:
+      row.update(_summary(self._np, value))
+    self._list.write(json.dumps(row) + "\n")
+
+
+def _summary(np: Any, value: Any) -> dict[str, float]:
+  try:
+    numbers = np.abs(value).astype(np.float64).reshape(-1)
+  except (TypeError, ValueError):
+    return {}
+  return {"largest": float(numbers.max(initial=0)),
+          "norm": float(np.sqrt(np.dot(numbers, numbers)))}
+
+
+def kept(folder: str) -> dict[str, dict[str, Any]]:
+  """The rows of a run's values, by name."""
+  found = {}
+  try:
+    with open(os.path.join(folder, "values.jsonl"), encoding="utf-8") as rows:
+      for line in rows:
+        if line.endswith("\n"):
+          row = json.loads(line)
+          found[row["name"]] = {**row, "file": os.path.join(
+              folder, "values.bin")}
+  except OSError:
+    pass
+  return found
+
+
+def read(row: dict[str, Any]) -> Any:
+  """The array of a row, or None where its bytes are not kept."""
+  np = importlib.import_module("numpy")  # jax has it, jax-mend needn't
+  if "at" not in row:
+    return None
+  if row["dtype"] not in np.sctypeDict:
+    ml_dtypes = importlib.import_module("ml_dtypes")
+    dtype = np.dtype(getattr(ml_dtypes, row["dtype"]))
+  else:
+    dtype = np.dtype(row["dtype"])
+  with open(row["file"], "rb") as file:
+    file.seek(row["at"])
+    data = file.read(row["size"])
+  return np.frombuffer(data, np.uint8).view(dtype).reshape(row["shape"])
