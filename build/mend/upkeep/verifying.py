@@ -217,7 +217,8 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
     commits: file -> the commit in it, in order.
     checkout: a clean git checkout of upstream's.
     tools: upstream's; installed as the checkout pins them if None.
-    keep: is called with what each commit passed, if all pass.
+    keep: is called with what each commit that passes alone has passed, if all
+      pass together.
   """
   tools = tools or upstream_checks.tools(checkout)
   files = [folder / name for name in commits]
@@ -236,13 +237,13 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
       rows.append(_together(copy, files, [t for r in rows for t in r.tests],
                             types))
     _say(rows[-1])
+  if keep and rows[-1].good:
+    keep([(made, len(row.tests), row.red)
+          for made, row in zip(commits.values(), rows) if row.good])
   bad = [row.file for row in rows if not row.good]
   if bad or not files:
     return Verdict(f"upstream would refuse {', '.join(bad) or 'nothing'}.",
                    "see the lines that begin with WRONG above")
-  if keep:
-    keep([(made, len(row.tests), row.red)
-          for made, row in zip(commits.values(), rows)])
   tests = sum(len(row.tests) for row in rows[:-1])
   return Verdict(f"{report.plural(len(files), 'commit')} with "
                  f"{report.plural(tests, 'test')} pass upstream's checks, "

@@ -159,7 +159,7 @@ def test_only_a_good_run_is_kept(verified, kept):
   assert verdict.good and (made.patch, tests, red) == ("greet/patch0", 1, 1)
 
 
-def test_a_run_that_is_not_good_is_not_kept(verified, kept):
+def test_what_fails_together_is_not_kept(verified, kept):
   verdict, _ = verified(SENDABLE.replace('"Hello", greet', '"oi", greet'))
   assert not verdict.good and not kept
 
@@ -223,7 +223,7 @@ def test_polite(self):
   assert "red to green: 2 tests and 1 guard, clean" in said
 
 
-def test_a_test_that_needs_the_other_commit(verified):
+def test_a_test_that_needs_the_other_commit(verified, kept):
   other = SENDABLE.replace("test_hello", "test_other").replace(
       "test_first", "test_second").replace(
           'in = "Greeter.greet"\nvalue = "assign:out"',
@@ -232,6 +232,7 @@ def test_a_test_that_needs_the_other_commit(verified):
   verdict, said = verified(SENDABLE, other)
   assert not verdict.good
   assert "GreetTest::test_other: failed with the source" in said
+  assert [made.patch for made, *_ in kept[0]] == ["greet/patch0"]
   assert "all 2, one after another: ruff: 2 files, clean" in said
 
 
