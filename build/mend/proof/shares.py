@@ -199,43 +199,6 @@ def of_twin(series: Sequence[patches.Patch], twin: Base,
   return [dataclasses.replace(job, kinds=(every,), env=tuple(env.items()))]
 
 
-<<<<<<< HEAD
-def families_alone(series: Sequence[patches.Patch], base: Base,
-                   python_version: str | None, one: bool = False) -> list[Job]:
-  """A regression test of some files of each family, which alone is applied.
-
-  By jax-mend, so that no wheel of each is built. That a part of the patches is
-  what a wheel of them has is held by `tests/build/words_test.py`.
-
-  Args:
-    series: the patches.
-    base: the release.
-    python_version: such as "3.12"; None for the oldest that fits.
-    one: whether of each family one file is enough.
-  """
-  found = jobs.live_for_base(series, base, (), python_version, reds_only=True)
-  by_family: dict[str, list[Job]] = collections.defaultdict(list)
-  for job in found:
-    by_family[families.of(job.file.removeprefix("tests/"))].append(job)
-  out = []
-  for family, mine in by_family.items():
-    first = bases.releases().index(base) % _ALONE_ONE_IN % len(mine)
-    for job in mine[first:first + 1 if one else None:_ALONE_ONE_IN]:
-      every = tuple(pattern for red in job.reds for pattern in red.tests)
-      env = {**dict(job.env), "JAX_MEND": family, "MEND_SHARE": "0/1",
-             **dict(jobs.share_settings([("red", every)], f"0/{_ONE}", "0/0"))}
-      out.append(dataclasses.replace(job, kinds=(every,), alone=family,
-                                     env=tuple(env.items())))
-  return out
-
-
-def newest_of_lines(chosen: Sequence[Base]) -> list[Base]:
-  """The newest release of each line that is in `chosen`."""
-  return [*{b.line: b for b in chosen}.values()]
-
-
-=======
->>>>>>> h3
 def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
   """The job with a share of its tests; other bases have the other shares."""
   newest = bases.all_bases()[-1]
