@@ -88,11 +88,7 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   base, place = _place_of(args)
   author = git.caller(pathlib.Path.cwd())
   made, left_out = sending.all_made(chosen, base, place, args.changelog)
-  for commit in made:
-    report.say(f"{commit.patch}: {commit.added} lines of source added, "
-               f"{commit.removed} removed"
-               + (f"; without {', '.join(commit.without)}, which the tree "
-                  "lacks" if commit.without else ""))
+  _say_sizes(made)
   names: list[str] = []
   if made:
     names, conflicts = sending.write(made, base, place, target, author,
@@ -115,6 +111,14 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   return verifying.verify(
       target, dict(zip(names, made)), place,
       keep=lambda passed: upstream_verified.write(passed, place, series))
+
+
+def _say_sizes(made: Sequence[sending.Made]) -> None:
+  for commit in made:
+    report.say(f"{commit.patch}: {commit.added} lines of source added, "
+               f"{commit.removed} removed"
+               + (f"; without {', '.join(commit.without)}, which the tree "
+                  "lacks" if commit.without else ""))
 
 
 def _place_of(args: argparse.Namespace) -> tuple[Base, pathlib.Path]:

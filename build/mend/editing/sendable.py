@@ -157,7 +157,7 @@ def _digest(data: dict[str, Any]) -> str:
 
 
 def _report(data: dict[str, Any], refuse: Refuse) -> Report | None:
-  """What to file first; wanted of what can be sent and ends no issue."""
+  """The report to file first; wanted of what can be sent and ends no issue."""
   wanted = data.get("sendable") is True and not (
       data.get("closes") or data.get("guard"))
   if wanted != ("report" in data):

@@ -34,12 +34,12 @@ class Run:
 
   @property
   def counts(self) -> tuple[int, int]:
-    """How many reproductions fail, and how many ran."""
+    """The numbers of reproductions that fail, and that ran."""
     return (sum(n for n, _ in self.patches.values()),
             sum(of for _, of in self.patches.values()))
 
   def said_of(self, patch: str) -> str:
-    """Whether main has the patch's defect, in a word or two."""
+    """Says in a word or two if main has the patch's defect."""
     failing, ran = self.patches.get(patch, (0, 0))
     if not ran:
       return "-"

@@ -24,7 +24,7 @@ _LOG = "# Change log\n\n## Unreleased\n\n"
 def check(series: Sequence[patches.Patch], base: Base,
           origin: pathlib.Path | None = None,
           root: pathlib.Path = bases.ROOT) -> tuple[int, list[str]]:
-  """How many commits there are, and what is left out and why.
+  """Counts the commits, and says what is left out and why.
 
   Args:
     series: the patches.

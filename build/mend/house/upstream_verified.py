@@ -23,7 +23,7 @@ FILE = "build/upstream_verified.json"
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-  """What one commit passed.
+  """The checks that one commit passed.
 
   Attributes:
     digest: of the commit that was verified.

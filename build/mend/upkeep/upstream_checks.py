@@ -232,7 +232,7 @@ def _functions(text: str) -> dict[str, str]:
 
 
 def printed(these: Tools, folder: pathlib.Path, program: str) -> str:
-  """What a program prints, on both streams, with the folder's jax."""
+  """The output of a program, on both streams, with the folder's jax."""
   done = _run([these.python, "-c", program], folder, {
       "JAX_PLATFORMS": "cpu",
       "XLA_FLAGS": "--xla_force_host_platform_device_count=8"})

@@ -85,7 +85,7 @@ def guarding(green: Mapping[str, str]) -> Finding:
 
 
 def _reported(copy: copies.Copy, report_: sendable.Report | None) -> str | None:
-  """What the report's program prints in the copy; None without a report."""
+  """Runs the report's program in the copy; None without a report."""
   if report_ is None:
     return None
   return upstream_checks.printed(copy.tools, copy.folder, report_.program)
@@ -240,12 +240,17 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
   if keep and rows[-1].good:
     keep([(made, len(row.tests), row.red)
           for made, row in zip(commits.values(), rows) if row.good])
-  bad = [row.file for row in rows if not row.good]
-  if bad or not files:
+  return _verdict(rows, folder)
+
+
+def _verdict(rows: Sequence[Row], folder: pathlib.Path) -> Verdict:
+  """The verdict of all commits; the last row is of all together."""
+  bad, alone = [row.file for row in rows if not row.good], rows[:-1]
+  if bad or not alone:
     return Verdict(f"upstream would refuse {', '.join(bad) or 'nothing'}.",
                    "see the lines that begin with WRONG above")
-  tests = sum(len(row.tests) for row in rows[:-1])
-  return Verdict(f"{report.plural(len(files), 'commit')} with "
+  tests = sum(len(row.tests) for row in alone)
+  return Verdict(f"{report.plural(len(alone), 'commit')} with "
                  f"{report.plural(tests, 'test')} pass upstream's checks, "
                  f"each alone and all together: {folder}")
 

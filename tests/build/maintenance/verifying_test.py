@@ -2,7 +2,6 @@
 """Upstream's checks of commits, on a small checkout that is made here."""
 
 import dataclasses
-import json
 import re
 import shutil
 import sys
@@ -267,15 +266,6 @@ def test_the_versions_are_upstreams(clone):
     upstream_checks.pinned(clone)
 
 
-def test_the_difference_of_type_errors():
-  one = upstream_checks.Errors({"a": 1, "b": 2})
-  two = upstream_checks.Errors({"a": 1, "b": 3, "c": 1})
-  assert upstream_checks.types(one, two, ["jax/a.py"]).problems == (
-      "1 x b", "1 x c")
-  assert upstream_checks.types(two, one, ["jax/a.py"]).good
-  assert json.dumps(one) == json.dumps({"a": 1, "b": 2})
-
-
 @pytest.fixture
 def series(project, base, clone, tools, tmp_path, capsys):
   """Exports the whole series, verifies it; the verdict and what was said."""
@@ -307,11 +297,3 @@ def test_a_whole_series_that_is_refused(series, project):
   verdict, said = series()
   assert not verdict.good
   assert "WRONG: ruff" in said and "WRONG: collection" in said
-
-
-def test_new_circles_of_targets():
-  before = {"a": {"b"}, "b": {"a"}, "c": set()}
-  assert upstream_checks.circles(before, {**before, "d": {"c"}}).good
-  found = upstream_checks.circles(before, {**before, "c": {"d"}, "d": {"c"}})
-  assert found.problems == ("c <-> d",)
-  assert not upstream_checks.circles({}, {}).good
