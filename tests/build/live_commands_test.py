@@ -252,6 +252,7 @@ def test_a_checkout_needs_no_network_and_no_other_release(tmp_path):
     (name,) = [n for n in archive.namelist() if n.endswith("/METADATA")]
     said = email.message_from_bytes(archive.read(name))
     assert any(n.endswith("/LICENSE") for n in archive.namelist())
+    assert "jax_mend/py.typed" in archive.namelist()  # PEP 561
   assert said["Author"] and said["License-Expression"] == "Apache-2.0"
   assert said["Summary"] and "jax_mend" in said.get_payload()
   assert len(said.get_all("Project-URL")) == 2
