@@ -131,8 +131,9 @@ OF_CALLERS = {"_getframe", "currentframe", "inspect.stack", "dis"} | {
     f"co_{n}" for n in ("code", "consts", "freevars", "names", "varnames")}
 # In warnings and errors: at which line of the program.
 LINES_IN_MESSAGES = {
-    "meshes/explicit_reshard.py": {"_getframe", "f_back", "f_code"},
-    "mend/source_lines.py": {"f_code"}}
+    "meshes/explicit_reshard.py": {"f_code"},
+    "mend/source_lines.py": {"f_code"},
+    "mend/user_warnings.py": {"_getframe", "f_back", "f_code", "f_globals"}}
 # Whether a module of JAX that is being imported has a name later.
 ASK_FOR_RELEASES = {"mend/releases.py": {"co_names"}}
 

@@ -111,7 +111,8 @@ def warned():
     said = []
     yield said
   said += [str(w.message) for w in caught
-           if 'jax_explicit_reshard' in str(w.message)]
+           if w.category is jax.errors.ReshardWarning
+           and w.filename == __file__]
 
 
 @red("^AttributeError: .*has no attribute '", api_missing=True)

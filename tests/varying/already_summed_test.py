@@ -192,6 +192,22 @@ class AlreadySummedTest(jtu.JaxTestCase):
 
   @red(NO_WARNING, bases='>=0.6.1')
   @red(OTHER_COTANGENT, bases='<0.6.1')
+  def test_is_of_the_users_line(self):
+    self.warned(plain)
+    from jax._src.varying.autodiff import already_summed
+    already_summed._said.clear()
+    with warnings.catch_warnings(record=True) as found:
+      warnings.simplefilter('ignore')
+      warnings.filterwarnings(
+          'always', category=jax.errors.SummedGradientWarning)
+      run(plain, '1d', True)
+    lines, first = inspect.getsourcelines(plain)
+    line = first + next(i for i, s in enumerate(lines) if 'twice' in s)
+    self.assertEqual([(w.filename, w.lineno) for w in found],
+                     [(__file__, line)])
+
+  @red(NO_WARNING, bases='>=0.6.1')
+  @red(OTHER_COTANGENT, bases='<0.6.1')
   def test_warns_what_is_wrong(self):
     # The warning is right: the sum is four times the gradient.
     (message,), got = self.warned(plain)

@@ -19,13 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import functools
 import operator
-import sys
 from typing import Any
-import warnings
 
 from jax._src import config
 from jax._src.mend import foreign
 from jax._src.mend import trace_key
+from jax._src.mend import user_warnings
 from jax._src.meshes import reshard_rules as rules
 
 explicit_reshard = trace_key.option(
@@ -100,20 +99,17 @@ def _reshard(x, aval, spec: rules.Spec | None, what: str, to=None):
     written = _text(spec)
     if to:
       written = f'jax.NamedSharding(mesh, {written})'
-    warnings.warn(
+    user_warnings.warn(
         f'jax_explicit_reshard: {_users_line()}: {what}, '
         f'{aval.str_short(True)}, is resharded. To do so yourself, write '
-        f'jax.sharding.reshard(x, {written}) for it there.', stacklevel=2)
+        f'jax.sharding.reshard(x, {written}) for it there.',
+        user_warnings.ReshardWarning)
   return new
 
 
 def _users_line() -> str:
   """The user's source line, also within functions of JAX that are jitted."""
-  from jax._src import source_info_util
-  frame = sys._getframe()
-  while frame and not source_info_util.is_user_filename(
-      frame.f_code.co_filename):
-    frame = frame.f_back
+  frame = user_warnings.user_frame()
   return f'{frame.f_code.co_filename}:{frame.f_lineno}' if frame else 'unknown'
 
 

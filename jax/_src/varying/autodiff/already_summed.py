@@ -27,13 +27,13 @@ from collections.abc import Callable, Sequence
 import functools
 import threading
 from typing import Any, NamedTuple
-import warnings
 import weakref
 
 from jax._src import config
 from jax._src import core
 from jax._src.mend import releases
 from jax._src.mend import traces
+from jax._src.mend import user_warnings
 from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.interpreters import partial_eval as pe
@@ -304,4 +304,4 @@ def _say(s: Sum, over: vt.Axes, what: str, refused: bool = False) -> None:
   if option.value == 'error':
     raise ValueError(text)
   _said.add((s.name, s.where))
-  warnings.warn(text, stacklevel=2)
+  user_warnings.warn(text, user_warnings.SummedGradientWarning)

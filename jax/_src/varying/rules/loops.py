@@ -15,12 +15,12 @@ from collections.abc import Callable
 import operator
 import threading
 from typing import Any
-import warnings
 import weakref
 
 from jax._src import config
 from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import user_warnings
 from jax._src import tree_util
 from jax._src.varying import bind as binding
 from jax._src.varying import casts
@@ -359,10 +359,10 @@ def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:
       a != o and outdated.differentiable(vt.typeof(x))
       for x, a, o in zip(leaves, axes, otherwise)):
     where = str(refusal).partition('. Devices')[0]
-    warnings.warn(
+    user_warnings.warn(
         f'{where}. It comes from differentiating by a carry, and each device '
         'does so for itself there, as if the carry had been cast with '
         "jax.lax.pcast(..., to='varying') (jax.lax.pvary) before the loop. If "
         'the predicate is the same on all devices, say so, for example with '
         f'jax.lax.pmax(predicate, {vt.ordered(refusal.axes)}): the gradient is '
-        'summed over them then.', stacklevel=2)
+        'summed over them then.', user_warnings.DivergentLoopWarning)
