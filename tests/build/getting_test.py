@@ -211,7 +211,7 @@ def tool_cache() -> str:
     (["build", "--output_path=/dev/null/x"], "can't be written"),
     (["build", "--python_version=2.7"], "--python_version=2.7 was given"),
     (["test", "--base=all", "--python_version=2.7"], "jax 0.5.3 needs"),
-    (["build", "--patches=nothing"], "no patch 'nothing'"),
+    (["build", "--patches=nothing"], "nothing is no family and no patch"),
     (["apply"], "needs one of --output_path"),
     (["apply", "--output_path=build"], "not empty"),
     (["test", "tests/nothing_test.py"], "no test file and no patch"),
