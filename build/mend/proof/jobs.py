@@ -9,11 +9,16 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import collections
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
+import functools
+import pathlib
 
 from mend.editing import patches
 from mend.editing.expected_failures import Red
+from mend.ground import report
+from mend.ground.report import Verdict
 from mend.proof import environments
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
@@ -71,6 +76,23 @@ def longest_first(jobs: Iterable[Job]) -> list[Job]:
   """
   size = lambda job: (bases.ROOT / job.file).stat().st_size
   return sorted(jobs, key=lambda job: (job.side != "mended", -size(job)))
+
+
+def makers(todo: Iterable[Job]) -> list[Callable[[], pathlib.Path]]:
+  """Functions that make the environments of some jobs, each once."""
+  return [functools.partial(getattr, lazy, "python") for lazy in
+          {id(job.environment): job.environment for job in todo}.values()]
+
+
+def listed(todo: Sequence[Job]) -> Verdict:
+  """Says what would run."""
+  for job in todo:
+    report.say(f"{job.label}: {job.extent}")
+  if not todo:
+    return Verdict("nothing would run.", "python3 build/build.py test --list")
+  counts = collections.Counter(job.extent for job in todo)
+  return Verdict(f"{len(todo)} test files on a side of a release: " + ", ".join(
+      f"{n} {what}" for what, n in counts.items()) + ".")
 
 
 def settings(job: Job) -> dict[str, str]:

@@ -98,7 +98,7 @@ def one_case(job: Job, only_red: bool = False) -> Job:
 
 
 def _one_case_of(found: Sequence[Job]) -> list[Job]:
-  """Of each job one case; none where nothing is left to look at."""
+  """One case of each job; none where nothing is left to look at."""
   return [one_case(job) for job in found if job.reds or job.side != "pristine"]
 
 

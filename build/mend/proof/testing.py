@@ -98,10 +98,10 @@ def run_tests(request: Request) -> Verdict:
   todo = jobs.longest_first(
       shares.share_of(_jobs(series, request), *request.share))
   if request.only_list:
-    return _listed(todo)
+    return jobs.listed(todo)
   total, others = Tally(), _others(request)
   with pools.pool() as pool:
-    made, done = pools.submit_in_turn(pool, _environments(todo), others)
+    made, done = pools.submit_in_turn(pool, jobs.makers(todo), others)
     for environment in made:
       environment.result()
     rows = run_jobs(pool, todo, total,
@@ -109,23 +109,6 @@ def run_tests(request: Request) -> Verdict:
     for future in done:
       total.add(future.result())
   return finish(rows, total, request.left_out)
-
-
-def _environments(todo: Sequence[Job]) -> list[Callable[[], pathlib.Path]]:
-  """Functions that make the environments of some jobs, to be run at once."""
-  return [functools.partial(getattr, lazy, "python") for lazy in
-          {id(job.environment): job.environment for job in todo}.values()]
-
-
-def _listed(todo: Sequence[Job]) -> Verdict:
-  """Says what would run."""
-  counts: collections.Counter[str] = collections.Counter()
-  for job in todo:
-    counts[job.extent] += 1
-    report.say(f"{job.label}: {job.extent}")
-  return Verdict(f"{len(todo)} test files on a side of a release: " + ", ".join(
-      f"{n} {what}" for what, n in counts.items()) + ".") if todo else Verdict(
-          "nothing would run.", "python3 build/build.py test --list")
 
 
 def _others(request: Request) -> list[Callable[[], Tally]]:
