@@ -2,12 +2,13 @@
 """The test files that each release runs: one rule, and shorter ones.
 
 A run of several releases has every test on the newest that has its file, on
-both sides, and on one release of each other line one case of each test; files
-of the patches that a change touches (`changes`) run whole there. The releases
-of a line share its files out. One release alone, and `--whole`, have every
-test. The plain command has one case of each test on the default release, and of
-some files on each other line. One case of each test means one, too, of what
-each `red` at it names; on pristine, regression tests only.
+both sides, and on mended one case of each test on two other lines, of which
+each has a third of the files and deals them out to its releases. Files of the
+patches that a change touches (`changes`) run whole on one release of each line.
+One release alone, and `--whole`, have every test. The plain command has one
+case of each test on the default release, and of some files on each other line.
+One case of each test means one, too, of what each `red` at it names; on
+pristine, regression tests only.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from mend.proof.jobs import Job
 from mend.releases import bases
 from mend.releases.bases import Base
 
+_ONE_IN = 3  # lines other than the newest, of which a file runs on one
 _OF_TWINS = ("replication/control_flow", "varying/loops")
 
 
 class Extent(enum.Enum):
   """The rule of a run of everything."""
   WHOLE = "every test on every release"
-  CHANGE = "every test on the newest release, one case of each on each line"
+  CHANGE = "every test on the newest release, one case of each on two lines"
   PLAIN = "one case of each test on the default release, some on each line"
 
 
@@ -66,7 +68,10 @@ def chosen_for(run: Run, series: Sequence[patches.Patch],
       out.append(job)
     elif base == _taker(job, [b for b in having[job.file][:-1]
                               if b.line == base.line]):
-      out += [job] if job.file in touched else _one_case_of([job])
+      if job.file in touched:
+        out.append(job)
+      elif job.side == "mended" and _has_in_its_third(base, job):
+        out.append(one_case(job))
   return out
 
 
@@ -113,15 +118,25 @@ def of_twin(series: Sequence[patches.Patch], twin: Base,
   return [one_case(job, only_red=True)]
 
 
-def _taker(job: Job, having: Sequence[Base]) -> Base:
-  """The one of a line's releases that has a file in its share.
+def _place(job: Job) -> int:
+  """The place of a job's file in its folder.
 
-  Files of a folder are dealt out by their place in it, so that each release has
-  some of each family, and a new file moves no other family's.
+  By it, files are dealt out: so each line, and each of its releases, has some
+  of each family, and a new file moves no other family's.
   """
   folder, _, name = job.file.rpartition("/")
-  names = sorted(p.name for p in (bases.ROOT / folder).glob("*_test.py"))
-  return having[names.index(name) % len(having)]
+  return sorted(p.name for p in (bases.ROOT / folder).glob(
+      "*_test.py")).index(name)
+
+
+def _has_in_its_third(base: Base, job: Job) -> bool:
+  lines = [*dict.fromkeys(b.line for b in bases.all_bases())]
+  return (_place(job) + lines.index(base.line)) % _ONE_IN == 0
+
+
+def _taker(job: Job, having: Sequence[Base]) -> Base:
+  """The one of a line's releases that has a file in its share."""
+  return having[_place(job) // _ONE_IN % len(having)]
 
 
 def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
