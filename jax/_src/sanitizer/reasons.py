@@ -196,10 +196,10 @@ def _spoken(eqn: core.JaxprEqn) -> str:
 
 
 def _of_branch(scope: scopes_lib.Scope, new) -> str:
-  parting = new & scope.outer.axes(scope.eqn.invars[0])
-  if parting:
+  diverging = new & scope.outer.axes(scope.eqn.invars[0])
+  if diverging:
     return ('the result of a branch that devices along '
-            f'{quoted(scope.ordered(parting))} choose')
+            f'{quoted(scope.ordered(diverging))} choose')
   return ("the result of a branch: another branch's varies over "
           f'{quoted(scope.ordered(new))}')
 

@@ -8,7 +8,7 @@ A flush is one reduction over devices for each set of axes, of all that should
 be the same along them, and a branch that is only taken when they differ; no
 collective is in it. One truth value, whether something was found, goes through
 loops and branches, so that each run sends its first difference only. It is the
-same along all axes along which the devices of a region don't part.
+same along all axes along which the devices of a region don't diverge.
 """
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Region:
     names: the manual axes, in order, whose coordinates are sent.
     coordinates: 0 and those of this device, an array.
     sizes: of the axes.
-    axes: the manual axes of more than one device along which none part here.
+    axes: the manual axes of more than one device along which none diverge here.
     manual: all of more than one device.
     typed: those that types tell about.
     loops: around here, and ``counters``: 0 and their iterations, an array.
@@ -110,15 +110,15 @@ class Region:
     self.loops, self.counters, self.found = loops, counters, found
     self.pending: list[Pending] = []
 
-  def within(self, found: Any, parting: frozenset = frozenset(),
+  def within(self, found: Any, diverging: frozenset = frozenset(),
              loop: sites_lib.Loop | None = None, count: Any = None) -> Region:
-    """The region of a loop's body or a branch, where devices may part."""
+    """The region of a loop's body or a branch, where devices may diverge."""
     loops, counters = self.loops, self.counters
     if loop is not None:
       loops = (*loops, loop)
       counters = jnp.concatenate([counters, count[None]])
     return Region(self.plan, self.names, self.coordinates, self.sizes,
-                  self.axes - parting, self.manual, self.typed, loops,
+                  self.axes - diverging, self.manual, self.typed, loops,
                   counters, found)
 
   def ordered(self, axes: frozenset) -> tuple:
@@ -191,12 +191,12 @@ class Region:
     return lax.pmax(flag.astype(jnp.int32), self.ordered(self.axes)) > 0
 
   def least(self, number: Any, axes: frozenset) -> Any:
-    """The least of an integer along axes, of those that don't part here."""
+    """The least of an integer along axes, of those that don't diverge here."""
     order = self.ordered(axes & self.axes)
     return lax.pmin(number, order) if order else number
 
-  def rejoin(self, found: Any, parting: frozenset) -> None:
-    """Goes on after a region within, where devices parted."""
+  def rejoin(self, found: Any, diverging: frozenset) -> None:
+    """Goes on after a region within, where devices diverged."""
     self.found = found
-    if parting & self.axes:
+    if diverging & self.axes:
       self.found = self.agreed(found)

@@ -30,9 +30,9 @@ primitive's results their axes; to *solve* finds the least axes that hold, as a
 fixpoint of the flow rules; to *rebuild* makes a jaxpr again at its solution, to
 *retype* does so at other types that are given; to *trace again* (*retrace*)
 runs the user's function once more; to *bind* gives an equation to a trace;
-devices *diverge* (or part) where a predicate varies; to *verify* compares types
-with what is required; to *check* raises an error if something is wrong, and to
-*refuse* raises it, with what to write.
+devices *diverge* where a predicate varies; an axis is *trivial* if it has one
+device; to *verify* compares types with what is required; to *check* raises an
+error if something is wrong, and to *refuse* raises it, with what to write.
 """
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class _Facts:
       return facts[n] if n < len(facts) else axes
     if v in given.get(trace, ()):
       return given[trace][v]
-    if vt.parting(axes):
+    if vt.nontrivial(axes):
       asked.setdefault(trace, set()).add(v)
     return axes
 

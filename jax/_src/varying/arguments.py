@@ -181,7 +181,7 @@ def _careful(call: _Call, api: Callable, args, kwargs) -> Any:
   leaves = tree_util.tree_leaves(call.arguments)
   facts = tuple(map(agreement.differs, leaves))
   if call.carries or call.gives and any(
-      vt.parting(agreement.varying(x) - f) for x, f in zip(leaves, facts)):
+      vt.nontrivial(agreement.varying(x) - f) for x, f in zip(leaves, facts)):
     call.facts = facts
   before = _facts.swap_local(call.facts)
   try:
@@ -263,7 +263,7 @@ any_asks: list[bool] = []  # whether a jaxpr was ever noted to
 
 
 def _ask(v: core.Var, differ: Axes) -> None:
-  if vt.parting(vt.varying(v.aval) - differ):
+  if vt.nontrivial(vt.varying(v.aval) - differ):
     raise _Asked
 
 
@@ -411,7 +411,7 @@ def check_solve(bind: Callable) -> Callable:
       first = len(args) - len(jaxpr.invars)
       own = params['const_lengths'].solve
       for v, x in zip(jaxpr.invars[own:], args[first + own:]):
-        axes = vt.parting(agreement.differs(x) - note.trusts.get(
+        axes = vt.nontrivial(agreement.differs(x) - note.trusts.get(
             v, vt.varying(v.aval)))
         if axes:
           raise divergence.refusal(

@@ -138,14 +138,14 @@ class Binding:
     given = args, params
     args, params, avals = self.agreed(args, params, avals)
     if args is not given[0] or params is not given[1]:
-      if (not vt.parting(vt.varying(avals[0])) if but_for_index else
+      if (not vt.nontrivial(vt.varying(avals[0])) if but_for_index else
           self.is_solved(params, avals, True)):
         return args, params, avals
     site = solve(self.prim, params, args, avals, self.binders(params))
     if self.carries and site.operands != site.ins:
       _check_promotion(site, args, self.carries(params), self.is_called(params))
     if 'ref' not in operands and (axes := _outgrown(site)):
-      if _is_as_traced(self.prim, params, avals):  # written where devices part
+      if _is_as_traced(self.prim, params, avals):  # devices diverge
         return args, params, avals
       raise TypeError(_ref_message(self.prim, axes))
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
@@ -213,7 +213,7 @@ def _check_promotion(site: Site, args, carry: tuple[int, int],
   new = flow.union([to - now for now, to in zip(site.ins, site.operands)])
   sums = any(outdated.doubtful(kid, new) for kid in site.kids)
   # What comes of a derivative isn't one that the body takes.
-  grown = (_first_growth(site) if vt.parting(new) and (
+  grown = (_first_growth(site) if vt.nontrivial(new) and (
       called or not from_derivative(site.eqn)) else [])
   if sums or grown:
     raise retrace.CarryGrew(zip(args, grown or site.operands), carry, new)

@@ -157,7 +157,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
                   tuple(map(used.__contains__, map(id, jaxpr.invars))))
 
 
-def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
+def divergence_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
   """True if no collective in the jaxpr waits for devices along ``axes``."""
   return not contents(jaxpr).waits(axes)
 
@@ -166,7 +166,7 @@ def without_unused_sums(jaxpr: core.Jaxpr, axes: Axes) -> core.Jaxpr:
   """The jaxpr, without sums over ``axes`` that nothing uses.
 
   Where one input's cotangent is wanted, another's is summed as well, though
-  nobody reads it; where devices part ways that would be refused. With a sum
+  nobody reads it; where devices diverge that would be refused. With a sum
   that is used, it would be anyway, and the jaxpr is returned as it is.
   """
   if jaxpr.constvars or not axes & contents(jaxpr).sums:

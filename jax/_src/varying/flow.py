@@ -19,10 +19,10 @@ a region is entered once more than its parent at most, plus once for each time
 that one of its own carries grew. Entered again, it looks at what uses the
 inputs that grew, and what uses that. ``visits`` counts the equations evaluated.
 
-Where a predicate comes to vary, devices part along the axes that it may differ
-along, which can be fewer (``dependences``). That is asked there alone, of the
-values at hand: of a region's inputs through the equation that holds it, of the
-outermost one's through whoever is about to bind it.
+Where a predicate comes to vary, devices diverge along the axes that it may
+differ along, which can be fewer (``dependences``). That is asked there alone,
+of the values at hand: of a region's inputs through the equation that holds it,
+of the outermost one's through whoever is about to bind it.
 """
 from __future__ import annotations
 
@@ -236,8 +236,8 @@ class Site:
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
     writes: for operands that are refs, what is written to them varies over.
-    predicate: along what the choice of branch, or of another trip, parts
-      devices.
+    predicate: along what devices diverge at the choice of a branch, or of
+      another trip.
     agreeing: along what else it varies, though all devices have the same.
     opaque: whether it holds jaxprs, or traced types, that no rule knows.
     selects: whether all branches run, because vmap maps over the index.
@@ -290,22 +290,22 @@ class Site:
       return axes if own else NO_AXES
     return axes - self.bound[n]
 
-  def parts(self, axes: Axes, predicate: Any, differ: Callable[[], Axes]
+  def diverging(self, axes: Axes, predicate: Any, differ: Callable[[], Axes]
             ) -> Axes:
-    """The axes along which a predicate parts devices.
+    """The axes along which devices diverge at a predicate.
 
     Args:
       axes: those that it varies over.
-      predicate: the variable that it is. It parts devices along what that
+      predicate: the variable that it is. Devices diverge along what that
         varies over, which was asked when its jaxpr was traced.
       differ: gives the axes along which it may differ, now that it varies over
         more.
     """
-    axes = vt.parting(axes)
+    axes = vt.nontrivial(axes)
     if axes and not axes <= vt.varying(predicate.aval):
-      parted = axes & (vt.varying(predicate.aval) | differ())
-      self.agreeing = axes - parted
-      return parted
+      diverging = axes & (vt.varying(predicate.aval) | differ())
+      self.agreeing = axes - diverging
+      return diverging
     return axes
 
 
@@ -321,7 +321,7 @@ def refs_widen() -> bool:
 
 
 def diverges(site: Site, axes: Axes) -> list[Region]:
-  """Notes that devices along ``axes`` part ways at this site.
+  """Notes that devices along ``axes`` diverge at this site.
 
   Returns:
     The site's regions, without sums over these axes that nothing uses.
@@ -337,7 +337,7 @@ def diverges(site: Site, axes: Axes) -> list[Region]:
 
 
 def check_divergence(sites: Iterable[Site]) -> None:
-  """Checks the solved sites, and those inside, where devices part ways."""
+  """Checks the solved sites, and those inside, where devices diverge."""
   for site in sites:
     if site.predicate and not site.selects:
       for check in divergence_checks.values():

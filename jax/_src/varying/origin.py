@@ -6,7 +6,7 @@ spec leaves out, and not why. When it fails, this module walks the traced jaxpr
 from that output back along the values that vary over the axis, into loops,
 branches and calls, to the nearest place where the axis comes in: an argument
 whose in_spec names it, or an operation whose result varies though its operands
-don't (``axis_index``, a callback). Where devices part ways at a predicate,
+don't (``axis_index``, a callback). Where devices diverge at a predicate,
 the walk goes through the predicate.
 
 Nothing is computed unless the check fails. Outside of jit there is no jaxpr

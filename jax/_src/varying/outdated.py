@@ -23,7 +23,7 @@ A sum over an axis of one device is none.
 
 What a conditional's branches read is cast before it where devices take
 different ones. That alone makes nothing wrong in them: they compute what they
-did, and a sum or cast of a cotangent over the axes that devices part along is
+did, and a sum or cast of a cotangent over axes along which devices diverge is
 refused there anyway.
 
 A derivative of something linear can have no equation at all. So a function that
@@ -91,10 +91,10 @@ def _look_through(region: flow.Region) -> Found:
       for v, a, i in zip(eqn.invars, site.operands, site.ins):
         if a != i and type(v) is not core.Literal and differentiable(v.aval):
           cast_here |= a - i
-    parted = only_parted(site)
+    by_index = only_index_widened(site)
     for kid in site.kids:
       f = found(kid)
-      if parted:
+      if by_index:
         f = f._replace(idle=NO_AXES, idle_back=NO_AXES)
       mine, opaque = mine | f.idle, opaque or f.opaque
       idle_back, derived = idle_back | f.idle_back, derived | f.derived
@@ -113,7 +113,7 @@ def _look_through(region: flow.Region) -> Found:
   return Found(idle, idle_back, cast, differentiated, derived, opaque)
 
 
-def only_parted(site: flow.Site) -> bool:
+def only_index_widened(site: flow.Site) -> bool:
   """True of a conditional of which but the index varies over more axes.
 
   Its operands do as they did when the branches were traced, refs aside: what is
@@ -138,7 +138,7 @@ def check(region: flow.Region) -> None:
     TracedTooEarly: if it is.
   """
   f = found(region)
-  axes = vt.parting(
+  axes = vt.nontrivial(
       f.idle & contents(region.jaxpr).derived_sums | f.idle_back)
   if axes:
     raise retrace.TracedTooEarly(axes)
@@ -162,7 +162,7 @@ def doubtful(region: flow.Region, new: Axes) -> bool:
   f = found(region)
   sums = contents(region.jaxpr).derived_sums
   return bool(f.opaque or
-              vt.parting((new | f.idle) & sums | f.idle_back))
+              vt.nontrivial((new | f.idle) & sums | f.idle_back))
 
 
 def missing_sums(region: flow.Region) -> Axes:
@@ -174,11 +174,11 @@ def missing_sums(region: flow.Region) -> Axes:
   """
   note = notes.on(region.jaxpr)
   if note is not None and note.differentiates:
-    return vt.parting(found(region).differentiated)
+    return vt.nontrivial(found(region).differentiated)
   if not contents(region.jaxpr).derives:
     return NO_AXES
   f = found(region)
-  return vt.parting(f.differentiated & f.derived)
+  return vt.nontrivial(f.differentiated & f.derived)
 
 
 def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
@@ -202,5 +202,5 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
     new = flow.union(vt.varying(a) - vt.varying(v.aval) for a, v in zip(
         avals, jaxpr.invars) if vt.is_ref(a))
     if new and contents(jaxpr).differentiates:
-      axes |= vt.parting(new)
+      axes |= vt.nontrivial(new)
   return axes

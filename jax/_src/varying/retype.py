@@ -208,7 +208,7 @@ def rebuild_if_refs_widened(trace, traced):
     grown = [region.read(v) - vt.varying(v.aval) for v in binders]
     new = flow.union(grown)
     if new and (outdated.doubtful(region, new)
-                or vt.parting(new) and contents(jaxpr).differentiates):
+                or vt.nontrivial(new) and contents(jaxpr).differentiates):
       if trace.frame.debug_info.traced_for in _LOOPS:
         raise retrace.RefGrew(
             [(x, region.read(v)) for v, x, axes in itertools.zip_longest(

@@ -198,12 +198,12 @@ def predicates_agreeing():
     _agreeing.set_local(before)
 
 
-def parting(axes: Axes) -> Axes:
+def nontrivial(axes: Axes) -> Axes:
   """Those of the axes along which there is more than one device.
 
-  What varies over the others only is the same on all devices: a predicate that
-  does parts nobody. The sizes are those of the current mesh, or, where it lacks
-  an axis, of what else binds its name; what isn't known counts as parting.
+  What varies over the others only is the same on all devices: no two diverge at
+  such a predicate. The sizes are those of the current mesh, or, where it lacks
+  an axis, of what else binds its name; one that isn't known counts as several.
   """
   if not axes or _agreeing.value:
     return NO_AXES

@@ -73,7 +73,7 @@ def axes() -> frozenset:
 
 
 def typed(mesh, flows) -> list:
-  """The types of a loop's or branch's results, which vary where devices part.
+  """A loop's or branch's results' types, which vary where devices diverge.
 
   A result that varies with nothing can have a cotangent all the same, from a
   rule of ``custom_vjp`` inside. Its cast belongs with the value: where it is
@@ -84,10 +84,10 @@ def typed(mesh, flows) -> list:
     mesh: the mesh of the shard_map.
     flows: those of the results.
   """
-  parting, found = axes(), [type_rules.to_rep(mesh, f) for f in flows]
-  if not parting:
+  diverging, found = axes(), [type_rules.to_rep(mesh, f) for f in flows]
+  if not diverging:
     return found
-  return [r if f.source is not None else reps.less(r, parting)
+  return [r if f.source is not None else reps.less(r, diverging)
           for f, r in zip(flows, found)]
 
 

@@ -88,7 +88,7 @@ def look(x: Any, axis_name: Any) -> None:
   axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
   for leaf in tree_util.tree_leaves(x):
     if isinstance(leaf, core.Tracer):
-      twice = vt.parting(frozenset(
+      twice = vt.nontrivial(frozenset(
           a for a in axes if isinstance(a, str)) - vt.varying(leaf.aval))
       if twice:
         _look_at(leaf, twice)

@@ -18,7 +18,7 @@ rules work:
   the input is cast at its first use and the transpose of the cast is the sum.
 
 A cotangent that nobody wants, because its input is a constant, is not summed:
-where devices part ways the sum would be refused, and it is of no use.
+where devices diverge the sum would be refused, and it is of no use.
 
 Before, 0.6.0 accepted a backward rule's cotangent with too many axes and used
 each device's part as if it were the sum.

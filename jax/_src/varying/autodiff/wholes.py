@@ -108,7 +108,7 @@ def refuse(
     got = None if type(ct) is SymbolicZero else smc.array_type(ct)
     if not wanted or not smc.comparable(got, smc.cotangent_type(aval)):
       continue
-    for axis in vt.ordered(vt.parting(vt.varying(got) - vt.varying(aval))):
+    for axis in vt.ordered(vt.nontrivial(vt.varying(got) - vt.varying(aval))):
       found = traced()
       if found is None:
         raise ValueError(_message(aval, got, axis, attached_to, (

@@ -80,11 +80,11 @@ def agreed(predicate: Any, aval: Any) -> Any:
   if not isinstance(predicate, core.Tracer):
     return predicate
   axes = vt.varying(aval)
-  parting = vt.parting(axes)
-  if not parting:
+  counted = vt.nontrivial(axes)
+  if not counted:
     return predicate
   along = axes - agreement.differs(predicate)
-  if not along & parting:
+  if not along & counted:
     return predicate
   trace = predicate._trace
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
@@ -106,7 +106,7 @@ def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
   closed = params['cond_jaxpr']
   out, = vt.open_jaxpr(closed).outvars
   axes = vt.varying(out.aval)
-  if not vt.parting(axes):
+  if not vt.nontrivial(axes):
     return params
   for trips in False, True:  # mostly the first tells
     differ = dependences.of_predicate(params, len(args), trips).axes(
@@ -122,7 +122,7 @@ def with_agreed_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
   """A predicate's jaxpr, typed as the same along these axes."""
   out, = jaxpr.outvars
   along &= vt.varying(out.aval)
-  if not vt.parting(along):
+  if not vt.nontrivial(along):
     return jaxpr
   new = vt.new_var(_agreed_type(out.aval, along=along))
   source = (jaxpr.eqns[-1].source_info if jaxpr.eqns else
@@ -138,7 +138,7 @@ def with_agreed_index(b, site: flow.Site) -> flow.Site:
   x, *others = site.eqn.invars
   x = b.read(x)
   along = site.agreeing & vt.varying(x.aval)
-  if not vt.parting(along):
+  if not vt.nontrivial(along):
     return site
   new = vt.new_var(_agreed_type(x.aval, along=along))
   b.emit([x], [new], agreed_p, dict(along=along))
