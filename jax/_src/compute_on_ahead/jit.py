@@ -120,8 +120,8 @@ def without_compiler_options(jitted: Any) -> Any:
       jitted._fun, info._replace(compiler_options_kvs=())))
 
 
-def _presented_as(jitted: Any, made: Any) -> Any:
-  return functools.update_wrapper(made, jitted, updated=())
+def _presented_as(jitted: Any, derived: Any) -> Any:
+  return functools.update_wrapper(derived, jitted, updated=())
 
 
 class _Entry:
@@ -159,7 +159,7 @@ def clear(jitted: Any) -> None:
     entry.clear()
 
 
-class _Made(dict):
+class _Derived(dict):
   """Functions that were made from the jitted function `owner`."""
 
   def __init__(self, owner: Any):
@@ -179,10 +179,10 @@ def remembered(jitted: Any, key: Hashable, make: Callable[[], Any]) -> Any:
     hash(key)
   except TypeError:
     return make()
-  made = getattr(jitted, '_compute_on_made', None)
-  if made is None or made.owner() is not jitted:
-    made = jitted._compute_on_made = _Made(jitted)
-  if key not in made:
+  derived = getattr(jitted, '_compute_on_derived', None)
+  if derived is None or derived.owner() is not jitted:
+    derived = jitted._compute_on_derived = _Derived(jitted)
+  if key not in derived:
     # Two threads may both get here: the first to arrive is the one kept.
-    made.setdefault(key, make())
-  return made[key]
+    derived.setdefault(key, make())
+  return derived[key]
