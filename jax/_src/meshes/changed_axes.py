@@ -151,13 +151,13 @@ def captured(x: Any, aval: Any, mesh: Any) -> Any:
 def on_mesh_of(make: Callable) -> Callable:
   """The function of a type, last, run within the mesh of that type."""
   @functools.wraps(make)
-  def made(*args, **options):
+  def on_mesh(*args, **options):
     mesh = options.get('aval', args[-1] if args else None).sharding.mesh
     if not _differ(mesh, mesh_lib.get_abstract_mesh()):
       return make(*args, **options)
     with axis_types.use_abstract_mesh(mesh):
       return make(*args, **options)
-  return made
+  return on_mesh
 
 
 def on_mesh_of_first(f: Callable) -> Callable:

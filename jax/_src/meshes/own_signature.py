@@ -122,7 +122,7 @@ def _transforms() -> frozenset[types.CodeType]:
   # pylint: disable=g-import-not-at-top
   from jax._src import ad_checkpoint
   from jax._src import api
-  made = [t(lambda x: x) for t in (
+  transformed = [t(lambda x: x) for t in (
       ad_checkpoint.checkpoint, api.vmap, api.grad, api.value_and_grad,
       api.jacfwd, api.jacrev)]
-  return frozenset(f.__code__ for f in made)
+  return frozenset(f.__code__ for f in transformed)

@@ -165,7 +165,7 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
   on with the round before.
   """
   jaxpr = body.jaxpr
-  made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+  made_by = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
   own = {jaxpr.invars[place]: jaxpr.outvars[m]
          for m, place in enumerate(anatomy.loop(body.eqn).own)}
   todo: collections.deque = collections.deque([(jaxpr.outvars[n], None)])
@@ -175,7 +175,7 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
     if isinstance(v, core.Literal) or v in seen or axis not in body.axes(v):
       continue
     seen.add(v)
-    eqn = made.get(v)
+    eqn = made_by.get(v)
     if eqn is None and v in own:
       todo.append((own[v], reader))
     elif eqn is None:

@@ -154,7 +154,7 @@ class Region:
     bad = self._bad(pending)
     anyone = jnp.any(bad)
     if any(frozenset(p.site.axes) != self.axes for p in pending):
-      anyone = self.agreed(anyone)
+      anyone = self.on_any_device(anyone)
     flush = findings_lib.Flush(self.plan.number(),
                                tuple(p.site for p in pending), self.loops,
                                self.names)
@@ -184,7 +184,7 @@ class Region:
     places = sorted(range(len(order)), key=order.__getitem__)
     return jnp.concatenate(parts)[jnp.array(places)]
 
-  def agreed(self, flag: Any) -> Any:
+  def on_any_device(self, flag: Any) -> Any:
     """True on all devices of the region if it is on one."""
     if not self.axes:
       return flag
@@ -199,4 +199,4 @@ class Region:
     """Goes on after a region within, where devices diverged."""
     self.found = found
     if diverging & self.axes:
-      self.found = self.agreed(found)
+      self.found = self.on_any_device(found)
