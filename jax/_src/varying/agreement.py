@@ -40,14 +40,14 @@ class _Facts:
 
   Attributes:
     known: the axes along which a value may differ, by its variable.
-    made: the dependences that a result joins, by the id of its equation and its
-      number, with the equation.
+    joins: the dependences that a result joins, by the id of its equation and
+      its number, with the equation.
   """
 
   def __init__(self, trace: Any):
     self.trace, self.steps = weakref.ref(trace), traces.steps(trace)
     self.known: dict[core.Var, Axes] = {}
-    self.made: dict[tuple[int, int], tuple[Any, list]] = {}
+    self.joins: dict[tuple[int, int], tuple[Any, list]] = {}
 
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
@@ -97,8 +97,8 @@ class _Facts:
     if axes <= dependences.reduced_over(eqn):
       return NO_AXES, None, NO_AXES
     n = eqn.outvars.index(v)
-    if (id(eqn), n) not in self.made:  # with the equation, so that it stays
-      self.made[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
+    if (id(eqn), n) not in self.joins:  # with the equation, so that it stays
+      self.joins[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
     missing, more, first = None, NO_AXES, 0
 
     def differ(n: int) -> Axes:
@@ -114,7 +114,7 @@ class _Facts:
       return axes
 
     found = NO_AXES
-    for dependence, first in self.made[id(eqn), n][1]:
+    for dependence, first in self.joins[id(eqn), n][1]:
       found |= dependence.axes(differ, lambda n: vt.varying(
           self.steps.atom(operands[n + first]).aval), limit=axes)
       if missing is not None or axes <= found:

@@ -229,7 +229,7 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
     if seen:
       new = _renamed(trace, jaxpr)
       trusts = {new.get(v, v): a for v, a in seen.get('trusts', {}).items()}
-      return notes.noted(jaxpr, **{**seen, 'trusts': trusts}), *others
+      return notes.with_note(jaxpr, **{**seen, 'trusts': trusts}), *others
     if call is not None and call.facts is not None:
       agreement.given_in_order.pop(trace, None)
       _facts.set_local(call.facts)
@@ -250,7 +250,7 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
       if v in asks:
         _ask(v, agreement.differs(x))
   any_asks[:] = [True]
-  return notes.noted(jaxpr, asks=asks), *others
+  return notes.with_note(jaxpr, asks=asks), *others
 
 
 def _renamed(trace: Any, jaxpr: core.Jaxpr) -> dict[core.Var, core.Var]:
@@ -274,7 +274,7 @@ def _questions(eqn: Any):
     The input, and the number of the operand that it is.
   """
   for number, jaxpr in enumerate(dependences.inner(eqn)):
-    note = notes.on(jaxpr)
+    note = notes.note_of(jaxpr)
     if note is not None and note.asks:
       for n, v in enumerate(jaxpr.invars):
         if v in note.asks:
@@ -301,7 +301,7 @@ def _unasked(call: _Call, result: Any) -> Any:
   if any_asks and type(result) is tuple and len(result) == 2 and (
       jaxpr := _asking(result[0])) and len(result[1]) == len(jaxpr.invars):
     for v, x in zip(jaxpr.invars, result[1]):
-      if v in notes.on(jaxpr).asks:
+      if v in notes.note_of(jaxpr).asks:
         _ask(v, agreement.differs(x))
   return result
 
@@ -312,7 +312,7 @@ def _asking(parameters: Any) -> core.Jaxpr | None:
   if not isinstance(params, dict) or 'jaxpr' not in params:
     return None
   jaxpr = vt.open_jaxpr(params['jaxpr'])
-  note = notes.on(jaxpr)
+  note = notes.note_of(jaxpr)
   return jaxpr if note is not None and note.asks else None
 
 
@@ -402,7 +402,7 @@ def check_solve(bind: Callable) -> Callable:
   """``linear_solve_p.bind``, with a look at what the solver takes to agree."""
   def checked(*args, **params):
     jaxpr = vt.open_jaxpr(params['jaxprs'].solve)
-    note = notes.on(jaxpr)
+    note = notes.note_of(jaxpr)
     if agreement.executing():
       note = None
     if note is not None and note.refusal:

@@ -119,7 +119,7 @@ _places: weakref.WeakKeyDictionary[Any, list[frozenset[int] | None]] = (
 
 def noting_inputs(
     fwd: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
-  """Lets `made` know what a forward rule is given, while it runs.
+  """Lets `record_program` know what a forward rule is given, while it runs.
 
   Args:
     fwd: a ``custom_vjp`` forward rule.
@@ -141,7 +141,7 @@ def noting_inputs(
   return call
 
 
-def made(jaxpr, primals: Sequence[Any]) -> None:
+def record_program(jaxpr, primals: Sequence[Any]) -> None:
   """Notes a linear program of ``jax.vjp``, and the arguments of the call.
 
   Args:

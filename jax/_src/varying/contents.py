@@ -113,7 +113,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
   permutes = derives = agrees = False
-  note = notes.on(jaxpr)
+  note = notes.note_of(jaxpr)
   differentiates = note is not None and note.differentiates
   eqns = jaxpr.eqns
   used = set(map(id, itertools.chain(jaxpr.outvars, *map(_OPERANDS, eqns))))

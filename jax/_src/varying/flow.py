@@ -50,8 +50,8 @@ class Region:
   """
 
   __slots__ = ('jaxpr', 'invars', 'outvars', 'traced', 'ins', 'outs', 'raised',
-               'sites', 'refs', 'agrees', 'found', 'users', 'places', 'around',
-               'number', 'given', 'facts', 'state')
+               'sites', 'refs', 'agrees', 'evidence', 'users', 'places',
+               'around', 'number', 'given', 'facts', 'state')
 
   def __init__(self, jaxpr: core.Jaxpr, around: Site | None = None,
                number: int = 0):
@@ -68,7 +68,7 @@ class Region:
     self.sites: dict[int, Site] = {}
     self.refs = vt.has_refs(jaxpr)
     self.agrees = contents(jaxpr).agrees
-    self.found = None  # what ``outdated`` knows of it
+    self.evidence = None  # what ``outdated`` knows of it
     # By number, the equations that use a variable, and the outputs that it is.
     self.users: dict[core.Var, list[int]] | None = None
     self.places: dict[core.Var, list[int]] = {}

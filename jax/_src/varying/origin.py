@@ -42,7 +42,7 @@ def describe(origin: origin_walk.Origin, axis, names: list[str]) -> str:
     A clause.
   """
   if origin.eqn is None:
-    inputs = origin.scope.jaxpr.invars
+    inputs = origin.level.jaxpr.invars
     where = (names[inputs.index(origin.var)] if origin.var in inputs
              else 'a captured value')
     if origin.user is not None:

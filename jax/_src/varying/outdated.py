@@ -51,8 +51,8 @@ from jax._src.varying.contents import from_derivative, is_differentiated
 from jax._src.varying.types import Axes, NO_AXES
 
 
-class Found(NamedTuple):
-  """Findings in a solved region, and those inside it.
+class Evidence(NamedTuple):
+  """Evidence that a solved region, or one inside it, is outdated.
 
   Attributes:
     idle: the axes of casts that have nothing left to do.
@@ -70,14 +70,14 @@ class Found(NamedTuple):
   opaque: bool = False
 
 
-def found(region: flow.Region) -> Found:
-  """The findings on which typing the region again comes."""
-  if region.found is None or region.found[0] is not region.ins:
-    region.found = region.ins, _look_through(region)
-  return region.found[1]
+def evidence(region: flow.Region) -> Evidence:
+  """The evidence in a solved region."""
+  if region.evidence is None or region.evidence[0] is not region.ins:
+    region.evidence = region.ins, _look_through(region)
+  return region.evidence[1]
 
 
-def _look_through(region: flow.Region) -> Found:
+def _look_through(region: flow.Region) -> Evidence:
   idle = idle_back = cast = differentiated = derived = NO_AXES
   opaque = False
   for site in region.sites.values():
@@ -93,7 +93,7 @@ def _look_through(region: flow.Region) -> Found:
           cast_here |= a - i
     by_index = only_index_widened(site)
     for kid in site.kids:
-      f = found(kid)
+      f = evidence(kid)
       if by_index:
         f = f._replace(idle=NO_AXES, idle_back=NO_AXES)
       mine, opaque = mine | f.idle, opaque or f.opaque
@@ -110,7 +110,7 @@ def _look_through(region: flow.Region) -> Found:
         derived |= a - vt.varying(v.aval)
     else:
       idle |= mine
-  return Found(idle, idle_back, cast, differentiated, derived, opaque)
+  return Evidence(idle, idle_back, cast, differentiated, derived, opaque)
 
 
 def only_index_widened(site: flow.Site) -> bool:
@@ -131,35 +131,35 @@ def differentiable(aval) -> bool:
           dtypes.issubdtype(aval.dtype, np.inexact))
 
 
-def check(region: flow.Region) -> None:
+def refuse_wrong(region: flow.Region) -> None:
   """Refuses a solved region that is wrong for certain, if typed again.
 
   Raises:
     TracedTooEarly: if it is.
   """
-  f = found(region)
+  f = evidence(region)
   axes = vt.nontrivial(
       f.idle & contents(region.jaxpr).derived_sums | f.idle_back)
   if axes:
     raise retrace.TracedTooEarly(axes)
 
 
-def excuse(region: flow.Region) -> None:
-  """Has a region be right as it is, with all that is inside it."""
-  region.found = region.ins, Found()
+def accept(region: flow.Region) -> None:
+  """Takes a region to be right as it is, with all that is inside it."""
+  region.evidence = region.ins, Evidence()
   for site in region.sites.values():
     for kid in site.kids:
-      excuse(kid)
+      accept(kid)
 
 
-def doubtful(region: flow.Region, new: Axes) -> bool:
+def may_be_wrong(region: flow.Region, new: Axes) -> bool:
   """True if a solved region may have sums too many, or isn't known.
 
   Args:
     region: the region.
     new: what its inputs vary over that they didn't.
   """
-  f = found(region)
+  f = evidence(region)
   sums = contents(region.jaxpr).derived_sums
   return bool(f.opaque or
               vt.nontrivial((new | f.idle) & sums | f.idle_back))
@@ -172,16 +172,16 @@ def missing_sums(region: flow.Region) -> Axes:
   isn't derived once more. Where a backward pass ran, the derivative may be of
   something linear, and no equation of it come to vary.
   """
-  note = notes.on(region.jaxpr)
+  note = notes.note_of(region.jaxpr)
   if note is not None and note.differentiates:
-    return vt.nontrivial(found(region).differentiated)
+    return vt.nontrivial(evidence(region).differentiated)
   if not contents(region.jaxpr).derives:
     return NO_AXES
-  f = found(region)
+  f = evidence(region)
   return vt.nontrivial(f.differentiated & f.derived)
 
 
-def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
+def by_refs(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   """The axes that refs vary over by now, and didn't when a jaxpr was traced.
 
   Args:
@@ -191,7 +191,7 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   Returns:
     The axes of sums that are right no longer, or that may be missing.
   """
-  note = notes.on(jaxpr)
+  note = notes.note_of(jaxpr)
   refs = [vt.varying(a) for a in avals if vt.is_ref(a)]
   axes = NO_AXES
   if note is not None:

@@ -42,7 +42,7 @@ def remember(make: Callable, types: int | None = None) -> Callable:
   Returns:
     A function of the same arguments and result.
   """
-  def made(*args, **kwargs):
+  def recording(*args, **kwargs):
     rule = make(*args, **kwargs)
     def again(operation):
       new = [operation.traced, *args[1:]]
@@ -52,7 +52,7 @@ def remember(make: Callable, types: int | None = None) -> Callable:
     if len(args) > (types or 0):  # what changes is told by its position
       _makers[rule] = again
     return rule
-  return made
+  return recording
 
 
 def _is_custom_vjp(operation) -> bool:

@@ -112,8 +112,8 @@ def _sums(leaves: list, trace: Callable[[list], Any],
     return trace([given.get(n, x) for n, x in enumerate(leaves)])
 
   with divergence.allow(True):
-    made = api.make_jaxpr(run)(*(leaves[n] for n in places))
-  return list(_places_of_sums(made.jaxpr, axes))
+    closed = api.make_jaxpr(run)(*(leaves[n] for n in places))
+  return list(_places_of_sums(closed.jaxpr, axes))
 
 
 def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:

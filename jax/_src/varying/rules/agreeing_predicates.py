@@ -66,7 +66,7 @@ FLOW_RULES = {'agreed': agreed_rule}
 BUILDERS = {'agreed': _build}
 
 
-def agreed(predicate: Any, aval: Any) -> Any:
+def refine(predicate: Any, aval: Any) -> Any:
   """A value of a type that says along what it may differ.
 
   Args:
@@ -93,7 +93,7 @@ def agreed(predicate: Any, aval: Any) -> Any:
   return agreed_p.bind(predicate, along=along)
 
 
-def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
+def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
   """The parameters of a loop whose predicate's type says what it may differ by.
 
   Args:
@@ -114,11 +114,11 @@ def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
         lambda n: vt.varying(vt.typeof(args[n])), limit=axes)
     if axes <= differ:
       return params
-  jaxpr = with_agreed_output(vt.open_jaxpr(closed), axes - differ)
+  jaxpr = refine_output(vt.open_jaxpr(closed), axes - differ)
   return {**params, 'cond_jaxpr': vt.reclose(closed, jaxpr)}
 
 
-def with_agreed_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
+def refine_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
   """A predicate's jaxpr, typed as the same along these axes."""
   out, = jaxpr.outvars
   along &= vt.varying(out.aval)
@@ -133,7 +133,7 @@ def with_agreed_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
                        debug_info=jaxpr.debug_info)
 
 
-def with_agreed_index(b, site: flow.Site) -> flow.Site:
+def refine_index(b, site: flow.Site) -> flow.Site:
   """A conditional that is built again, by an index of such a type."""
   x, *others = site.eqn.invars
   x = b.read(x)

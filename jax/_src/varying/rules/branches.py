@@ -94,7 +94,7 @@ FLOW_RULES = {'cond': cond_rule}
 def _build(b, site: flow.Site) -> None:
   """Copies a conditional, with an index that varies where devices diverge."""
   if site.agreeing:
-    site = agreeing_predicates.with_agreed_index(b, site)
+    site = agreeing_predicates.refine_index(b, site)
   retype.copy(b, site, **_Cond.typed_params(site))
 
 
@@ -271,8 +271,8 @@ class _Cond(binding.Binding):
     return may_wait or not narrow_reads(branches, avals[1:], index) or None
 
   @staticmethod
-  def agreed(args, params, avals):
-    index = agreeing_predicates.agreed(args[0], avals[0])
+  def refine_predicate(args, params, avals):
+    index = agreeing_predicates.refine(args[0], avals[0])
     if index is args[0]:
       return args, params, avals
     return [index, *args[1:]], params, [index.aval, *avals[1:]]
@@ -286,7 +286,7 @@ class _Cond(binding.Binding):
     branches = site.eqn.params['branches']
     if outdated.only_index_widened(site):
       for region in site.kids:
-        outdated.excuse(region)
+        outdated.accept(region)
     return permute.marked(site, dict(branches=tuple(
         vt.reclose(b, retype.rebuild(region, site.outs))
         for b, region in zip(branches, site.kids))))

@@ -83,8 +83,8 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
   if site.operands:
     carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
-    made = body.run(consts + carry + xs)
-    outs, ys = made[:nk], made[nk:]
+    results = body.run(consts + carry + xs)
+    outs, ys = results[:nk], results[nk:]
     grown = _grow(carry, outs, body, nc)
     if grown == carry:
       break
@@ -132,8 +132,8 @@ class _While(binding.Binding):
             and divergence_is_harmless(body, pred))
 
   @staticmethod
-  def agreed(args, params, avals):
-    return args, agreeing_predicates.agreed_loop(args, params), avals
+  def refine_predicate(args, params, avals):
+    return args, agreeing_predicates.refine_loop(args, params), avals
 
   @staticmethod
   def binders(params) -> list[core.Var]:
@@ -146,7 +146,7 @@ class _While(binding.Binding):
     params = site.eqn.params
     return permute.marked(site, dict(
         cond_jaxpr=vt.reclose(
-            params['cond_jaxpr'], agreeing_predicates.with_agreed_output(
+            params['cond_jaxpr'], agreeing_predicates.refine_output(
                 retype.rebuild(cond), site.agreeing)),
         body_jaxpr=vt.reclose(params['body_jaxpr'],
                               retype.rebuild(body, site.outs))))
@@ -340,12 +340,12 @@ def _grown(leaves: list, call) -> list[Axes] | None:
 
   try:
     with divergence.allow(True):
-      made = api.make_jaxpr(run)(*leaves)
+      closed = api.make_jaxpr(run)(*leaves)
   except retrace.CarryGrew as e:
     return e.axes_of(*inside)
   except Exception:  # pylint: disable=broad-except
     return None  # the refusal that led here says more
-  return [vt.varying(a) for a in made.out_avals[:len(leaves)]]
+  return [vt.varying(a) for a in closed.out_avals[:len(leaves)]]
 
 
 def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:
