@@ -52,7 +52,7 @@ def jitted_in_context(jitted: Any, enter: Callable[[], Any]) -> Any:
     A function as made by `jax.jit`.
   """
   from jax._src import core  # pylint: disable=g-import-not-at-top
-  inside = in_context(jitted._fun, enter)
+  inside: Any = in_context(jitted._fun, enter)
 
   def around(cache_miss):
     def miss(*args, **kwargs):
@@ -95,7 +95,8 @@ def jitted_around(jitted: Any, call: Any) -> Any:
       return call(*args, **kwargs), None, False
     return miss
 
-  inside._compute_on_entry = _Entry(inside, around, call.clear)
+  entered: Any = inside
+  entered._compute_on_entry = _Entry(inside, around, call.clear)
   return _presented_as(jitted, api.jit(
       inside, static_argnums=info.static_argnums,
       static_argnames=info.static_argnames, donate_argnums=info.donate_argnums,

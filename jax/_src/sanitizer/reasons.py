@@ -166,8 +166,9 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
   """
   jaxpr = body.jaxpr
   made_by = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+  loop = anatomy.loop(body.eqn)
   own = {jaxpr.invars[place]: jaxpr.outvars[m]
-         for m, place in enumerate(anatomy.loop(body.eqn).own)}
+         for m, place in enumerate(loop.own if loop else ())}
   todo: collections.deque = collections.deque([(jaxpr.outvars[n], None)])
   seen: set = set()
   while todo:
@@ -196,7 +197,8 @@ def _spoken(eqn: core.JaxprEqn) -> str:
 
 
 def _of_branch(scope: scopes_lib.Scope, new) -> str:
-  diverging = new & scope.outer.axes(scope.eqn.invars[0])
+  diverging = new & scope.outer.axes(scope.eqn.invars[0]) if (
+      scope.outer) else frozenset()
   if diverging:
     return ('the result of a branch that devices along '
             f'{quoted(scope.ordered(diverging))} choose')

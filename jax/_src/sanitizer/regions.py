@@ -134,8 +134,9 @@ class Region:
       axes: those along which it should be the same.
     """
     order = self.ordered(axes & self.axes)
+    types: Any = core  # `get_aval` isn't among those that its `__all__` names
     if not order or not digests.comparable(
-        value if isinstance(value, jax.Array) else core.get_aval(value)):
+        value if isinstance(value, jax.Array) else types.get_aval(value)):
       return
     value = jnp.asarray(value)
     if self.plan.rtol is None:
@@ -174,7 +175,7 @@ class Region:
     groups: dict[tuple, list[int]] = {}
     for n, p in enumerate(pending):
       groups.setdefault(p.site.axes, []).append(n)
-    parts, order = [], []
+    parts, order = list[Any](), list[int]()
     for axes, members in groups.items():
       found = jnp.stack([pending[n].digest for n in members])
       if parts:  # one collective after the other, on each device alike

@@ -54,10 +54,11 @@ def enter_rules() -> None:
   """
   # They import core.
   from jax._src.varying import bind, flow, required, retrace, retype
-  tables = {'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
-            'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
-            'DIVERGENCE_CHECKS': flow.divergence_checks,
-            'BELIEVED': required.believed}
+  tables: dict[str, dict] = {
+      'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
+      'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
+      'DIVERGENCE_CHECKS': flow.divergence_checks,
+      'BELIEVED': required.believed}
   for name in RULES:
     module = releases.optional_module(f'{__name__}.{name}')
     for table, entries in tables.items():

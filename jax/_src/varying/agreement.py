@@ -20,7 +20,7 @@ as far as it agrees: the walk ends where a value differs along all its axes.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import threading
 from typing import Any, NamedTuple
@@ -61,7 +61,8 @@ class _Facts:
     axes = vt.varying(v.aval)
     if v in known or not axes:
       return known.get(v, axes)
-    todo, eqn, more = None, equation_of(node), NO_AXES
+    todo: Any = None
+    eqn, more = equation_of(node), NO_AXES
     while True:
       # v's fact, if what it is made of has its own by now.
       missing, found = None, NO_AXES
@@ -122,7 +123,8 @@ class _Facts:
     return found, missing, more
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
-    frame = (trace := self.trace()).frame
+    trace: Any = self.trace()
+    frame = trace.frame
     if v in frame.constvar_to_val:
       outer = traces.captured(trace, v)
       return differs(outer) if isinstance(outer, core.Tracer) else axes
@@ -264,5 +266,10 @@ def _remember(eqn: Bound, tracers: Sequence[Any]) -> None:
 def _remember_of(x: core.Tracer, same: Axes) -> None:
   if same:
     key = id(x)
-    reference = weakref.ref(x, lambda _, key=key: _same_along.pop(key, 0))
+    forget: Callable = functools.partial(_forget, key)
+    reference = weakref.ref(x, forget)
     _same_along[key] = reference, same
+
+
+def _forget(key: int, unused_reference: Any) -> None:
+  _same_along.pop(key, None)

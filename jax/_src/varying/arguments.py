@@ -300,8 +300,10 @@ def _unasked(call: _Call, result: Any) -> Any:
   """
   if any_asks and type(result) is tuple and len(result) == 2 and (
       jaxpr := _asking(result[0])) and len(result[1]) == len(jaxpr.invars):
+    note = notes.note_of(jaxpr)
+    asks = note.asks if note is not None else ()
     for v, x in zip(jaxpr.invars, result[1]):
-      if v in notes.note_of(jaxpr).asks:
+      if v in asks:
         _ask(v, agreement.differs(x))
   return result
 
@@ -319,6 +321,7 @@ def _asking(parameters: Any) -> core.Jaxpr | None:
 def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr, others) -> None:
   """Raises _Weaker if the body makes a carry differ along more axes."""
   known, constants = dependences.of_values(jaxpr), {}
+  given = call.facts or ()
   for values in others:
     if isinstance(values, list) and len(values) == len(jaxpr.constvars):
       constants = dict(zip(jaxpr.constvars, values))
@@ -328,16 +331,16 @@ def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr, others) -> None:
   def differ(n: int) -> Axes:
     axes = vt.varying(inputs[n].aval)
     if n < len(jaxpr.invars):
-      return axes & call.facts[n]
+      return axes & given[n]
     x = constants.get(inputs[n])
     return axes if x is None else axes & agreement.differs(x)
 
-  facts = list(call.facts)
+  facts = list(given)
   for n, v in enumerate(jaxpr.outvars[:call.carries]):
     axes = vt.varying(v.aval)
     facts[n] |= axes & dependences.of_atom(known, v).axes(
         differ, lambda n: vt.varying(inputs[n].aval))
-  if facts != list(call.facts):
+  if facts != list(given):
     raise _Weaker(call, tuple(facts))
 
 

@@ -143,7 +143,7 @@ class Binding:
           self.is_solved(params, avals, True)):
         return args, params, avals
     site = solve(self.prim, params, args, avals, self.binders(params))
-    if self.carries and site.operands != site.ins:
+    if self.carries and self.is_called and site.operands != site.ins:
       _check_promotion(site, args, self.carries(params), self.is_called(params))
     if 'ref' not in operands and (axes := _outgrown(site)):
       if _is_as_traced(self.prim, params, avals):  # devices diverge

@@ -8,10 +8,11 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 import itertools
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import anatomy
@@ -102,7 +103,8 @@ def _is_of(eqn: core.JaxprEqn, transformation: str) -> bool:
 
 
 # The configuration has no part in it.
-cached = functools.partial(weakref_lru_cache, trace_context_in_key=False)
+cached: Callable[..., Any] = functools.partial(
+    weakref_lru_cache, trace_context_in_key=False)
 
 
 _OPERANDS = operator.attrgetter('invars')

@@ -15,6 +15,7 @@ custom_vjp's backward rule until it is differentiated.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jax._src import config
 from jax._src import core
@@ -36,7 +37,7 @@ allow = trace_key.option(
 
 def refusal(message: str) -> ValueError:
   """The error for a collective that only some of its devices may reach."""
-  error = ValueError(message)
+  error: Any = ValueError(message)
   error.diverges = True
   return error
 

@@ -36,6 +36,7 @@ from jax._src.varying import types as vt
 from jax._src.varying.contents import contents, jaxprs_in, without_unused_sums
 from jax._src.varying.types import Axes, NO_AXES
 
+_UNSOLVED: Any = None  # in place of a solution
 visits = 0  # equations evaluated since the module was imported, for tests
 
 
@@ -68,7 +69,8 @@ class Region:
     self.sites: dict[int, Site] = {}
     self.refs = vt.has_refs(jaxpr)
     self.agrees = contents(jaxpr).agrees
-    self.evidence = None  # what ``outdated`` knows of it
+    # What ``outdated`` knows of it.
+    self.evidence: tuple[Any, Any] | None = None
     # By number, the equations that use a variable, and the outputs that it is.
     self.users: dict[core.Var, list[int]] | None = None
     self.places: dict[core.Var, list[int]] = {}
@@ -174,9 +176,9 @@ class Region:
         if axes != vt.varying(v.aval):
           raised[v] = axes
       for n, axes in site.writes.items():
-        v = eqn.invars[n]
-        if axes - self.read(v):
-          raised[v] = axes | self.read(v)
+        ref: Any = eqn.invars[n]
+        if axes - self.read(ref):
+          raised[ref] = axes | self.read(ref)
           grew = True
     return grew
 
@@ -256,7 +258,7 @@ class Site:
     self.region = region
     self.given: Callable[[int], Axes] | None = None
     self.bound: Sequence[Axes] | None = None
-    self.ins: list[Axes] | None = None
+    self.ins: list[Axes] = _UNSOLVED
     self.operands: list[Axes] = []
     self.grown: list[Axes] = []
     self.outs: list[Axes] = []

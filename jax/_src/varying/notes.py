@@ -61,7 +61,7 @@ def note_of(jaxpr: core.Jaxpr) -> Note | None:
 
 
 # The traces that haven't ended, in which a backward pass ran.
-_differentiating: weakref.WeakSet = weakref.WeakSet()
+_differentiating: Any = weakref.WeakSet()
 _any = _differentiating.data  # to see quickly that there is none
 
 

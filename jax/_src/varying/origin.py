@@ -112,9 +112,11 @@ def explain(error: Exception, fun: Callable, args, out_specs, tree) -> str:
     Text to append, or an empty string.
   """
   try:
-    if not hasattr(error, 'traced'):
+    traced: Any = getattr(error, 'traced', None)
+    if traced is None:
       return _by_tracing(fun, args)
-    return _explanation(*error.traced, out_specs, tree)
+    jaxpr, in_specs = traced
+    return _explanation(jaxpr, in_specs, out_specs, tree)
   except Exception:  # the error that is being explained matters more
     return ''
 

@@ -72,9 +72,10 @@ class Evidence(NamedTuple):
 
 def evidence(region: flow.Region) -> Evidence:
   """The evidence in a solved region."""
-  if region.evidence is None or region.evidence[0] is not region.ins:
-    region.evidence = region.ins, _look_through(region)
-  return region.evidence[1]
+  known = region.evidence
+  if known is None or known[0] is not region.ins:
+    known = region.evidence = region.ins, _look_through(region)
+  return known[1]
 
 
 def _look_through(region: flow.Region) -> Evidence:

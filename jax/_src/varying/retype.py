@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import itertools
+from typing import Any
 import weakref
 
 from jax._src import config
@@ -180,7 +181,7 @@ def copy(b: _Builder, site: flow.Site, /, **params) -> None:
 
 
 # The traces in which a ref that they take has risen.
-raised_refs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+raised_refs: Any = weakref.WeakKeyDictionary()
 _raised = raised_refs.data  # to see quickly that there is none
 
 

@@ -187,7 +187,7 @@ def _staged(x: Any) -> Node | None:
     if isinstance(t, pe.DynamicJaxprTracer):
       if hasattr(t, 'parent'):
         return t, _by_tracer
-      frame = t._trace.frame  # 0.6.0
+      frame: Any = t._trace.frame  # 0.6.0
       return frame.tracer_to_var.get(id(t)), _by_variable(frame.eqns)
   return None
 
@@ -243,7 +243,7 @@ def _over(eqn: Any, axes: vt.Axes) -> bool:
 
 def _sum_behind(node: Node, axes: vt.Axes) -> Step | None:
   """The sum in a backward pass that a value is, but for its scale and shape."""
-  todo, seen = [node], set()
+  todo, seen = [node], set[tuple[int, int]]()
   while todo and len(seen) < _NEAR:
     value, step_of = todo.pop()
     found = step_of(value)
@@ -266,7 +266,7 @@ def _sum_behind(node: Node, axes: vt.Axes) -> Step | None:
 
 def _cast_behind(node: Node, axes: vt.Axes) -> bool:
   """True if a backward pass casts along the axes on its way to a value."""
-  todo, seen = [node], set()
+  todo, seen = [node], set[tuple[int, int]]()
   while todo and len(seen) < _MOST:
     value, step_of = todo.pop()
     found = step_of(value)

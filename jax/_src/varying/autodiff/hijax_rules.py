@@ -110,7 +110,8 @@ def _build(b, site: flow.Site) -> None:
   traced._meta_tys_flat = list(jaxpr.in_avals)
   traced._lojax = traced._closure_converted = None
   operation.traced = traced
-  rules = {n: _makers[r](operation) for n, r in _rules_of(operation).items()}
+  held = _rules_of(operation) or {}
+  rules = {n: _makers[r](operation) for n, r in held.items()}
   operation.params = {**operation.params, 'traced': traced, **rules}
   operation.__dict__.update(operation.params)
   retype.copy(b, site, _prim=operation)

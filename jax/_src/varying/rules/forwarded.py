@@ -54,9 +54,9 @@ def _operand(eqn: core.JaxprEqn, n: int, source) -> int | None:
   name = vt.name_of(prim)
   if name == 'cond':
     found = {sources(b)[n] for b in anatomy.branches(params)}
-    if None in found:
+    positions = [i + 1 for i in found if i is not None]
+    if len(positions) < len(found):
       return None
-    positions = [i + 1 for i in found]
     same = {source(eqn.invars[i]) for i in positions}
     alike = len(positions) == 1 or len(same) == 1 and None not in same
     return positions[0] if alike else None

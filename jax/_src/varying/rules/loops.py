@@ -55,7 +55,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
   predicate, = cond.jaxpr.outvars
   differs = lambda: cond.differs(predicate)
   while True:
-    pred = site.diverging(*cond.run(cond_consts + carry), predicate, differs)
+    axes, = cond.run(cond_consts + carry)
+    pred = site.diverging(axes, predicate, differs)
     if pred and body.refs and flow.refs_widen():
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
