@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 from jax._src import core
+from jax._src.mend import traces
 from jax._src.sanitizer import digests
 from jax._src.sanitizer import findings as findings_lib
 from jax._src.sanitizer import sites as sites_lib
@@ -134,9 +135,8 @@ class Region:
       axes: those along which it should be the same.
     """
     order = self.ordered(axes & self.axes)
-    types: Any = core  # `get_aval` isn't among those that its `__all__` names
     if not order or not digests.comparable(
-        value if isinstance(value, jax.Array) else types.get_aval(value)):
+        value if isinstance(value, jax.Array) else traces.typeof(value)):
       return
     value = jnp.asarray(value)
     if self.plan.rtol is None:
