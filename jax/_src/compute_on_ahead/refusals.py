@@ -91,7 +91,7 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
   Raises:
     ValueError: by the returned function, if another compute type is inside.
   """
-  def check(jaxpr: Any, name: str) -> bool:
+  def refuse(jaxpr: Any, name: str) -> bool:
     for eqn in _equations(jaxpr):
       inner = eqn.params.get('compute_type', compute_type)
       if eqn.primitive.name == name and inner != compute_type:
@@ -101,7 +101,7 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
             f' {inner!r}. Give both the same type, or call them one after the'
             ' other.')
     return False
-  return check
+  return refuse
 
 
 def _expected() -> str:
