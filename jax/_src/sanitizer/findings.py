@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import threading
 from typing import Any, NamedTuple
 
+from jax._src.mend import pages
 from jax._src.sanitizer import sites as sites_lib
 import numpy as np
 
@@ -101,7 +102,7 @@ def _message(n: int, group: list[Finding], rtol: float | None,
   if notes:
     lines.append('  Not compared, as nothing says along which axes it may '
                  'differ: ' + '; '.join(notes))
-  return '\n'.join(lines)
+  return '\n'.join(lines) + pages.see('check_replication.md#what-to-expect')
 
 
 def _key(a: np.ndarray) -> bytes:
