@@ -40,6 +40,7 @@ from jax._src import dtypes
 from jax._src.mend import releases
 from jax._src import xla_bridge
 from jax._src.lib import xla_client as xc
+from jax._src.mend import pages
 
 import numpy as np
 
@@ -75,7 +76,8 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
           'jax.numpy.from_dlpack: expected an array whose dimensions are in the'
           ' order of rows in memory, which is all that the runtime of this'
           ' release reads. Got one in another order. Pass a contiguous copy of'
-          ' it, such as x.contiguous() of PyTorch.')
+          ' it, such as x.contiguous() of PyTorch.' +
+          pages.see('array_api.md#sharing-memory-from_dlpack'))
     return out
   if copy is not False and not in_rows and not moves:
     out = _by_numpy(capsule, device)
@@ -224,7 +226,8 @@ def _may_copy(copy: bool | None, why: str) -> None:
   if copy is False:
     raise ValueError(
         'jax.numpy.from_dlpack: the array requires a copy, since'
-        f' {why}. However copy=False. {_NEXT}')
+        f' {why}. However copy=False. {_NEXT}' +
+        pages.see('array_api.md#sharing-memory-from_dlpack'))
 
 
 class _DLTensor(ctypes.Structure):

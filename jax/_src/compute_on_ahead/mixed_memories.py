@@ -15,6 +15,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import pages
 
 _SPACES = {core.MemorySpace.Host: 'jax.memory.Space.Host',
            core.MemorySpace.Device: 'jax.memory.Space.Device'}
@@ -30,7 +31,8 @@ def refused(message: str) -> ValueError:
       f'{message}. Move one of them: jax.device_put(x, jax.memory.Space.Device)'
       ' brings what is on the <host> to the device; jax.device_put(y, '
       'jax.memory.Space.Host) takes the other to the host, for a computation '
-      'under compute_on.')
+      'under compute_on.' +
+      pages.see('compute_on.md#host-and-device-memory-together'))
   error._mend_mixed_memories = message
   return error
 
@@ -65,7 +67,8 @@ def name_operands(error: Any, operands: Sequence[Any]) -> None:
       f'{error._mend_mixed_memories}: {" and ".join(said)}. Move one of them: '
       f'jax.device_put({host}, jax.memory.Space.Device), to compute on the '
       f'device, or jax.device_put({device}, jax.memory.Space.Host), to compute '
-      'on the host, under compute_on.',)
+      'on the host, under compute_on.' +
+      pages.see('compute_on.md#host-and-device-memory-together'),)
 
 
 def concrete(x: Any) -> Any:

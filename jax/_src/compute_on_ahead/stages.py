@@ -27,6 +27,7 @@ from jax._src import traceback_util
 from jax._src.compute_on_ahead import refusals
 from jax._src.compute_on_ahead import jit as compute_on_jit
 from jax._src.mend import jitted
+from jax._src.mend import pages
 
 traceback_util.register_exclusion(__file__)
 
@@ -160,4 +161,5 @@ class UnjittedComputeOn:
               f" compute_type='{self._compute_type}', out_memory_spaces=...)")
     raise AttributeError(
         f'the result of `compute_on` has no {name!r}, because {label} is not'
-        f' jitted. Apply jax.jit to it first: `{line}.{name}(...)`.')
+        f' jitted. Apply jax.jit to it first: `{line}.{name}(...)`.' +
+        pages.see('compute_on.md#ways-to-reach-the-host'))

@@ -35,6 +35,7 @@ from jax._src import tree_util
 from jax._src.mend import axis_types
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.mend import traces
@@ -68,7 +69,8 @@ def default(mesh: Any, name: str, shardings: Any) -> tuple:
           f'jax.sharding.{name}: its layout {spec} names {sorted(named)}, '
           'which is Manual in this jax.shard_map. Expected: a spec over the '
           f'axes that are not Manual, {free}. Along a Manual axis a value is '
-          "each device's own part already: leave that axis out of the spec.")
+          "each device's own part already: leave that axis out of the spec." +
+          pages.see('meshes.md#automatic-axes-for-a-while'))
   return free
 
 

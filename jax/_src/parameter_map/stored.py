@@ -23,6 +23,7 @@ from jax._src import core
 from jax._src.parameter_map import entry_function
 from jax._src import tree_util
 from jax._src.lib.mlir import ir
+from jax._src.mend import pages
 from jax._src.parameter_map.entries import Parameter
 from jax._src.parameter_map.map import ParameterMap, ResultMap
 
@@ -104,7 +105,8 @@ def of_exported(exported: Any) -> ParameterMap:
     raise ValueError(
         f'jax.export.Exported.parameter_map: expected {len(pmap)} parameters '
         f'and {len(results)} results, got a module with {given} and {returned}.'
-        ' Export the function again.')
+        ' Export the function again.' +
+        pages.see('parameter_map.md#from-a-file'))
   return pmap
 
 

@@ -30,6 +30,7 @@ from typing import Any
 import weakref
 
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import trace_key
 from jax._src import tree_util
 from jax._src.varying import agreement
@@ -422,7 +423,8 @@ def check_solve(bind: Callable) -> Callable:
               'cotangent that is the same on all devices along '
               f'{vt.ordered(axes)}, as the solver takes as many steps as it '
               'says and communicates in them; got one that may differ. Make it '
-              'the same, for example with jax.lax.psum or jax.lax.pmean.')
+              'the same, for example with jax.lax.psum or jax.lax.pmean.' +
+              pages.see('varying_primitives.md#solves-and-roots'))
     return bind(*args, **params)
   return checked
 

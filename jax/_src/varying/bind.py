@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from jax._src import config
 from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src import source_info_util
 from jax._src.varying import agreement
@@ -333,7 +334,8 @@ def _ref_message(prim: core.Primitive, axes: Axes) -> str:
   return (f'{make}: expected a ref that varies over {names} where a '
           f'{prim.name} writes such values to it. Got one that does not. Make '
           'it of a value that varies: '
-          f'{make}({releases.varying_cast("x", names)}).')
+          f'{make}({releases.varying_cast("x", names)}).' +
+          pages.see('varying_errors.md#writes-to-refs'))
 
 
 def operands_at_solution(site: Site, args, avals) -> list:
@@ -380,4 +382,5 @@ def _refusal(site: Site) -> str:
           f'them does (its predicate varies over {vt.ordered(site.predicate)}):'
           '\n' + '\n'.join(wanted) + '\nCast them with jax.lax.pcast(..., '
           "to='varying') (jax.lax.pvary on older releases), or set the option "
-          'jax_shard_map_promote_carries to True to have that done.')
+          'jax_shard_map_promote_carries to True to have that done.' +
+          pages.see('varying.md#options'))

@@ -19,6 +19,7 @@ from typing import Any
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import source_lines
 from jax._src.mend import trace_key
 from jax._src import source_info_util
@@ -96,7 +97,8 @@ def _message(eqn, derived, axes, name, where) -> str:
         "older releases, and sum its gradient after.")
   return message + (
       '\nIf you know that the predicate agrees, set the option '
-      'jax_allow_divergent_collectives to True.')
+      'jax_allow_divergent_collectives to True.' +
+      pages.see('varying_errors.md#divergent-collectives'))
 
 
 _NAMES = {'while': 'lax.while_loop', 'cond': 'lax.cond or lax.switch'}

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from jax._src import core
 from jax._src import source_info_util
 from jax._src import tree_util
+from jax._src.mend import pages
 from jax._src.partition_spec import PartitionSpec
 from jax._src.varying import origin_walk
 from jax._src.varying import types as vt
@@ -163,7 +164,8 @@ def _explanation(jaxpr: core.Jaxpr, in_specs, out_specs, tree) -> str:
   return (f'\n\n{HEADING}\n' + '\n'.join(lines) + '\nTo make a value the same '
           'along an axis, reduce it with jax.lax.psum, jax.lax.pmean, '
           'jax.lax.pmax or jax.lax.pmin over that axis. To keep each '
-          "device's own, name the axis in out_specs.")
+          "device's own, name the axis in out_specs." +
+          pages.see('varying_errors.md#outputs-that-may-differ'))
 
 
 def _spec(spec) -> str:

@@ -34,6 +34,7 @@ import weakref
 
 from jax._src import core
 from jax._src.mend import manual_axes
+from jax._src.mend import pages
 from jax._src import source_info_util
 from jax._src.varying import required
 from jax._src.varying import types as vt
@@ -119,4 +120,5 @@ def _message(eqn: core.JaxprEqn, what: str, v, axes: Axes) -> str:
       f'over {vt.ordered(axes_of(v))}. The equation is\n{eqn}\nThis is a '
       "mistake in JAX's types of values inside of shard_map. Please report the "
       'program that shows it. Without jax_enable_checks it runs, and a result '
-      'may be wrong.')
+      'may be wrong.' +
+      pages.see('varying.md#how-it-is-kept-so'))

@@ -29,6 +29,7 @@ from jax._src.replication.divergence_option import allow
 from jax._src import linear_util as lu
 from jax._src import source_info_util
 from jax._src.lax import parallel
+from jax._src.mend import pages
 from jax._src.replication.rules import collectives
 from jax._src.replication.rules import permute
 from jax._src.replication.rules import reps
@@ -135,7 +136,9 @@ def refuse_divergent(prim, names):
           'same on all of them, for '
           f'instance with jax.lax.pmax(predicate, {shared[0]!r}) or '
           f'jax.lax.psum, or move the collective out of the {r.what}. If the '
-          'predicate is known to agree, set jax_allow_divergent_collectives.')
+          'predicate is known to agree, set jax_allow_divergent_collectives.' +
+          pages.see(
+              'replication.md#collectives-that-devices-dont-reach-together'))
 
 
 def mark_permutes(params):

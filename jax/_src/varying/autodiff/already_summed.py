@@ -31,6 +31,7 @@ import weakref
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src.mend import user_warnings
@@ -294,14 +295,15 @@ def _say(s: Sum, over: vt.Axes, what: str, refused: bool = False) -> None:
       'with respect to a value that does not vary over an axis is complete on '
       f'every device, and {s.name} {does}. {fix} For the gradient of each '
       f"device's own part, differentiate with respect to {cast}.")
+  page = pages.see('varying.md#gradients-that-are-summed-twice')
   if refused:
-    raise ValueError(text)
+    raise ValueError(text + page)
   if option.value == 'off' or (
       option.value == 'warn' and (s.name, s.where) in _said):
     return
   text += (" The option jax_shard_map_summed_gradients ('warn', 'error', 'off')"
            ' decides what becomes of this.')
   if option.value == 'error':
-    raise ValueError(text)
+    raise ValueError(text + page)
   _said.add((s.name, s.where))
   user_warnings.warn(text, user_warnings.SummedGradientWarning)

@@ -36,6 +36,7 @@ from jax._src import core
 from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.varying import backward
@@ -213,4 +214,5 @@ def _message(aval, got, axis, attached_to: str, why: str) -> str:
       f' whole already: {why}. A sum would multiply it by the number of'
       ' devices. If each device has the'
       f' whole, return `jax.lax.pmean(ct, {axis!r})`{gather}. If each has a'
-      f' part, return the sum: `jax.lax.psum(ct, {axis!r})`.')
+      f' part, return the sum: `jax.lax.psum(ct, {axis!r})`.' +
+      pages.see('varying.md#gradients'))
