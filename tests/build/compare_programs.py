@@ -161,7 +161,8 @@ def ordinary():
   """The program of jax_mend.ordinary."""
   text = (ROOT / "live/jax_mend/ordinary.py").read_text(encoding="utf-8")
   (found,) = [node.value for node in ast.parse(text).body
-              if isinstance(node, ast.Assign) and node.targets[0].id == "PROGRAM"]
+              if isinstance(node, ast.Assign)
+              and node.targets[0].id == "PROGRAM"]
   return ast.literal_eval(found)
 
 
