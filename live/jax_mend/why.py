@@ -130,7 +130,7 @@ class _Search:
 
   @property
   def known(self) -> bool:
-    """Whether a run has brought back the stock code."""
+    """True if a run has brought back the stock code."""
     return any(back for _, back in self._runs)
 
   def told(self, probe: Probe, back: bool) -> None:
@@ -145,7 +145,7 @@ class _Search:
                      if (p in gone) == back}
 
   def _alone(self, patch: str) -> bool | None:
-    """Whether the stock code is back without a patch; None if unknown."""
+    """True if the stock code is back without a patch; None if unknown."""
     gone = {patch, *self._patches.that_need(patch)}
     return next((back for g, back in self._runs if g == gone), None)
 
