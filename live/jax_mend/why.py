@@ -150,7 +150,7 @@ class _Search:
     return next((back for g, back in self._runs if g == gone), None)
 
   def _needed(self, patch: str) -> bool:
-    """Whether leaving out all that need a patch hasn't sufficed."""
+    """True if leaving out all that need a patch hasn't sufficed."""
     above = {*self._patches.that_need(patch)}
     return not above or any(above <= gone and patch not in gone and not back
                             for gone, back in self._runs)
