@@ -30,7 +30,7 @@ def runner(tmp_path_factory):
 
 
 def hung(runner):
-  return runner.compare(programs.HANGS, "--timeout=10", code=1)
+  return runner.compare(programs.HANGS, "--timeout=20", code=1)
 
 
 @pytest.mark.parametrize("base", alone.newest_of_lines(bases.all_bases()),

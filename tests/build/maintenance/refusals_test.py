@@ -22,7 +22,7 @@ WITHOUT = {
     ("mend/releases.py", "RuntimeError"): "of a module of Mend's, not a user's",
     ("meshes/explicit_reshard.py", "ValueError"): "caught",
     ("meshes/own_signature.py", "TypeError"): "caught",
-    ("parameter_map/entry_function.py", "ValueError"): "every module has a main",
+    ("parameter_map/entry_function.py", "ValueError"): "each has a main",
     ("parameter_map/stages.py", "ValueError"): "a refusal that was kept",
     ("parameter_map/values.py", "ValueError"): "quoted in one that has it",
     ("sanitizer/findings.py", "ReplicationError"): "a finding, no refusal",
