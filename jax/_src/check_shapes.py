@@ -223,7 +223,7 @@ def parse(spec: Any) -> Spec:
     return Spec(spec)
   match = _SPEC.fullmatch(text)
   dims = _parse_dims(match[2]) if match else None
-  if dims is None:
+  if match is None or dims is None:
     raise ValueError(
         f"jax.debug.check_shapes: can't read the specification {spec!r}. Write"
         " it like 'f32[4,8]', 'f32[4,_]', '_[...,8]' or 'f32[4]{x,y}'." +
@@ -284,7 +284,7 @@ def _axes_from_tracer(x: Any) -> frozenset | None:
   while isinstance(x, core.Tracer):
     rep = getattr(x, 'rep', None)
     if rep is not None:
-      auto = getattr(x._trace, 'auto', frozenset())
+      auto: frozenset = getattr(x._trace, 'auto', frozenset())
       return frozenset(x._trace.mesh.axis_names) - frozenset(rep) - auto
     x = getattr(x, 'primal', getattr(x, 'val', None))
   return None if x is None else frozenset()

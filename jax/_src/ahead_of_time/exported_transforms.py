@@ -151,7 +151,7 @@ def _zero(aval: Any) -> Any:
     return np.zeros(aval.shape, dtypes.float0)
   # pylint: disable-next=g-import-not-at-top
   from jax._src.lax import lax
-  dtype = dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True)
+  dtype: Any = dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True)
   zeros = lax.full(aval.shape, 0, dtype)
   if dtype == aval.dtype:
     return zeros

@@ -50,7 +50,7 @@ def check_storable(compiled: Any) -> None:
   unloaded = getattr(compiled._executable, '_unloaded_executable', None)
   callbacks = list(getattr(unloaded, 'host_callbacks', None) or ())
   if callbacks:
-    names = sorted({_name_of(c) for c in callbacks} - {None})
+    names = sorted({n for n in map(_name_of, callbacks) if n is not None})
     said = ', '.join(names or _calls_in(compiled.as_text())) or 'a function'
     raise ValueError(
         f"{_API}.serialize: expected an executable that calls no Python, got "
@@ -67,7 +67,7 @@ class _Anything:
   def _does_nothing(self, *unused_args, **unused_kwargs):
     return None
 
-  __init__ = _does_nothing  # type: ignore[assignment]
+  __init__ = _does_nothing
   __call__ = __setstate__ = __setitem__ = _does_nothing
   append = extend = add = _does_nothing
 

@@ -124,7 +124,7 @@ def _by_numpy(capsule: Any, device: xc.Device) -> Any:
   return _own(values, device)
 
 
-def home(external: Any, device: xc.Device) -> xc.Device:
+def home(external: Any, device: Any) -> Any:
   """The device that the memory of `external` belongs to.
 
   Args:
@@ -138,6 +138,7 @@ def home(external: Any, device: xc.Device) -> xc.Device:
       or getattr(external.sharding, '_device', None) is device
       or device.platform != 'cpu'):
     return device
+  own: Any
   own, = external.devices()
   return own if own.client is device.client else device
 
@@ -171,7 +172,7 @@ def is_beyond_dlpack(external: Any) -> bool:
       or np.lib.NumpyVersion(np.__version__) < '2.1.0'):
     return True
   return (external.dtype.isbuiltin != 1 and external.dtype.isnative
-          and external.dtype in map(np.dtype, dlpack.SUPPORTED_DTYPES))
+          and external.dtype in [np.dtype(t) for t in dlpack.SUPPORTED_DTYPES])
 
 
 def by_value(external: np.ndarray, device: Any, copy: bool | None) -> Any:
@@ -263,7 +264,8 @@ def _tensor(capsule: Any) -> _DLTensor | None:
 
 def _address(capsule: Any) -> int | None:
   tensor = _tensor(capsule)
-  return tensor and (tensor.data or 0) + tensor.byte_offset
+  return None if tensor is None else (
+      (tensor.data or 0) + tensor.byte_offset)
 
 
 def _is_empty(capsule: Any) -> bool:

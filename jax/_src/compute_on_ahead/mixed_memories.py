@@ -27,7 +27,7 @@ def refused(message: str) -> ValueError:
   Args:
     message: what JAX says: the operation, and two types.
   """
-  error = ValueError(
+  error: Any = ValueError(
       f'{message}. Move one of them: jax.device_put(x, jax.memory.Space.Device)'
       ' brings what is on the <host> to the device; jax.device_put(y, '
       'jax.memory.Space.Host) takes the other to the host, for a computation '
@@ -39,11 +39,11 @@ def refused(message: str) -> ValueError:
 
 def current() -> ValueError | None:
   """Returns the exception that is handled, if it is about two memories."""
-  error = sys.exc_info()[1]
+  error: Any = sys.exc_info()[1]
   return error if hasattr(error, '_mend_mixed_memories') else None
 
 
-def name_operands(error: ValueError, operands: Sequence[Any]) -> None:
+def name_operands(error: Any, operands: Sequence[Any]) -> None:
   """Puts into an error which operands are in which memory.
 
   Args:

@@ -107,7 +107,7 @@ def match(api: str, f: Callable, args: tuple, kwargs: dict[str, Any], specs):
 
 def _by_name(given: _Parameters, args: tuple, kwargs: dict[str, Any], specs):
   """``match``, of a dictionary of specs."""
-  names = given.names[:len(args)]
+  names: list[str | None] = [*given.names[:len(args)]]
   names += [given.rest] * (len(args) - len(names))
   if not given.others and (strange := sorted(set(specs) - given.all)):
     raise TypeError(

@@ -153,13 +153,13 @@ def captured(x: Any, aval: Any, mesh: Any) -> Any:
 def on_mesh_of(make: Callable) -> Callable:
   """The function of a type, last, run within the mesh of that type."""
   @functools.wraps(make)
-  def made(*args, **options):
+  def on_mesh(*args, **options):
     mesh = options.get('aval', args[-1] if args else None).sharding.mesh
     if not _differ(mesh, mesh_lib.get_abstract_mesh()):
       return make(*args, **options)
     with axis_types.use_abstract_mesh(mesh):
       return make(*args, **options)
-  return made
+  return on_mesh
 
 
 def on_mesh_of_first(f: Callable) -> Callable:
@@ -296,7 +296,7 @@ def _sharding_on(aval: core.ShapedArray, mesh: Any) -> NamedSharding:
       mesh, core.modify_spec_for_auto_manual(aval.sharding.spec, mesh))
 
 
-def _type_on(aval: core.ShapedArray, mesh: Any) -> core.ShapedArray:
+def _type_on(aval: Any, mesh: Any) -> core.ShapedArray:
   return aval.update(sharding=_sharding_on(aval, mesh))
 
 
@@ -310,7 +310,7 @@ def _cast(x: Any, mesh: Any, sharding: NamedSharding | None = None) -> Any:
       x, dst_sharding=sharding or _sharding_on(aval, mesh), **params)
 
 
-def _cast_eqn(x: core.Var, out: core.Var) -> core.JaxprEqn:
+def _cast_eqn(x: core.Atom, out: Any) -> core.JaxprEqn:
   primitive, params = release_types.cast_to_mesh()
   return core.new_jaxpr_eqn(
       [x], [out], primitive, dict(params, dst_sharding=out.aval.sharding),

@@ -85,7 +85,8 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
 
 def _prefix(compile_args: dict[str, Any], main: Any) -> list[Parameter]:
   """Returns the parameters that lowering adds: dimensions, then tokens."""
-  state, found = compile_args['shape_poly_state'], []
+  state = compile_args['shape_poly_state']
+  found: list[Parameter] = []
   for name in state.dim_vars if state else ():
     dtype = entry_function.integer_dtype(main.arguments[len(found)])
     # Asked for by the lowering itself, which puts this one first.

@@ -37,7 +37,7 @@ def of_loaded(compiled: Any) -> ParameterMap | None:
   Returns:
     The `ParameterMap`; None for an executable that doesn't keep what it takes.
   """
-  kept_by = getattr(compiled._executable, '_unloaded_executable', None)
+  kept_by: Any = getattr(compiled._executable, '_unloaded_executable', None)
   info = getattr(kept_by, 'all_args_info', None)
   if (info is None or kept_by.mut or kept_by.ordered_effects or
       len(info.in_avals) != compiled.in_tree.num_leaves):

@@ -174,10 +174,12 @@ def _solve(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
   avals = tuple(pmap.in_avals)
   solution, constraints, unknowns = shape_poly.solve_dim_vars(
       avals, args_kwargs_tree=tree)
-  known = shape_poly.ShapeEvaluator({
-      name: int(np.shape(flat[arg])[dim]) for name, arg, dim in unknowns})
+  sizes: dict[str, Any] = {
+      name: int(np.shape(flat[arg])[dim]) for name, arg, dim in unknowns}
+  known = shape_poly.ShapeEvaluator(sizes)
   try:
-    env = {name: int(known.evaluate(dim)) for name, dim in solution.items()}
+    env: dict[str, Any] = {
+        name: int(known.evaluate(dim)) for name, dim in solution.items()}
     constraints.check_statically(known)
     found = shape_poly.ShapeEvaluator(env)
     for i, (x, aval) in enumerate(zip(flat, avals)):

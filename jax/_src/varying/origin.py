@@ -6,7 +6,7 @@ spec leaves out, and not why. When it fails, this module walks the traced jaxpr
 from that output back along the values that vary over the axis, into loops,
 branches and calls, to the nearest place where the axis comes in: an argument
 whose in_spec names it, or an operation whose result varies though its operands
-don't (``axis_index``, a callback). Where devices part ways at a predicate,
+don't (``axis_index``, a callback). Where devices diverge at a predicate,
 the walk goes through the predicate.
 
 Nothing is computed unless the check fails. Outside of jit there is no jaxpr
@@ -43,7 +43,7 @@ def describe(origin: origin_walk.Origin, axis, names: list[str]) -> str:
     A clause.
   """
   if origin.eqn is None:
-    inputs = origin.scope.jaxpr.invars
+    inputs = origin.level.jaxpr.invars
     where = (names[inputs.index(origin.var)] if origin.var in inputs
              else 'a captured value')
     if origin.user is not None:
@@ -113,9 +113,11 @@ def explain(error: Exception, fun: Callable, args, out_specs, tree) -> str:
     Text to append, or an empty string.
   """
   try:
-    if not hasattr(error, 'traced'):
+    traced: Any = getattr(error, 'traced', None)
+    if traced is None:
       return _by_tracing(fun, args)
-    return _explanation(*error.traced, out_specs, tree)
+    jaxpr, in_specs = traced
+    return _explanation(jaxpr, in_specs, out_specs, tree)
   except Exception:  # the error that is being explained matters more
     return ''
 

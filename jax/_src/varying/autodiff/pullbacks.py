@@ -55,7 +55,7 @@ def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     of the cotangents too. Whether they may is for `retype_program` to say.
   """
   if not backward.rule.at.retyped:
-    return avals
+    return list(avals)
   return [vt.with_varying(a, vt.varying(a) | vt.varying(_type(ct)))
           if smc.comparable(_type(ct), smc.cotangent_type(a)) else a
           for ct, a in zip(cts, avals)]
@@ -98,7 +98,8 @@ def retype_program(
   _retype(accumulators, [v.aval for v in retyped.invars[count:]])
   residuals = list(map(vt.cast, residuals, ins))
   if constants:
-    retyped = pe.convert_invars_to_constvars(retyped, count)
+    module: Any = pe  # it has this where programs have constants: to 0.9
+    retyped = module.convert_invars_to_constvars(retyped, count)
     return _with_casts_made(retyped, residuals)
   return retyped, residuals
 

@@ -97,7 +97,7 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
   Raises:
     ValueError: by the returned function, if another compute type is inside.
   """
-  def check(jaxpr: Any, name: str) -> bool:
+  def refuse(jaxpr: Any, name: str) -> bool:
     for eqn in _equations(jaxpr):
       inner = eqn.params.get('compute_type', compute_type)
       if eqn.primitive.name == name and inner != compute_type:
@@ -108,7 +108,7 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
             ' other.' +
             pages.see('compute_on.md#nesting'))
     return False
-  return check
+  return refuse
 
 
 def _expected() -> str:

@@ -79,7 +79,7 @@ def refuse(
     # is none.
     if found is None or any(
         _way(found, frozenset([axis]), cts, cts[i]) is Way.SUMMED
-        for axis in vt.parting(axes)):
+        for axis in vt.nontrivial(axes)):
       raise ValueError(_message(avals[i], cts[i], axes, attached_to,
                                 found is None) +
                        pages.see('varying.md#gradients'))
