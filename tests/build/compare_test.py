@@ -119,7 +119,7 @@ def test_what_is_refused_on_stock(runner, program, error, why):
 
 
 def test_a_copy_that_shares_memory_on_stock(runner):
-  """What differs isn't compiled: the programs after it tell."""
+  """The copy isn't compiled: the programs after it tell."""
   said, facts = runner.compare(programs.DLPACK, code=1)
   assert "1024.0" in said and facts["stock"]["status"] == 0
   row = next(r for r in facts["programs"] if r["why"])

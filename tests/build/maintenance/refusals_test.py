@@ -27,7 +27,6 @@ WITHOUT = {
     ("parameter_map/values.py", "ValueError"): "quoted in one that has it",
     ("sanitizer/findings.py", "ReplicationError"): "a finding, no refusal",
     ("varying/arguments.py", "_Weaker"): "caught",
-    ("varying/divergence.py", "ValueError"): "of the text that it is given",
     ("varying/rules/loops.py", "TypeError"): "a refusal that is passed on",
 }
 
