@@ -145,12 +145,12 @@ class _Search:
                      if (p in gone) == back}
 
   def _alone(self, patch: str) -> bool | None:
-    """True if the stock code is back without a patch; None if unknown."""
+    """Tells if the stock code is back without a patch; None if unknown."""
     gone = {patch, *self._patches.that_need(patch)}
     return next((back for g, back in self._runs if g == gone), None)
 
   def _needed(self, patch: str) -> bool:
-    """True if leaving out all that need a patch hasn't sufficed."""
+    """True if it hasn't sufficed to leave out all that need a patch."""
     above = {*self._patches.that_need(patch)}
     return not above or any(above <= gone and patch not in gone and not back
                             for gone, back in self._runs)

@@ -160,10 +160,9 @@ mesh = jax.sharding.Mesh(jax.local_devices()[:4], "x")
 def ordinary():
   """The program of jax_mend.ordinary."""
   text = (ROOT / "live/jax_mend/ordinary.py").read_text(encoding="utf-8")
-  (found,) = [node.value for node in ast.parse(text).body
-              if isinstance(node, ast.Assign)
-              and node.targets[0].id == "PROGRAM"]
-  return ast.literal_eval(found)
+  (found,) = [node for node in ast.parse(text).body
+              if isinstance(node, ast.Assign)]
+  return ast.literal_eval(found.value)
 
 
 class Runner:

@@ -30,7 +30,7 @@ def runner(tmp_path_factory):
 
 
 def hung(runner):
-  return runner.compare(programs.HANGS, "--timeout=10", code=1)
+  return runner.compare(programs.HANGS, "--timeout=20", code=1)
 
 
 @pytest.mark.parametrize("base", alone.newest_of_lines(bases.all_bases()),
@@ -119,7 +119,7 @@ def test_what_is_refused_on_stock(runner, program, error, why):
 
 
 def test_a_copy_that_shares_memory_on_stock(runner):
-  """Programs that differ aren't compiled: those after them tell."""
+  """The copy isn't compiled: the programs after it tell."""
   said, facts = runner.compare(programs.DLPACK, code=1)
   assert "1024.0" in said and facts["stock"]["status"] == 0
   row = next(r for r in facts["programs"] if r["why"])
