@@ -11,8 +11,8 @@ Each equation of a jaxpr is held against the types that its operands have there.
 A jaxpr that was traced at narrower types than it is called at is evaluated at
 the wider ones for what comes out of it: that is what the call's results need.
 A ``shard_map`` without the check has no types inside. Of one in another, what
-its results vary along, of the other's axes, is inferred from what its operations
-are; one with the check that stands in it is looked at along its own axes.
+its results vary along, of the other's axes, is inferred from what its
+operations are; one with the check in it is looked at along its own axes.
 
 Limits: types may be wider than need be. Rules of a derivative or of another
 library that say what they give (``custom_vjp``'s linear part, a user's
@@ -164,7 +164,7 @@ def _message(eqn: core.JaxprEqn, what: str, v: Any, axes: Axes) -> str:
       f'{vt.name_of(eqn.primitive)} at '
       f'{source_info_util.summarize(eqn.source_info)}: {what} must vary over '
       f'{vt.ordered(axes)} and has the type {v.aval.str_short()}, which varies '
-      f'over {vt.ordered(vt.varying(v.aval))}. The equation is\n{eqn}\nThis is a '
-      "mistake in JAX's types of values inside of shard_map. Please report the "
-      'program that shows it. Without jax_enable_checks it runs, and a result '
+      f'over {vt.ordered(vt.varying(v.aval))}. The equation is\n{eqn}\nThis is '
+      "a mistake in JAX's types of values inside of shard_map. Please report "
+      'the program that shows it. Without jax_enable_checks it runs, and a result '
       'may be wrong.')

@@ -74,8 +74,8 @@ def _differing(names: frozenset[Any], rep: Any) -> frozenset[Any]:
 def _message(eqn: core.JaxprEqn, n: int, axes: frozenset[Any]) -> str:
   return (
       f'{eqn.primitive} at {source_info_util.summarize(eqn.source_info)}: '
-      f'result {n} may differ along {tuple(sorted(axes, key=str))}, along which '
-      f'the check of shard_map says that it is replicated. The equation is\n'
+      f'result {n} may differ along {tuple(sorted(axes, key=str))}, along '
+      f'which the check of shard_map says that it is replicated. The equation is\n'
       f'{eqn}\nThis is a mistake in the rules of the check. Please report the '
       'program that shows it. Without jax_enable_checks it runs, and a result '
       'may be wrong.')
