@@ -11,13 +11,9 @@ crashed it. If MEND_ONLY names a file, tests whose id does not stand in it are
 left out too.
 Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
-MEND_REDS has red tests, a line each: a kind and patterns of cases, with tabs
-between. The first line that names a test counts. Of the tests of each kind,
-MEND_REDS_SHARE=K/N are taken, and MEND_OTHERS_SHARE=K/N of those of none; none
-of these if N is 0. Those that MEND_KEPT names are taken besides, and stand for
-others of their kind: of these there need not be one.
-MEND_CASES=N takes one in N of the cases of each parameterized test before that,
-but of each kind, those that MEND_KEPT names too, and all of one or two.
+MEND_REDS has the patterns of cases of regression tests, a line each, and
+MEND_ONLY_RED leaves out what none names. MEND_CASE=K takes of each test one
+case, the Kth modulo their number, and one of what each pattern names.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
 """
@@ -53,30 +49,11 @@ def _listed(variable):
     return set(handle.read().splitlines())
 
 
-def _part(names, share, kept=frozenset()):
-  """Takes one item in N from the Kth on, at least one; share: "K/N".
-
-  With those of them that are kept, which may be all.
-  """
+def _part(names, share):
+  """Takes one item in N from the Kth on, at least one; share: "K/N"."""
   first, step = map(int, share.split("/"))
-  mine = [name for name in names if name in kept]
-  if not step or not names:
-    return mine
-  if not mine:
-    step = min(step, len(names))
-  return mine + names[first % step::step]
-
-
-def _kept():
-  return set(os.environ.get("MEND_KEPT", "").splitlines())
-
-
-def _without_cases(item):
-  """The name of a test, and of a parameterized one without its parameters."""
-  name, test = _name(item.nodeid), getattr(item, "obj", None)
-  if hasattr(test, "__x_params_repr__"):  # absl's
-    return f"{name.rpartition('.')[0]}.{test.__wrapped__.__name__}"
-  return name
+  step = min(step, len(names)) or 1
+  return names[first % step::step]
 
 
 def _plain(value):
@@ -124,36 +101,23 @@ def _case(item):
   return f"{above}{dot}{name}({named}{said})"
 
 
-def _kind(name):
-  """The kind of red tests that a test is of, by the first pattern it fits."""
-  for line in os.environ.get("MEND_REDS", "").splitlines():
-    kind, *patterns = line.split("\t")
-    if any(fnmatch.fnmatchcase(_cases[name], p) for p in patterns):
-      return kind
-  return None
+def _patterns(name):
+  """The patterns of regression tests that a test's case fits."""
+  return tuple(p for p in os.environ.get("MEND_REDS", "").splitlines()
+               if fnmatch.fnmatchcase(_cases[name], p))
 
 
-def _cases_part(items):
-  """The names of a share of the cases of each parameterized test."""
+def _chosen_cases(items):
+  """The names of regression tests or all, and of one case or all of each."""
   found = {}
-  for name, item in sorted(
-      ((_name(i.nodeid), i) for i in items), key=lambda pair: pair[0]):
-    found.setdefault((_without_cases(item), _kind(name)), []).append(name)
-  share = f"0/{os.environ['MEND_CASES']}"
-  return sorted({name for cases in found.values() for name in (
-      _part(cases, share, _kept()) if len(cases) > 2 else cases)})
-
-
-def _kinds_part(names):
-  """A share of the tests of each kind, and of the others."""
-  if "MEND_REDS" not in os.environ:
-    return names
-  found = {None: []}
-  for name in sorted(names):
-    found.setdefault(_kind(name), []).append(name)
-  return sorted(name for kind, mine in found.items() for name in _part(
-      mine, os.environ["MEND_OTHERS_SHARE" if kind is None
-                       else "MEND_REDS_SHARE"], _kept()))
+  for name in sorted(_name(item.nodeid) for item in items):
+    patterns = _patterns(name)
+    if patterns or "MEND_ONLY_RED" not in os.environ:
+      test = _cases[name].partition("(")[0]
+      found.setdefault((test, patterns), []).append(name)
+  number = os.environ.get("MEND_CASE")
+  return sorted(name for names in found.values() for name in (
+      names if number is None else [names[int(number) % len(names)]]))
 
 
 def _check_jax():
@@ -170,9 +134,7 @@ def pytest_collection_modifyitems(config, items):
   done, only = _listed("MEND_DONE") or set(), _listed("MEND_ONLY")
   _cases.update((_name(item.nodeid), _case(item)) for item in items)
   # By name: the order of collection must not decide.
-  names = (_cases_part(items) if "MEND_CASES" in os.environ
-           else sorted(_name(i.nodeid) for i in items))
-  share = set(_part(_kinds_part(names), os.environ.get("MEND_SHARE", "0/1")))
+  share = set(_part(_chosen_cases(items), os.environ.get("MEND_SHARE", "0/1")))
   chosen = [i for i in items if _name(i.nodeid) not in done
             and _name(i.nodeid) in (share if only is None else only)]
   if len(chosen) < len(items):

@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import manual_axes
+from jax._src.mend import pages
 from jax._src.mend import traces
 from jax._src import tree_util
 import numpy as np
@@ -124,7 +125,8 @@ def check_shapes(tree: T, expected: Any) -> T:
     raise TypeError('\n'.join(
         [f'jax.debug.check_shapes: {count}:', *errors,
          'Change the values or what is expected of them; `_` and `...` stand'
-         ' for any size, any dtype and any further dimensions.']))
+         ' for any size, any dtype and any further dimensions.']) +
+        pages.see('check_shapes.md#what-to-expect'))
   return tree
 
 
@@ -149,7 +151,8 @@ def _check(tree: Any, expected: Any, path: str, errors: list[str]) -> None:
     raise ValueError(
         f'jax.debug.check_shapes: {expected!r} of type'
         f' {type(expected).__name__} is not a specification. Use a string such'
-        " as 'f32[4,8]', a jax.ShapeDtypeStruct or `...`.")
+        " as 'f32[4,8]', a jax.ShapeDtypeStruct or `...`." +
+        pages.see('check_shapes.md#what-to-expect'))
   for (key, child), (_, spec) in zip(children, wanted):
     _check(child, spec, path + tree_util.keystr(key), errors)
 
@@ -220,10 +223,11 @@ def parse(spec: Any) -> Spec:
     return Spec(spec)
   match = _SPEC.fullmatch(text)
   dims = _parse_dims(match[2]) if match else None
-  if dims is None:
+  if match is None or dims is None:
     raise ValueError(
         f"jax.debug.check_shapes: can't read the specification {spec!r}. Write"
-        " it like 'f32[4,8]', 'f32[4,_]', '_[...,8]' or 'f32[4]{x,y}'.")
+        " it like 'f32[4,8]', 'f32[4,_]', '_[...,8]' or 'f32[4]{x,y}'." +
+        pages.see('check_shapes.md#what-to-expect'))
   dtype = None if match[1] == '_' else _short_name(match[1])
   axes, more = None, False
   if match[3] is not None:
@@ -280,7 +284,7 @@ def _axes_from_tracer(x: Any) -> frozenset | None:
   while isinstance(x, core.Tracer):
     rep = getattr(x, 'rep', None)
     if rep is not None:
-      auto = getattr(x._trace, 'auto', frozenset())
+      auto: frozenset = getattr(x._trace, 'auto', frozenset())
       return frozenset(x._trace.mesh.axis_names) - frozenset(rep) - auto
     x = getattr(x, 'primal', getattr(x, 'val', None))
   return None if x is None else frozenset()

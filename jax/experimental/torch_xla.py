@@ -154,7 +154,8 @@ def _lower(fun: Callable[..., Any], types: Sequence[tuple[Any, np.dtype]]
         lambda _: fun(*[jnp.zeros(s.shape, s.dtype) for s in specs]),
         keep_unused=True).lower(jnp.float32(0))
     feeds = (None,)
-  proto = lowered.compiler_ir('hlo').as_serialized_hlo_module_proto()
+  hlo: Any = lowered.compiler_ir('hlo')
+  proto = hlo.as_serialized_hlo_module_proto()
   feed_dtypes = tuple(np.dtype(p.aval.dtype) for p in lowered.parameter_map)
   return _Computation(proto, feeds, feed_dtypes, lowered.out_tree)
 

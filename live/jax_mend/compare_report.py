@@ -100,7 +100,7 @@ def _of_kind(rows: Sequence[Row]) -> list[str]:
   """The rows of a kind, alike ones once, with the reason below them."""
   counts: dict[tuple[str, str], int] = {}
   for row in rows:
-    place = (_told(row), row.why)
+    place = (_told(row), f"{row.why}; {row.proof}" if row.proof else row.why)
     counts[place] = counts.get(place, 0) + 1
   out, told = [], [*counts]
   for at, (text, why) in enumerate(told[:_ROWS]):
@@ -130,7 +130,8 @@ def _told(row: Row) -> str:
 def facts(found: Any) -> dict[str, Any]:
   """All that was found, for --json."""
   return {
-      "code": found.code(), "runs": 2 + found.repeated + found.searched,
+      "code": found.code(), "runs": 2 + found.repeated + len(found.searched),
+      "searched": found.searched,
       **{name: {"status": run.status, "seconds": run.seconds,
                 "memory": run.memory, "error": run.error, "words": run.words,
                 "stacks": run.stacks, "programs": len(run.programs)}

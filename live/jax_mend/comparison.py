@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 
 from jax_mend import (active, asked, compare_report, evidence, installed,
-                      pairing, runs, why)
+                      ordinary, pairing, runs, why)
 from jax_mend import table as tables
 from jax_mend.errors import NotApplied, Refused
 from jax_mend.runs import Run
@@ -34,13 +34,15 @@ class Comparison:
 
   Attributes:
     repeated: whether the stock jax was run a second time.
-    searched: how many runs it took to find the reasons.
+    searched: the runs that were made to find the reasons, without "cut P": the
+      patch P and all after it; "alone P": it and those that need it; "above P":
+      these.
   """
   stock: Run
   mended: Run
   rows: list[pairing.Row]
   repeated: bool = False
-  searched: int = 0
+  searched: list[str] = dataclasses.field(default_factory=list)
 
   @property
   def differing(self) -> list[pairing.Row]:
@@ -102,27 +104,38 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
              others: Alone | Together) -> None:
   """Writes into the rows which patch they come of."""
 
-  def restored(gone: Sequence[str]) -> Any:
-    found.searched += 1
+  patches = _patches(ordinary.functions(settings, at("ordinary"), part))
+
+  def restored(probe: why.Probe, gone: Sequence[str]) -> Any:
+    found.searched.append(f"{probe.kind} {probe.patch}")
     others.gather("again")
     words = why.words(gone)
-    run = runs.run(settings, at(f"without{found.searched}"),
-                   f"{part},{words}" if part != "1" else words, at("stock"))
+    if part != "1":
+      words = f"{part},{words}"
+    if len(gone) == len(patches.ids):
+      words = runs.STOCK
+    run = runs.run(settings, at(f"without{len(found.searched)}"), words,
+                   at("stock"))
     return why.as_on_stock(found.stock, run, found.rows)
 
-  def agree(cut: str) -> str:
-    return next(filter(None, others.gather(cut)), "")
+  def agree(probe: str) -> str:
+    return next(filter(None, others.gather(probe)), "")
 
-  answers = why.search(found.rows, _patches(), restored, agree)
+  answers = why.search(found.rows, patches, restored, agree)
+  answer = why.Answer([])
   for row in found.rows:
-    if row.key in answers:
-      row.why = why.said(answers[row.key], page_of)
+    if row.key in answers or row.follows:
+      answer = answers.get(row.key, answer)
+      row.why = why.said(answer.patches, page_of)
+      row.confirmed, row.proof = answer.confirmed, answer.proof
 
 
-def _patches() -> why.Patches:
-  table = installed.table_for(installed.find())
-  return why.Patches(table.patches, frozenset(
-      evidence.silent(evidence.pieces_of(table))))
+def _patches(ordinary_ones: set[str]) -> why.Patches:
+  table, known = installed.table_for(installed.find()), tables.index()
+  return why.Patches(
+      table.patches, frozenset(evidence.silent(evidence.pieces_of(table))),
+      {p: known["patches"][p]["needs"] for p in table.patches},
+      frozenset(ordinary_ones))
 
 
 def page_of(patch: str) -> str:

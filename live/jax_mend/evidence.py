@@ -50,8 +50,11 @@ def pieces_of(table: Any) -> list[tuple[str, str]]:
           for _, _, text, patch in table.pieces(file)]
 
 
-def watch(touched: dict[str, None]) -> None:
-  """Notes in `touched` the patches whose edits call our functions."""
+Touched = dict[str, dict[str, None]]  # patch -> functions
+
+
+def watch(touched: Touched) -> None:
+  """Notes in `touched` which patches' edits call our functions, and which."""
   finder = active.finder()
   if finder is None:
     return
@@ -59,20 +62,22 @@ def watch(touched: dict[str, None]) -> None:
     finder.hook(module, functools.partial(_wrap, functions, touched))
 
 
-def _wrap(functions: dict[str, set[str]], touched: dict[str, None],
+def _wrap(functions: dict[str, set[str]], touched: Touched,
           module: types.ModuleType) -> None:
   for name, patches in functions.items():
     f = getattr(module, name, None)
     if isinstance(f, types.FunctionType):
-      setattr(module, name, _noting(f, sorted(patches), touched))
+      label = f"{module.__name__.removeprefix('jax._src.')}.{name}"
+      setattr(module, name, _noting(f, label, sorted(patches), touched))
 
 
-def _noting(f: Callable[..., Any], patches: list[str],
-            touched: dict[str, None]) -> Callable[..., Any]:
+def _noting(f: Callable[..., Any], label: str, patches: list[str],
+            touched: Touched) -> Callable[..., Any]:
 
   @functools.wraps(f)
   def noting(*args: Any, **kwargs: Any) -> Any:
-    touched.update(dict.fromkeys(patches))
+    for patch in patches:
+      touched.setdefault(patch, {})[label] = None
     return f(*args, **kwargs)
 
   return noting

@@ -39,10 +39,12 @@ class Row:
   absolute: float = 0.
   relative: float = 0.
   note: str = ""
-  patches: list[str] = dataclasses.field(default_factory=list)
+  patches: dict[str, list[str]] = dataclasses.field(default_factory=dict)
   why: str = ""
-  page: str = ""
+  confirmed: bool = False  # without that patch the stock code is back
+  proof: str = ""  # the reason why it is confirmed, or not
   again: bool = False  # the stock jax gives other ones each time, too
+  follows: bool = False  # one side has ended before, at the row before it
 
   @property
   def key(self) -> tuple[str, str, str, int]:
@@ -94,17 +96,33 @@ def rows(stock: Run, mended: Run, tolerance: Tolerance) -> list[Row]:
     assert program
     counts[program.key] = counts.get(program.key, -1) + 1
     row = Row(SAME, program.name, program.line, program.test,
-              counts[program.key], patches=b.patches if b else [])
+              counts[program.key], patches=b.patches if b else {})
     if a is None or b is None:
       row.kind = ONLY_MENDED if a is None else ONLY_STOCK
       _blame_error(row, stock if a is None else mended)
     else:
       _compare(row, a, b, kept, tolerance)
+      _compare_counts(row, len(a.calls), len(b.calls), stock, mended)
       if a.number in stock.open and b.number not in mended.open:
         row.kind, row.note = ONLY_MENDED, "hung on stock" if (
             stock.status is None) else "stock ended within it"
     out.append(row)
+  if stock.status != mended.status:
+    for row, before in zip(out[:0:-1], out[-2::-1]):
+      if before.kind != row.kind or row.kind not in (ONLY_MENDED, ONLY_STOCK):
+        break
+      row.follows = True
   return out
+
+
+def _compare_counts(row: Row, on_stock: int, mended: int, one: Run,
+                    two: Run) -> None:
+  """Tells of calls that one side hasn't made, unless it has ended before."""
+  if on_stock == mended or row.kind not in (SAME, CODE):
+    return
+  row.note = f"called {on_stock} times, mended {mended}"
+  if row.same_code and one.status == two.status:
+    row.kind = VALUES
 
 
 def _blame_error(row: Row, lacking: Run) -> None:
@@ -125,9 +143,6 @@ def _compare(row: Row, a: Program, b: Program,
     for number, parts in enumerate(zip(one, two)):
       _compare_result(row, f"call {at}, result {number}", *parts, kept,
                       tolerance)
-  if row.kind in (SAME, CODE) and len(a.calls) != len(b.calls):
-    row.note = f"called {len(a.calls)} times, mended {len(b.calls)}"
-    row.kind = VALUES if row.same_code else row.kind
 
 
 def _compare_result(row: Row, where: str, one: Sequence[Any],

@@ -54,7 +54,8 @@ class Recorder:
     self._calls: list[int] = []
     self._store: values.Store | None = None
     self._libraries = [os.path.dirname(os.__file__), _HERE, store.root()]
-    self.touched: dict[str, None] = {}  # patches, since the last program
+    # The patches whose code ran since the last program, with the functions.
+    self.touched: dict[str, dict[str, None]] = {}
     self.where = ""  # the test that runs, under pytest
 
   def say(self, what: str, **facts: Any) -> None:
@@ -110,7 +111,7 @@ class Recorder:
     self.say("program", number=number, name=re.sub(r"^jit__?", "", name),
              line=self._line(), test=self.where,
              code=hashlib.sha256(text.encode()).hexdigest()[:16],
-             patches=[*self.touched])
+             patches={p: [*f] for p, f in self.touched.items()})
     self.touched.clear()
 
   def _line(self) -> str:

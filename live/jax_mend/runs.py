@@ -22,13 +22,17 @@ _GRACE = 1.  # seconds to write the stacks of a program that hangs
 
 @dataclasses.dataclass
 class Program:
-  """A program that JAX compiled, and what its calls returned."""
+  """A program that JAX compiled, and what its calls returned.
+
+  Attributes:
+    patches: those whose code ran while it was traced, with the functions.
+  """
   number: int
   name: str
   line: str
   code: str
   test: str = ""
-  patches: list[str] = dataclasses.field(default_factory=list)
+  patches: dict[str, list[str]] = dataclasses.field(default_factory=dict)
   calls: dict[int, Any] = dataclasses.field(default_factory=dict)
 
   @property

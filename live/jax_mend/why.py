@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the patch that a difference comes of, by mending without it.
 
-What a patch needs stands before it in the series, so the series can be cut
-anywhere. At most four runs cut it: of two neighbouring cuts, with one of which
-a program has the code that it has on the stock jax and with the other not, the
-patch between is the cause. Each cut halves the likelihood. The mended run has
-noted for each program the patches whose code ran while it was traced; those
-that ran for no program that is the same are likeliest, and those that ran for
-none at all are left out of account. Patches that no cut has parted are named
-together.
+At most four runs. The mended run has noted for each program the patches whose
+code ran while it was traced, and by which functions. The more of these run
+neither for one that is the same nor for an ordinary one, the likelier a patch
+is; those of which none ran at all are left out of account. A patch that is much
+likelier than the others is left out alone. Else the series is cut, halving the
+likelihood: what a patch needs stands before it, so the series can be cut
+anywhere. Of two neighbouring cuts, with one of which a program has the code
+that it has on the stock jax and with the other not, the patch between is the
+cause; it is left out alone, then, too.
+
+A patch is confirmed if the stock code is back without it, and isn't without
+the patches that need it, which are left out with it. Several that no run has
+parted are named together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 
 from jax_mend import pairing
@@ -21,7 +26,11 @@ from jax_mend.pairing import Row
 from jax_mend.runs import Run
 
 MOST = 4  # runs
-_OWN, _SHARED, _SILENT = 9., 3., 1.  # likelihoods
+_SHARED, _SILENT = .3, .15  # likelihoods
+_OWN = 3.  # for each function that ran for no program that is the same
+_MOST_OWN = 5  # such functions that count
+_TRIED = .1  # times the likelihood, where it wasn't back without a patch alone
+_LIKELY = .4  # of all the likelihood: worth a run of its own
 _Key = tuple[str, str, str, int]
 
 
@@ -31,101 +40,210 @@ class Patches:
 
   Attributes:
     silent: those whose edits leave no evidence.
+    needs: the patches that a patch needs itself.
+    ordinary: the functions that run for any program.
   """
   ids: Sequence[str]
   silent: frozenset[str] = frozenset()
+  needs: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+  ordinary: frozenset[str] = frozenset()
+
+  def that_need(self, patch: str) -> list[str]:
+    """The patches that are left out with a patch."""
+    found = {patch}
+    for other in self.ids:
+      if not found.isdisjoint(self.needs.get(other, ())):
+        found.add(other)
+    return [p for p in self.ids if p in found and p != patch]
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+  """The patches that a run does without.
+
+  Attributes:
+    kind: "cut", the patch and those after it; "alone", it with those that need
+      it; "above", these without it.
+  """
+  kind: str
+  patch: str
+
+  def gone(self, patches: Patches) -> list[str]:
+    if self.kind == "cut":
+      return [*patches.ids[patches.ids.index(self.patch):]]
+    own = [self.patch] if self.kind == "alone" else []
+    return own + patches.that_need(self.patch)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """The patches of which one is the cause of a difference.
+
+  Attributes:
+    patches: none, if the cause wasn't found.
+    confirmed: whether the one patch was confirmed.
+    proof: the reason why it was, or was not.
+  """
+  patches: Sequence[str]
+  confirmed: bool = False
+  proof: str = ""
 
 
 def differing(found: Sequence[Row]) -> list[Row]:
-  """The rows to be explained: another code, or only there on one side."""
-  return [r for r in found if r.kind != pairing.SAME and not r.same_code
-          and not r.again]
+  """The rows to be explained.
+
+  Those of the same code and other values are given other arguments: by a row
+  before them, or, of the first row, by a function that isn't compiled.
+  """
+  rows = [r for r in found if r.kind != pairing.SAME and not r.again
+          and not r.follows]
+  return rows[:1] + [r for r in rows[1:] if not r.same_code]
 
 
 def likelihoods(row: Row, found: Sequence[Row],
                 patches: Patches) -> dict[str, float]:
   """The likelihood of each patch that may be the cause, in their order."""
-  same = {p for r in found if r.kind == pairing.SAME for p in r.patches}
+  same = patches.ordinary.union(*(
+      f for r in found if r.kind == pairing.SAME for f in r.patches.values()))
   at = next(i for i, r in enumerate(found) if r is row)
   # A function may have been traced for an earlier program.
   before = {p for r in found[:at] for p in r.patches}
-  own = {p: _OWN for p in row.patches if p not in same}
   shared = dict.fromkeys([*before, *row.patches], _SHARED)
+  own = {p: _OWN ** min(len(new), _MOST_OWN) for p, functions in
+         row.patches.items() if (new := {*functions} - same)}
   weights = {**dict.fromkeys(patches.silent, _SILENT), **shared, **own}
   return {p: weights[p] for p in patches.ids if p in weights}
 
 
-@dataclasses.dataclass
 class _Search:
-  """The search for a row's patch, which is in ids[low:high].
+  """The search for a row's patch, which is one of `likely`.
 
-  Attributes:
-    known: whether a cut at `low` has brought back the stock code.
+  Args:
+    likely: their likelihoods, in the series' order.
+    patches: all of them.
   """
-  ids: list[str]
-  weights: list[float]
-  low: int = 0
-  high: int = -1
-  known: bool = False
 
-  def cut(self) -> str:
-    """The patch before which to cut the series; "" where all is known."""
-    inside = self.weights[self.low:self.high]
-    if len(inside) < 2 and (self.known or not inside):
-      return ""
-    if len(inside) < 2:  # nothing has brought it back as yet
-      return self.ids[self.low]
-    options = range(self.low + 1, self.high)
-    return self.ids[min(options, key=lambda at: abs(
-        sum(self.weights[self.low:at]) - sum(self.weights[at:self.high])))]
+  def __init__(self, likely: dict[str, float], patches: Patches):
+    self.likely = likely
+    self._patches = patches
+    self._runs: list[tuple[frozenset[str], bool]] = []
 
-  def told(self, gone: Sequence[str], restored: bool) -> None:
-    """Takes in a run without the patches `gone`, the end of the series."""
-    at = next((i for i, p in enumerate(self.ids) if p in gone), len(self.ids))
-    if restored and at >= self.low:
-      self.low, self.known = at, True
-    elif not restored:
-      self.high = min(self.high, at)
+  @property
+  def known(self) -> bool:
+    """Whether a run has brought back the stock code."""
+    return any(back for _, back in self._runs)
+
+  def told(self, probe: Probe, back: bool) -> None:
+    """Takes in a run: whether the stock code is back."""
+    gone = frozenset(probe.gone(self._patches))
+    self._runs.append((gone, back))
+    if not back and probe.kind == "alone":  # another one may be in it, too
+      if probe.patch in self.likely:
+        self.likely[probe.patch] *= _TRIED
+    else:
+      self.likely = {p: w for p, w in self.likely.items()
+                     if (p in gone) == back}
+
+  def _alone(self, patch: str) -> bool | None:
+    """Whether the stock code is back without a patch; None if unknown."""
+    gone = {patch, *self._patches.that_need(patch)}
+    return next((back for g, back in self._runs if g == gone), None)
+
+  def _needed(self, patch: str) -> bool:
+    """Whether leaving out all that need a patch hasn't sufficed."""
+    above = {*self._patches.that_need(patch)}
+    return not above or any(above <= gone and patch not in gone and not back
+                            for gone, back in self._runs)
+
+  def next(self, left: int) -> Probe | None:
+    """The run to make, of so many that are left; None where all is known."""
+    if not self.likely:
+      return None
+    best = max(self.likely, key=lambda p: self.likely[p])
+    alone = self._alone(best)
+    if len(self.likely) == 1:
+      if alone is None:
+        return Probe("alone", best)
+      if alone and not self._needed(best):
+        return Probe("above", best)
+      return None if self.known else Probe("cut", best)
+    ids, before, whole = [*self.likely], 0., sum(self.likely.values())
+    if left == 1 and not self.known:  # to name some at least
+      return Probe("cut", ids[0])
+    if alone is None and (left == 1 or self.likely[best] > _LIKELY * whole):
+      return Probe("alone", best)
+    halves = {}
+    for patch, following in zip(ids, ids[1:]):
+      before += self.likely[patch]
+      halves[following] = abs(whole - 2 * before)
+    return Probe("cut", min(halves, key=lambda p: halves[p]))
+
+  def answer(self) -> Answer:
+    if not self.known or not self.likely:
+      return Answer([])
+    ids = [*self.likely]
+    if len(ids) > 1:
+      return Answer(ids, proof=f"not confirmed: {MOST} runs haven't parted "
+                    "them")
+    above = _listed(self._patches.that_need(ids[0]))
+    alone = self._alone(ids[0])
+    if alone is None:
+      return Answer(ids, proof=f"not confirmed: {MOST} runs were made before "
+                    "one without it alone")
+    if not alone:
+      return Answer(ids, proof="not confirmed: without it alone the stock code "
+                    "isn't back: another patch changes the program, too or "
+                    "instead")
+    if not self._needed(ids[0]):
+      return Answer(ids, proof=f"not confirmed: {above} depends on it, and was "
+                    "left out with it")
+    return Answer(ids, True, "confirmed: without it the stock code is back" + (
+        f" (it was left out with {above}, without which alone it is not)"
+        if above else ""))
 
 
 def search(found: Sequence[Row], patches: Patches,
-           restored: Callable[[Sequence[str]], set[_Key]],
-           agree: Callable[[str], str] = lambda cut: cut,
-           ) -> dict[_Key, list[str]]:
+           restored: Callable[[Probe, Sequence[str]], set[_Key]],
+           agree: Callable[[str], str] = lambda probe: probe,
+           ) -> dict[_Key, Answer]:
   """The patches of each row; of one that isn't found, none.
 
   Args:
     found: all rows.
     patches: those that are applied.
-    restored: runs it without some patches; tells the rows that are as on the
-      stock jax.
-    agree: makes one cut of those that several processes want; "" for none.
+    restored: makes a run without some patches; tells the rows that are as on
+      the stock jax.
+    agree: makes one probe of those that several processes want; "" for none.
   """
-  states = {}
-  for row in differing(found):
-    likely = likelihoods(row, found, patches)
-    states[row.key] = _Search([*likely], [*likely.values()], high=len(likely))
-  for _ in range(MOST):
-    cuts = [s.cut() for s in sorted(
-        states.values(), key=lambda s: s.low - s.high)]
-    cut = agree(next(filter(None, cuts), ""))
-    if not cut:
+  states = {row.key: _Search(likelihoods(row, found, patches), patches)
+            for row in differing(found)}
+  for left in range(MOST, 0, -1):
+    wanted = [s.next(left) for s in sorted(
+        states.values(), key=lambda s: -len(s.likely))]
+    first = next(filter(None, wanted), None)
+    kind, _, patch = agree(f"{first.kind} {first.patch}" if first
+                           else "").partition(" ")
+    if not kind:
       break
-    gone = patches.ids[patches.ids.index(cut):]
-    back = restored(gone)
+    probe = Probe(kind, patch)
+    back = restored(probe, probe.gone(patches))
     for key, state in states.items():
-      state.told(gone, key in back)
-  return {key: s.ids[s.low:s.high] if s.known else []
-          for key, s in states.items()}
+      state.told(probe, key in back)
+  return {key: state.answer() for key, state in states.items()}
 
 
 def said(patches: Sequence[str], page: Callable[[str], str]) -> str:
-  """One sentence about the patches that were found."""
+  """The patches that were found, and their pages."""
   if not patches:
     return f"no patch was found in {MOST} runs"
   named = f"one of {', '.join(patches)}" if len(patches) > 1 else patches[0]
   pages = [*dict.fromkeys(map(page, patches))]
   return f"{named} ({', '.join(pages[:2])})"
+
+
+def _listed(patches: Sequence[str]) -> str:
+  more = f" and {len(patches) - 2} more" if len(patches) > 2 else ""
+  return ", ".join(patches[:2]) + more
 
 
 def words(gone: Sequence[str]) -> str:
@@ -134,8 +252,16 @@ def words(gone: Sequence[str]) -> str:
 
 
 def as_on_stock(stock: Run, other: Run, found: Sequence[Row]) -> set[_Key]:
-  """The rows whose programs another run has as the stock jax does."""
+  """The rows whose programs another run has as the stock jax does.
+
+  By their code, and those that differ by values alone by these.
+  """
   now = {r.key: r for r in pairing.rows(stock, other, pairing.Tolerance())}
-  return {row.key for row in found
-          if (now[row.key].same_code if row.key in now else
-              row.kind == pairing.ONLY_MENDED)}
+
+  def is_back(row: Row) -> bool:
+    if row.key not in now:
+      return row.kind == pairing.ONLY_MENDED
+    there = now[row.key]
+    return there.kind == pairing.SAME if row.same_code else there.same_code
+
+  return {row.key for row in found if is_back(row)}

@@ -5,184 +5,85 @@ import concurrent.futures
 import json
 import os
 import socket
-import subprocess
 import textwrap
 
-from conftest import ROOT, write
-from mend.editing import patches
-from mend.proof import alone, environments
-from mend.releases import bases, interpreters
+import compare_programs as programs
+from conftest import OUTER, ROOT, write
+from mend.proof import alone
+from mend.releases import bases
 import pytest
 
 _NEWEST = bases.get(os.environ.get("MEND_TEST_BASE",
                                    bases.all_bases()[-1].version))
-_HEAD = """
-import jax, jax.numpy as jnp, sys
-from jax import lax
-from jax.sharding import PartitionSpec as P
-mesh = jax.sharding.Mesh(jax.devices("cpu")[:4], "x")
-try:
-  shard_map = jax.shard_map
-except AttributeError:
-  from jax.experimental.shard_map import shard_map
-"""
-# README's program.
-LOOP = _HEAD + """
-def loss(w, x):
-  steps = lax.while_loop(lambda n: n < x[0], lambda n: n + 1, 0.0)
-  return lax.psum(w * steps, "x")
-f = shard_map(loss, mesh=mesh, in_specs=(P(), P("x")), out_specs=P())
-print(*jax.jit(jax.value_and_grad(f))(1.0, jnp.arange(4.0)))
-"""
-# A training step in which stock loses the gradient of a penalty: each device
-# weighs it by as many steps as it has taken.
-TRAINING = _HEAD + """
-def model(params, x):
-  for w in params:
-    x = jnp.tanh(x @ w)
-  return x
-
-def loss(params, x, y):
-  return jnp.mean((model(params, x) - y) ** 2)
-
-def local(params, x, y):
-  n = jnp.float32(lax.axis_index("x") + 1)
-  steps = lax.while_loop(lambda s: s < n, lambda s: s + 1, 0.0)
-  penalty = lambda p: .1 * sum(jnp.sum(w ** 2) for w in p)
-  total = lambda p: lax.psum(loss(p, x, y), "x") + lax.psum(
-      penalty(p) * steps, "x")
-  grads = jax.grad(total)(params)
-  return jax.tree.map(lambda p, g: p - .1 * g, params, grads)
-
-@jax.jit
-def step(params, x, y):
-  return shard_map(local, mesh=mesh, in_specs=(P(), P("x"), P("x")),
-                   out_specs=P())(params, x, y)
-
-x = jnp.linspace(-1, 1, 32).reshape(8, 4)
-params = [jnp.eye(4) * .5, jnp.ones((4, 4)) * .1]
-for _ in range(3):
-  params = step(params, x, x ** 2)
-print([float(p.sum()) for p in params])
-"""
-SAME = _HEAD + """
-f = jax.jit(lambda x: jnp.sin(x) @ x)
-for n in range(3):
-  print(float(f(jnp.ones((8, 8)) * n).sum()), sys.argv[1:])
-print(sys.stdin.read())
-"""
-RANDOM = _HEAD + "import os\nprint(jnp.sin(float(os.getpid())))\n"
-HANGS = _HEAD + """
-def loss(x, w):
-  return lax.cond(lax.axis_index("x") == 0, lambda: x * w, lambda: x).sum()
-g = jax.jit(shard_map(jax.grad(loss, 1), mesh=mesh, in_specs=(P("x"), P()),
-                      out_specs=P()))
-print(g(jnp.arange(4.), jnp.float32(2.)))
-"""
-COMPUTE_ON = _HEAD + """
-from jax.experimental.compute_on import compute_on
-def host(f):
-  if jax.__version_info__ < (0, 11, 1):
-    return compute_on("device_host")(f)
-  return compute_on(f, compute_type="device_host",
-                    out_memory_spaces=jax.memory.Space.Device)
-f = host(jax.jit(lambda x: x * 2))
-f.lower(jnp.arange(4.))
-print("lowered", jax.jit(lambda x: f(x) + 1)(jnp.arange(4.)))
-"""
-DLPACK = _HEAD + """
-import numpy as np
-a = np.arange(6.).astype(np.float32)
-a.flags.writeable = False
-print(jnp.from_dlpack(a).sum())
-"""
-EXPORT = _HEAD + """
-from jax import export
-e = export.export(jax.jit(lambda d: d[1] + 1))({1: jnp.arange(3.)})
-print(export.deserialize(e.serialize()).call({1: jnp.arange(3.)}))
-"""
 
 
-class Runner:
-  """A Python with a stock jax and jax-mend."""
-
-  def __init__(self, base, work):
-    self.python = environments.with_jax_mend(
-        base, patches.load(),
-        python=interpreters.for_base(base, None, lowest=True))
-    self.work = work
-
-  def run(self, *args, stdin="", **env):
-    settings = {k: v for k, v in os.environ.items()
-                if not k.startswith(("JAX_", "PYTHONPATH"))}
-    return subprocess.run(
-        [self.python, *map(str, args)], cwd=self.work, text=True,
-        capture_output=True, check=False, timeout=300, input=stdin, env={
-            **settings, **environments.jax_mend_settings(self.python),
-            "JAX_PLATFORMS": "cpu", "PYTHONDONTWRITEBYTECODE": "1",
-            "XLA_FLAGS": "--xla_force_host_platform_device_count=4", **env})
-
-  def compare(self, program, *options, code, args=(), **settings):
-    """The report on a program, and its facts."""
-    script = write(self.work / "program.py", program)
-    done = self.run("-m", "jax_mend", "compare", "--json", "facts.json",
-                    *options, script.name, *args, **settings)
-    assert done.returncode == code, done.stdout + done.stderr
-    assert len(done.stdout.splitlines()) <= 40
-    facts = json.loads((self.work / "facts.json").read_text("utf-8"))
-    assert facts["code"] == code and facts["runs"] <= 7
-    return done.stdout, facts
+def _runner(base, work):
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("MEND_CACHE", str(OUTER))
+    return programs.Runner(base, work)
 
 
-@pytest.fixture
-def runner(kept_cache, tmp_path):
-  del kept_cache
-  return Runner(_NEWEST, tmp_path)
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+  """One for all tests: several look at the same comparison."""
+  return _runner(_NEWEST, tmp_path_factory.mktemp("compared"))
+
+
+def hung(runner):
+  return runner.compare(programs.HANGS, "--timeout=10", code=1)
 
 
 @pytest.mark.parametrize("base", alone.newest_of_lines(bases.all_bases()),
                          ids=lambda b: b.version)
-def test_a_program_that_no_fix_concerns(base, kept_cache, tmp_path):
-  """On each line: programs and calls are recorded, stock and mended."""
-  del kept_cache
-  said, facts = Runner(base, tmp_path).compare(
-      SAME, code=0, args=("a", "--b"), stdin="given to both")
+def test_a_program_that_no_fix_concerns(base, tmp_path):
+  """On each line: programs and calls are recorded, stock and mended.
+
+  With the program whose functions are no reason for a difference.
+  """
+  said, facts = _runner(base, tmp_path).compare(
+      programs.SAME + programs.ordinary(), code=0, args=("a", "--b"),
+      stdin="given to both")
   assert said.startswith("The same: no fix concerns this program.")
   rows = facts["programs"]
-  (row,) = [r for r in rows if "lambda" in r["name"]]
+  row = next(r for r in rows if "lambda" in r["name"])
   assert row["kind"] == "same" and row["line"].startswith("program.py:")
   assert facts["stock"]["programs"] == facts["mended"]["programs"] > 1
   assert facts["runs"] == 2
 
 
 def test_readmes_program(runner):
-  said, facts = runner.compare(LOOP, code=1)
+  said, facts = runner.compare(programs.LOOP, code=1)
   assert "6.0 0.0" in said and "6.0 6.0" in said
   (row,) = [r for r in facts["programs"] if r["name"] == "loss"]
   assert row["kind"] == "other values" and row["absolute"] == 6.
-  assert "varying/loops" in row["why"] and "docs/varying.md" in row["why"]
+  assert row["why"] == "varying/loops (docs/varying.md)" and row["confirmed"]
   assert "other values: loss at program.py:" in said
+  assert "by varying/loops (docs/varying.md); confirmed: without it" in said
+  # Left out alone, but for those that need it, which are left out alone, too.
+  assert "alone varying/loops" in facts["searched"]
+  assert "without which alone it is not" in row["proof"]
 
 
 def test_the_patch_that_is_named_brings_back_the_stock_code(runner):
-  _, facts = runner.compare(HANGS, "--timeout=10", code=1)
+  _, facts = hung(runner)
   (row,) = [r for r in facts["programs"] if r["kind"] != "same"]
   assert row["why"] == "varying/branches (docs/varying.md)"
-  said, facts = runner.compare(HANGS, "--timeout=10", code=0,
-                               JAX_MEND="-varying/branches")
+  assert row["confirmed"]
+  said, facts = runner.compare(programs.LOOP, code=0,
+                               JAX_MEND="-varying/loops")
   assert {r["kind"] for r in facts["programs"]} == {"same"}
-  assert said.startswith("The same: it hangs on both.")
+  assert said.startswith("The same")
 
 
 def test_training(runner):
-  _, facts = runner.compare(TRAINING, code=1)
+  _, facts = runner.compare(programs.TRAINING, code=1)
   row = next(r for r in facts["programs"] if r["name"] == "step")
   assert row["kind"] == "other values" and row["relative"] > .01
-  assert "varying/" in row["why"]
+  assert row["why"] == "varying/loops (docs/varying.md)" and row["confirmed"]
 
 
 def test_a_program_that_hangs_on_stock(runner):
-  said, facts = runner.compare(HANGS, "--timeout=10", code=1)
+  said, facts = hung(runner)
   assert "stock   hung" in said and "in loss, called at program.py:" in said
   assert facts["stock"]["status"] is None and facts["mended"]["status"] == 0
   assert any("program.py" in line for line in facts["stock"]["stacks"])
@@ -190,38 +91,52 @@ def test_a_program_that_hangs_on_stock(runner):
   assert row["kind"] == "only mended" and row["note"] == "hung on stock"
 
 
+def test_a_program_that_hangs_on_both(runner):
+  said, _ = runner.compare(programs.SLEEPS, "--timeout=6", code=0)
+  assert said.startswith("The same: it hangs on both.")
+  assert "program.py" in said
+
+
 def test_a_program_that_is_not_the_same_twice(runner):
-  said, facts = runner.compare(RANDOM, code=2)
+  said, facts = runner.compare(programs.RANDOM, code=2)
   assert "isn't the same twice" in said
   assert any(r["again"] for r in facts["programs"])
   assert not any(r["why"] for r in facts["programs"])
 
 
-@pytest.mark.parametrize("program, error", [
-    (COMPUTE_ON, "AttributeError"), (DLPACK, ""), (EXPORT, "TypeError")])
-def test_what_is_refused_on_stock(runner, program, error):
-  said, facts = runner.compare(program, code=1 if error else 0)
-  assert facts["stock"]["error"].get("type", "") == error
+@pytest.mark.parametrize("program, error, why", [
+    (programs.COMPUTE_ON, "AttributeError", "compute_on/aot"),
+    (programs.EXPORT, "TypeError", "ahead_of_time/dict_keys")])
+def test_what_is_refused_on_stock(runner, program, error, why):
+  said, facts = runner.compare(program, code=1)
+  assert facts["stock"]["error"]["type"] == error
   assert facts["mended"]["status"] == 0
-  if error:
-    assert f"{error} at program.py:" in said
+  assert f"{error} at program.py:" in said
+  rows = [r for r in facts["programs"] if r["kind"] != "same"]
+  assert {r["kind"] for r in rows} == {"only mended"}
+  assert {r["why"].partition(" (")[0] for r in rows} == {why}
+  assert [r["follows"] for r in rows] == [n > 0 for n in range(len(rows))]
 
 
-def test_values_beyond_the_store_are_summed_up(runner):
-  _, facts = runner.compare(LOOP, "--store=2", code=1)
-  (row,) = [r for r in facts["programs"] if r["name"] == "loss"]
-  assert "beyond --store: largest" in row["note"]
-  assert row["kind"] == "other values"
+def test_a_copy_that_shares_memory_on_stock(runner):
+  """What differs isn't compiled: the programs after it tell."""
+  said, facts = runner.compare(programs.DLPACK, code=1)
+  assert "1024.0" in said and facts["stock"]["status"] == 0
+  row = next(r for r in facts["programs"] if r["why"])
+  assert row["why"] == "array_api/dlpack (docs/array_api.md)"
+  assert row["confirmed"]
 
 
-def test_a_tolerance(runner):
-  _, facts = runner.compare(LOOP, "--atol=7", code=1)
-  (row,) = [r for r in facts["programs"] if r["name"] == "loss"]
-  assert row["kind"] == "other code, same values" and row["absolute"] == 6.
+def test_a_tolerance_and_values_beyond_the_store(runner):
+  _, facts = runner.compare(programs.SIZES, "--store=100", "--atol=7", code=1)
+  small, large = [r for r in facts["programs"] if r["name"] == "loss"]
+  assert small["kind"] == "other code, same values" and small["absolute"] == 6.
+  assert "beyond --store: largest" in large["note"]
+  assert large["kind"] == "other values"
 
 
 def test_pytest(runner):
-  write(runner.work / "some_test.py", LOOP.partition("print")[0] + """
+  write(runner.work / "some_test.py", programs.LOOP.partition("print")[0] + """
 def test_value():
   assert f(1.0, jnp.arange(4.0)) == 6
 
@@ -237,8 +152,9 @@ def test_gradient():
 
 
 def test_a_function(runner):
-  inside = LOOP.partition("mesh =")[2].partition("f = ")
-  program = LOOP.partition("mesh =")[0] + textwrap.indent(
+  loop = programs.LOOP
+  inside = loop.partition("mesh =")[2].partition("f = ")
+  program = loop.partition("mesh =")[0] + textwrap.indent(
       "mesh =" + inside[0] + inside[1] + inside[2].rpartition("print")[0],
       "  ").replace("  mesh", "def gradient(x):\n  mesh", 1) + """
   return jax.jit(jax.grad(f))(1.0, x)
@@ -257,17 +173,9 @@ except Exception as e:
   assert "write a script" in done.stdout
 
 
-WORKERS = _HEAD.partition("mesh =")[0] + """
-jax.distributed.initialize(f"localhost:{sys.argv[2]}", 2, int(sys.argv[1]))
-mesh = jax.sharding.Mesh(jax.local_devices()[:4], "x")
-""" + LOOP.partition('"x")\n')[2].replace(
-    "jax.value_and_grad(f)", "jax.grad(f) if int(sys.argv[1]) else f").replace(
-        "print(*", "print(")
-
-
 def test_two_processes_are_compared_rank_by_rank(runner):
   """Only rank 1 differs; rank 0 runs as often, as their runs need both."""
-  write(runner.work / "workers.py", WORKERS)
+  write(runner.work / "workers.py", programs.WORKERS)
   with socket.socket() as found:
     found.bind(("localhost", 0))
     port = found.getsockname()[1]

@@ -161,7 +161,7 @@ class ReplicationSoundTest(jtu.JaxTestCase):
         return lax.while_loop(lambda c: c[0] < x, lambda c: (
             c[0] + 1., c[1] * 2), (0., 1.))[1]
       return lax.cond(x > 0, lambda: 5., lambda: 4.)
-    with mock.patch.object(vt, 'parting', lambda axes: frozenset()):
+    with mock.patch.object(vt, 'nontrivial', lambda axes: frozenset()):
       said = self.said(self.mapped(f), jnp.arange(2.))
     self.assertStartsWith(said, f'jax.debug.check_replication: `{name}`')
     self.assertIn("should be the same along 'x' and is not", said)

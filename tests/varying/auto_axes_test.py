@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations along automatic axes where devices part ways."""
+"""Operations along automatic axes where devices diverge."""
 from absl.testing import absltest
 import jax
 from jax import lax
@@ -71,7 +71,7 @@ def placed(x, mesh, spec):
 
 
 def program(form, op, mesh, spec):
-  """Devices along 'x' part; all other axes of the mesh are automatic."""
+  """Devices along 'x' diverge; all other axes of the mesh are automatic."""
   def body(x, first):
     return form(op, placed(x, mesh, spec), first[0] > 0)
   auto = mesh.axis_names[1:]

@@ -245,7 +245,7 @@ def step(p, x):
 
 
 def beside_a_branch(x, p):
-  """Two carries; by the other a derivative is taken where devices part."""
+  """Two carries; by the other a derivative is taken where devices diverge."""
   def body(c, _):
     p, s = c
     ds = lax.cond(x > 1, jax.grad(lambda s: s * x), lambda s: 0. * s, s)
@@ -318,7 +318,7 @@ class OtherCarriesTest(jtu.JaxTestCase):
 
   @parameterized.parameters((4,), (2, 2), (1, 4))
   def test_is_summed_beside_a_branch(self, *mesh):
-    # Without jit a sum is left in the branch on pristine, where devices part.
+    # Without jit a sum is left on pristine in the branch: devices diverge.
     self.check(beside_a_branch, mesh, True, .5 - .2 * 4.)
 
   def descend_where(self, flag):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Axes along which there is one device: loops and branches part nobody there.
+"""Axes along which there is one device: no devices diverge there.
 
 A predicate that varies over such an axis is the same on all devices that could
 wait for each other. What is expected is computed without a mesh: a reduction

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ppermute over one axis where devices part ways along another."""
+"""ppermute over one axis where devices diverge along another."""
 from absl.testing import absltest
 import jax
 from jax import export
@@ -59,7 +59,7 @@ def remat(move, x, p):
 
 
 BRANCHES = [branch, nested, remat]
-FIRST = np.array([1, 0])  # along 'x', where devices part ways
+FIRST = np.array([1, 0])  # along 'x', where devices diverge
 
 
 def program(f, perm):
@@ -267,7 +267,7 @@ class ApartTest(jtu.JaxTestCase):
   def test_outside_of_branches_it_stays(self):
     text = self.lowered(lambda move, x, p: move(x), 'cpu')
     self.assertIn('collective_permute', text)
-    # A predicate that is the same everywhere parts nobody.
+    # A predicate that is the same everywhere: none diverge.
     text = self.lowered(
         lambda move, x, p: branch(move, x, lax.psum(x[0, 0], ('x', 'y')) > 0),
         'cpu')

@@ -284,7 +284,7 @@ class SolvesTest(jtu.JaxTestCase):
   @red('^TypeError: cond branches must have equal output types')
   @parameterized.product(jit=[False, True])
   def test_typed_again_in_a_branch(self, jit):
-    # Where devices part along 'y', with a sum over 'x'.
+    # Where devices diverge along 'y', with a sum over 'x'.
     def fun(v, u):
       key = jax.random.key(3)
       return lax.cond(

@@ -546,7 +546,7 @@ class HoldersTest(jtu.JaxTestCase):
 
 
 def parts(x):
-  """Devices along 'x' part ways at this branch's index."""
+  """Devices along 'x' diverge at this branch's index."""
   return lax.axis_index('x') == 0
 
 

@@ -428,11 +428,12 @@ class UncheckedTest(VerifyTestCase):
 
   def unchecked(self, f, mesh, in_specs=(P(), P()), out_specs=P()):
     """The jaxpr of a shard_map over 'x', around one of f over 'y'."""
+    def both(x, w):
+      inner = partial_map('y')(f, in_specs=in_specs, out_specs=out_specs,
+                               **UNCHECKED)
+      return x + inner(x, w).sum().astype(x.dtype)
     g = partial_map('x', mesh)(
-        lambda x, w: (partial_map('y')(f, in_specs=in_specs,
-                                       out_specs=out_specs, **UNCHECKED)(x, w),
-                      x)[1],
-        in_specs=(P('x'), P()), out_specs=P('x'))
+        both, in_specs=(P('x'), P()), out_specs=P('x'))
     with jax.enable_checks(False):
       return jax.make_jaxpr(g)(np.ones(4, np.float32), WEIGHT)
 

@@ -67,14 +67,14 @@ def _test(args: argparse.Namespace) -> Verdict:
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
-  extent = (Extent.EVERY if args.whole else
-            Extent.SHARED if args.base else Extent.NEWEST)
+  extent = (Extent.WHOLE if args.whole else
+            Extent.CHANGE if args.base else Extent.PLAIN)
   checks = [functools.partial(checking.project_checks, chosen)]
   if args.whole or args.base and len(chosen) > 1:
     checks.append(functools.partial(clients.run_programs, chosen))
   return testing.run_tests(testing.Request(
       chosen, args.tests, args.python_version, args.patches, checks, args.live,
-      left_out, extent, args.share))
+      left_out, extent, args.share, args.since or "", args.list))
 
 
 COMMANDS = (
@@ -106,8 +106,12 @@ COMMANDS = (
              dest="mutation"),
         flag("--live", "on a stock jax that jax-mend mends",
              action="store_true"),
-        flag("--whole", "every test on every release, without sampling; "
+        flag("--whole", "every test on every release; "
              "with one release, programs of other libraries, too",
+             action="store_true"),
+        flag("--since", "of the patches that are changed since a revision, "
+             "every test on one release of each line", metavar="REVISION"),
+        flag("--list", "say what would run, and run nothing",
              action="store_true"),
         flag("--write", f"write {upstream.DOCUMENT}, {clients.DOCUMENT} "
              f"or {score.DOCUMENT}",

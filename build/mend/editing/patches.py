@@ -23,11 +23,10 @@ from mend.releases import bases
 from mend.releases.bases import Base
 
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
-_REQUIRED = ("id", "title", "why", "bases", "issues", "upstream", "modules",
-             "tests", "changelog")
-_OPTIONAL = ("depends", "unit_tests", "reproductions", "edit",
-             "supersedes", "upstream_tests", "test_helpers", "late_imports",
-             "proves")
+_REQUIRED = ("id", "title", "why", "bases", "upstream", "tests", "changelog")
+_OPTIONAL = ("issues", "modules", "depends", "unit_tests", "reproductions",
+             "edit", "supersedes", "upstream_tests", "test_helpers",
+             "late_imports", "proves")
 _FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
 
@@ -110,6 +109,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
 
   keys.check_keys(data, _REQUIRED, _OPTIONAL, "", refuse)
   keys.require_types(data, refuse)
+  data["modules"] = data.get("modules", [])
   if data["id"] != name or not _ID.fullmatch(name):
     raise refuse(f"its id is {data['id']!r}, wanted its path, FAMILY/NAME")
   keys.check_specifier(data["bases"], refuse)
@@ -125,7 +125,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
   _check_purpose(data, refuse)
   return Patch(
       id=name, title=data["title"], why=data["why"], bases=data["bases"],
-      issues=tuple(data["issues"]),
+      issues=tuple(data.get("issues", ())),
       upstream=sendable.read(name, data["upstream"], refuse, imports),
       changelog=data["changelog"], red=red, edits=found,
       supersedes=tuple(_supersedes(i + 1, s, red, refuse)

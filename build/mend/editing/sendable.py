@@ -75,7 +75,7 @@ class Upstream:
   """The standing of a patch with upstream.
 
   Attributes:
-    status: one of STATUSES.
+    status: one of STATUSES, the first where a patch says none.
     pr: the pull request.
     landed_in: the release that has it.
     verdict: SENDABLE, DISCUSS or FORK; "" where nobody has said.
@@ -100,8 +100,9 @@ def read(patch: str, data: dict[str, Any], refuse: Refuse,
     refuse: the error for what the format does not allow.
     imports: the imports of our modules that an edit's code implies.
   """
-  keys.check_keys(data, ("status",), (*_STATE[1:], "sendable", *_OPTIONAL,
-                                      *_COMMIT), "upstream: ", refuse)
+  keys.check_keys(data, (), (*_STATE, "sendable", *_OPTIONAL, *_COMMIT),
+                  "upstream: ", refuse)
+  data = {"status": STATUSES[0], **data}
   if data["status"] not in STATUSES:
     raise refuse(f"upstream.status is {data['status']!r}, wanted one of "
                  f"{', '.join(STATUSES)}")

@@ -7,7 +7,7 @@ import pathlib
 import subprocess
 
 from mend.ground import report
-from mend.house import change_log
+from mend.house import change_log, module_types
 from mend.proof import venvs
 from mend.releases import bases
 
@@ -29,6 +29,7 @@ def results() -> list[tuple[str, bool]]:
   return [("ruff", _run(python, "ruff", ["check", "--quiet"], _RUFF)),
           ("ruff as upstream", _run(python, "ruff", _UPSTREAM, _EXPORTED)),
           ("mypy", _run(python, "mypy", ["--no-error-summary"], _MYPY)),
+          ("mypy of modules", module_types.good(python)),
           ("change log", change_log.good())]
 
 

@@ -6,7 +6,7 @@ modules. A test kills it by failing; what survives is either not needed, and
 goes, or lacks a test. A registration, which releases share, is killed if its
 mutant is on one of the releases that run together: so it is tried with the
 likeliest tests on all of them first, and with the others only where it survives
-these everywhere. The tests that kill are the minimal suite of a release.
+these everywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mend.ground.report import Verdict
 from mend.mutation import age, mutants
 from mend.mutation.mutants import Mutant
 from mend.mutation.runner import MutantResult, Runner
-from mend.proof import fork_servers, minimal_suite, pools, testing
+from mend.proof import fork_servers, pools, testing
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import tree
@@ -55,8 +55,6 @@ def run(chosen: Sequence[Base], names: Sequence[str],
     if write:
       pages.write_section(bases.ROOT / DOCUMENT, "mutation",
                           section(base, each, killed))
-      if not names:
-        minimal_suite.write(base, (r.test for r in each if r.killed))
   if write and not names:
     age.note(series)
   count = sum(map(len, found.values()))

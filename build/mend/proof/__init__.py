@@ -3,7 +3,7 @@
 
 `venvs` and `environments` make Pythons that differ by jax alone, `fork_servers`
 processes that have imported it; `reproduce` runs the reports' programs,
-`pytest_run`, `jobs`, `judging` and `testing` our tests, of which
-`minimal_suite` has those that stand for all; `bazel` hands wheel and
-environment to the Bazel rules. Begin with `environments`, then `testing`.
+`pytest_run`, `jobs`, `judging` and `testing` our tests, of which `shares` says
+what each release runs; `bazel` hands wheel and environment to the Bazel rules.
+Begin with `environments`, then `testing`.
 """

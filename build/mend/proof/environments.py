@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import pathlib
+import threading
 
 from mend.editing import patches
 from mend.ground import process
@@ -44,6 +45,42 @@ def build(base: Base, *, series: Sequence[patches.Patch] | None = None,
   return Environments(
       venvs.with_wheels([before], deps, f"pristine-{base.version}"),
       venvs.with_wheels([after], deps, f"mended-{base.version}"), after)
+
+
+class Lazy:
+  """An environment that is made when its Python is first asked for.
+
+  Args:
+    make: makes it and returns its Python.
+  """
+
+  def __init__(self, make: Callable[[], pathlib.Path]):
+    self._make, self._lock = make, threading.Lock()
+    self._python: pathlib.Path | None = None
+
+  @property
+  def python(self) -> pathlib.Path:
+    with self._lock:
+      if self._python is None:
+        self._python = self._make()
+      return self._python
+
+
+def lazy(base: Base, series: Sequence[patches.Patch],
+         python_version: str | None) -> tuple[Lazy, Lazy]:
+  """The mended and the pristine environment of a release's tests."""
+  def python() -> str:
+    return interpreters.for_base(base, python_version, lowest=True)
+  return (Lazy(lambda: mended_only(base, series=series, python=python())),
+          Lazy(lambda: pristine_only(base, python())))
+
+
+def lazy_live(base: Base, series: Sequence[patches.Patch],
+              python_version: str | None) -> Lazy:
+  """That of its tests with jax-mend."""
+  return Lazy(lambda: with_jax_mend(
+      base, series, python=interpreters.for_base(base, python_version,
+                                                 lowest=True)))
 
 
 def mended_only(base: Base, *, series: Sequence[patches.Patch],

@@ -1,40 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jobs of `build.py test`: test files by base and side, in order.
 
-Two things wait on others than the CPU: the package index, which environments
-are made from, and the last test file. So environments are made while the
-project's own checks run, and the longest test files are run first.
+To list them builds nothing. Two things wait on others than the CPU: the package
+index, which environments are made from, and the last test file. So environments
+are made while the project's own checks run, and the longest test files are run
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import collections
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
+import functools
 import pathlib
 
 from mend.editing import patches
 from mend.editing.expected_failures import Red
+from mend.ground import report
+from mend.ground.report import Verdict
 from mend.proof import environments
 from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
-# With jax-mend, a tenth: of every other file's regression tests, one in a few.
-_LIVE_ONE_IN = 5
+WHOLE = "all tests"
+_LIVE_ONE_IN = 5  # files, of which the regression tests run with jax-mend
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One test file on one side of one base."""
+  """One test file on one side of one base.
+
+  Attributes:
+    base: the release.
+    side: "mended", "pristine" or "live".
+    environment: is made when its Python is first asked for.
+    file: from the project's root.
+    reds: the tests that fail on pristine.
+    alone: the family or patch that is tried with only what it depends on.
+    newer: the version of a Python that isn't the base's oldest.
+    env: more environment variables.
+    only_red: whether only `reds` are run.
+    case: of each test only this case, modulo their number; None for all.
+  """
   base: Base
-  side: str  # "mended", "pristine", "live"
-  python: pathlib.Path
+  side: str
+  environment: environments.Lazy
   file: str
   reds: tuple[Red, ...]
-  alone: str = ""  # the patch that is tried with only what it depends on
-  newer: str = ""  # the version of a Python that isn't the base's oldest
+  alone: str = ""
+  newer: str = ""
   env: tuple[tuple[str, str], ...] = ()
-  # Of a share of the file's tests: the patterns of which one names one of them.
-  kinds: tuple[tuple[str, ...], ...] | None = None
+  only_red: bool = False
+  case: int | None = None
+
+  @property
+  def extent(self) -> str:
+    """The tests of the file that it runs, in words."""
+    tests = "regression tests" if self.only_red else "tests"
+    if self.case is not None:
+      return f"one case of its {tests}"
+    return f"its {tests}" if self.only_red else WHOLE
 
   @property
   def label(self) -> str:
@@ -52,20 +78,52 @@ def longest_first(jobs: Iterable[Job]) -> list[Job]:
   return sorted(jobs, key=lambda job: (job.side != "mended", -size(job)))
 
 
+def makers(todo: Iterable[Job]) -> list[Callable[[], pathlib.Path]]:
+  """Functions that make the environments of some jobs, each once."""
+  return [functools.partial(getattr, lazy, "python") for lazy in
+          {id(job.environment): job.environment for job in todo}.values()]
+
+
+def listed(todo: Sequence[Job]) -> Verdict:
+  """Says what would run."""
+  for job in todo:
+    report.say(f"{job.label}: {job.extent}")
+  if not todo:
+    return Verdict("nothing would run.", "python3 build/build.py test --list")
+  counts = collections.Counter(job.extent for job in todo)
+  return Verdict(f"{len(todo)} test files on a side of a release: " + ", ".join(
+      f"{n} {what}" for what, n in counts.items()) + ".")
+
+
+def settings(job: Job) -> dict[str, str]:
+  """The environment variables that a job's share of the tests is told by.
+
+  build/probes/pytest_outcomes.py reads them.
+  """
+  found = dict(job.env)
+  if job.side == "live":
+    found.update(environments.jax_mend_settings(job.environment.python))
+  if job.only_red or job.case is not None:
+    found["MEND_REDS"] = "\n".join(p for red in job.reds for p in red.tests)
+  if job.only_red:
+    found["MEND_ONLY_RED"] = "1"
+  if job.case is not None:
+    found["MEND_CASE"] = str(job.case)
+  return found
+
+
 def reds_live(series: Sequence[patches.Patch], base: Base,
-              python_version: str | None,
-              is_of_several: bool = True) -> list[Job]:
-  """A tenth of the regression tests with jax-mend, on the newest Python.
+              python_version: str | None) -> list[Job]:
+  """Regression tests of some files with jax-mend, on the newest Python.
 
   So one run tells both, whether jax-mend mends and whether a Python other than
-  the oldest, which the wheel's tests run on, does as well. A run of one base,
-  which has fewer of its tests, has half as many.
+  the oldest, which the wheel's tests run on, does as well.
   """
   newest = None if python_version else interpreters.newer(base)
   version = ".".join(newest[0].split(".")[:2]) if newest else ""
-  return [dataclasses.replace(job, newer=version) for job in live_for_base(
-      series, base, (), version or python_version,
-      reds_only=True)[::2 if is_of_several else 4]]
+  return [dataclasses.replace(job, newer=version, only_red=True)
+          for job in live_for_base(series, base, (), version or python_version)
+          if job.reds][::_LIVE_ONE_IN]
 
 
 def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
@@ -74,60 +132,25 @@ def for_base(series: Sequence[patches.Patch], base: Base, names: Sequence[str],
   mine = patches.for_base(series, base)
   tests = files_of(mine, names, "tests")
   units = files_of(mine, names, "unit_tests")
-  if not tests and not units:
-    return []
-  python = interpreters.for_base(base, python_version, lowest=True)
-  made = environments.build(base, series=series, python=python)
+  mended, pristine = environments.lazy(base, series, python_version)
   found = []
   for file in (*tests, *units):
     reds = reds_of(mine, base, file)
-    found.append(Job(base, "mended", made.mended, file, reds))
+    found.append(Job(base, "mended", mended, file, reds))
     if file in tests:
-      found.append(Job(base, "pristine", made.pristine, file, reds))
+      found.append(Job(base, "pristine", pristine, file, reds))
   return found
-
-
-def share_settings(reds: Iterable[tuple[str, Sequence[str]]], of_reds: str,
-                   of_others: str) -> list[tuple[str, str]]:
-  """The variables for pytest_outcomes to take a share of a file's tests.
-
-  Args:
-    reds: kind and patterns of red tests, in the order in which they count.
-    of_reds: the share of the tests of each kind, "K/N".
-    of_others: that of the tests of no kind.
-  """
-  lines = ("\t".join([kind, *patterns]) for kind, patterns in reds)
-  return [("MEND_REDS", "\n".join(lines)),
-          ("MEND_REDS_SHARE", of_reds), ("MEND_OTHERS_SHARE", of_others)]
 
 
 def live_for_base(series: Sequence[patches.Patch], base: Base,
-                  names: Sequence[str], python_version: str | None,
-                  reds_only: bool = False) -> list[Job]:
-  """The jobs of a base on a stock jax that jax-mend mends.
-
-  With `reds_only`, the regression tests, whose verdicts tell whether it does.
-  """
+                  names: Sequence[str],
+                  python_version: str | None) -> list[Job]:
+  """The jobs of a base on a stock jax that jax-mend mends."""
   mine = patches.for_base(series, base)
-  tests = files_of(mine, names, "tests")
-  if not reds_only:
-    tests += files_of(mine, names, "unit_tests")
-  if not tests:
-    return []
-  python = environments.with_jax_mend(
-      base, series,
-      python=interpreters.for_base(base, python_version, lowest=True))
-  found = []
-  for file in tests:
-    reds = reds_of(mine, base, file)
-    env = environments.jax_mend_settings(python)
-    if reds_only:
-      env.update(share_settings([("red", r.tests) for r in reds], "0/1", "0/0"),
-                 MEND_SHARE=f"0/{_LIVE_ONE_IN}")
-    if reds or not reds_only:
-      found.append(Job(base, "live", python, file, reds,
-                       env=tuple(env.items()), kinds=() if reds_only else None))
-  return found
+  made = environments.lazy_live(base, series, python_version)
+  return [Job(base, "live", made, file, reds_of(mine, base, file))
+          for file in (*files_of(mine, names, "tests"),
+                       *files_of(mine, names, "unit_tests"))]
 
 
 def reds_of(mine: Iterable[patches.Patch], base: Base,

@@ -58,16 +58,14 @@ def case_of(test: str, outcome: pytest_run.Outcome) -> str:
 
 
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
-                 reds: Sequence[Red],
-                 kinds: Sequence[Sequence[str]] | None = None) -> Tally:
+                 reds: Sequence[Red], is_share: bool = False) -> Tally:
   """Judges the mended side: tests pass, regression tests aren't skipped.
 
   Args:
     label: what was run.
     outcomes: of its tests.
-    reds: what names its regression tests.
-    kinds: of a share of a file's tests, which may all be skipped: the patterns
-      of which one must name a test. None for the whole file: each of `reds`.
+    reds: what names its regression tests, each pattern one or more.
+    is_share: whether it is a share of a file's tests, which may all be skipped.
   """
   tally = Tally()
   cases = {test: case_of(test, outcome) for test, outcome in outcomes.items()}
@@ -80,22 +78,19 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
     else:
       why = "is skipped, though declared red on pristine" if skipped else ""
       tally.failures.append(f"{label}: {test} {why}\n{tail(outcome.text)}")
-  is_share = kinds is not None
   if not (tally.passed or tally.failures or is_share and tally.skipped):
     tally.failures.append(f"{label}: no test ran")
-  for kind in [[p] for r in reds for p in r.tests] if kinds is None else kinds:
-    if not any(fnmatch.filter(cases.values(), pattern) for pattern in kind):
-      names = ", ".join(map(repr, kind))
-      tally.failures.append(f"{label}: red names {names}, no such test")
+  for pattern in (p for r in reds for p in r.tests):
+    if not fnmatch.filter(cases.values(), pattern):
+      tally.failures.append(f"{label}: red names {pattern!r}, no such test")
   return tally
 
 
 def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
-                   reds: Sequence[Red], is_share: bool = False) -> Tally:
+                   reds: Sequence[Red]) -> Tally:
   """Judges the pristine side: regression tests fail for the stated reason.
 
-  Each of `reds` must be met by a test; in a share of a file's tests, where one
-  stands for all of one reason, each reason.
+  Each of `reds` must be met by a test.
   """
   tally = Tally()
   for test, outcome in outcomes.items():
@@ -110,10 +105,7 @@ def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
     else:
       tally.passed += 1
   cases = [case_of(*each) for each in outcomes.items()]
-  met = {red.reason for case in cases if (red := first(case, reds))}
   for red in unmet(reds, cases):
-    if is_share and red.reason in met:
-      continue
     tally.failures.append(
         f"{label}: no test has to meet /{red.reason}/: none of "
         f"{', '.join(red.tests)} is left by what stands before it")

@@ -1,62 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of a base's jobs, which stand for all of them.
+"""The test files that each release runs: one rule, and shorter ones.
 
-In a run of several bases the newest release has every test, of one with many
-parameters every third case. An older one, and one alone, has its minimal
-suite, and of the regression tests with one stated reason, one. A release whose
-line is proven on others has one of each kind, of each file on one of several
-that are alike, and a smoke test one of a file. The plain command has on the
-default release every test, of one with many parameters every twelfth case, and
-shows one of each kind of its regression tests red on pristine.
+A run of several releases has every test on the newest that has its file, on
+both sides, and on mended one case of each test on two other lines, of which
+each has a third of the files and deals them out to its releases. Files of the
+patches that a change touches (`changes`) run whole on one release of each line.
+One release alone, and `--whole`, have every test. The plain command has one
+case of each test on the default release, and of some files on each other line.
+One case of each test means one, too, of what each `red` at it names; on
+pristine, regression tests only.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import dataclasses
 import enum
 
 from mend.editing import families, patches
-from mend.editing.expected_failures import Red
-from mend.proof import environments, jobs, minimal_suite
+from mend.proof import jobs
 from mend.proof.jobs import Job
-from mend.releases import bases, interpreters
+from mend.releases import bases
 from mend.releases.bases import Base
 
-_ONE = 9999  # of so many: one test
+_ONE_IN = 3  # lines other than the newest, of which a file runs on one
 _OF_TWINS = ("replication/control_flow", "varying/loops")
-_ALIKE = ("C", "EF")  # lines that the same edits serve, for the most part
 
 
 class Extent(enum.Enum):
-  """The part of its tests that a base has in a run of everything."""
-  EVERY = "all of them"
-  SAMPLE = "of its regression tests one of each kind"
-  SHARED = "those that stand for all; the newest release all of them"
-  NEWEST = "the default base all of them, the others a smoke test"
+  """The rule of a run of everything."""
+  WHOLE = "every test on every release"
+  CHANGE = "every test on the newest release, one case of each on two lines"
+  PLAIN = "one case of each test on the default release, some on each line"
 
 
-def chosen_for(extent: Extent, series: Sequence[patches.Patch], base: Base,
-               chosen: Sequence[Base],
-               python_version: str | None) -> list[Job]:
-  """The jobs of a base in a run of everything on the bases `chosen`."""
-  if extent is Extent.NEWEST and base != tested_whole(chosen):
-    others = [b for b in chosen if b != tested_whole(chosen)]
-    return smoke(series, base, others.index(base), len(others), python_version)
-  found = jobs.for_base(series, base, (), python_version)
-  if extent is Extent.EVERY:
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run of everything.
+
+  Attributes:
+    extent: its rule.
+    chosen: its releases, oldest first.
+    python_version: such as "3.12"; None for the oldest that fits.
+    touched: the ids of the patches that the change touches.
+  """
+  extent: Extent
+  chosen: Sequence[Base]
+  python_version: str | None = None
+  touched: Collection[str] = ()
+
+
+def chosen_for(run: Run, series: Sequence[patches.Patch],
+               base: Base) -> list[Job]:
+  """The jobs of a release in a run of everything."""
+  if run.extent is Extent.PLAIN:
+    return _plain(run, series, base)
+  found = jobs.for_base(series, base, (), run.python_version)
+  if run.extent is Extent.WHOLE or len(run.chosen) == 1:
     return found
-  if extent is Extent.NEWEST:
-    return [_whole(job, 12) if job.side == "mended" else
-            _with_share(job, f"0/{_ONE}", "0/0", True) for job in found]
-  if extent is Extent.SAMPLE or base.proof == "sample" or base.twin_of:
-    return sampled(series, found, chosen)
-  return shared_out(series, found, chosen)
+  having = _bases_of_files(series)
+  touched = {f for p in patches.for_base(series, base) if p.id in run.touched
+             for f in (*p.tests, *p.unit_tests)}
+  out = []
+  for job in found:
+    if base == having[job.file][-1]:
+      out.append(job)
+    elif base == _taker(job, [b for b in having[job.file][:-1]
+                              if b.line == base.line]):
+      if job.file in touched:
+        out.append(job)
+      elif job.side == "mended" and _has_in_its_third(base, job):
+        out.append(one_case(job))
+  return out
 
 
 def tested_whole(chosen: Sequence[Base]) -> Base:
-  """The base of `chosen` that a plain run has every test of.
+  """The release of `chosen` that a plain run has every test file of.
 
   It is the default one, or the newest where a Python was asked for that the
   default one does not support.
@@ -75,191 +95,74 @@ def share_of(found: Sequence[Job], number: int, of: int) -> list[Job]:
           if files.index(job.file) % of == number - 1]
 
 
-def shared_out(series: Sequence[patches.Patch], found: Sequence[Job],
-               chosen: Sequence[Base]) -> list[Job]:
-  """The jobs of a base, with tests that stand for all of them.
-
-  They are its minimal suite, which kills all mutants: so the run finds
-  whatever all tests would. One of the regression tests with one stated reason
-  stands for the others, not the same on a base and the next. In a run of
-  several, each file has the latter on one of the bases that the same edits
-  serve, for the most part. What is right on pristine, too, runs there on one
-  base. What only one base has runs whole, and so does the newest.
-
-  Args:
-    series: the patches.
-    found: the jobs of one base.
-    chosen: all bases of the run.
-  """
-  having = _bases_of_files(series)
-  out = []
-  for number, file in enumerate(sorted(having)):
-    takers = [b for b in having[file] if b not in chosen or b == _dealt(
-        number, _alike(b, [o for o in having[file] if o in chosen]))]
-    for job in (job for job in found if job.file == file):
-      is_alone = len(having[file]) == 1 and len(chosen) > 1
-      if is_alone:
-        out.append(_whole(job))
-      elif job.base in takers:
-        out.append(_thinned(job, takers, len(chosen) > 1))
-      elif job.side == "mended" and file in minimal_suite.tests_of(job.base):
-        # Not all patterns of regression tests have one here.
-        out.append(_with_share(dataclasses.replace(job, reds=()), "0/0",
-                               _share_of_others(job)))
-  return out
+def one_case(job: Job, only_red: bool = False) -> Job:
+  """The job with one case of each test; other releases have other cases."""
+  return dataclasses.replace(
+      job, only_red=only_red or job.side == "pristine",
+      case=bases.releases().index(job.base))
 
 
-def sampled(series: Sequence[patches.Patch], found: Sequence[Job],
-            chosen: Sequence[Base]) -> list[Job]:
-  """The jobs of a release whose line is proven in whole on others.
-
-  One regression test of each kind, not the same on a release and the next, on
-  both sides: so each patch and each reason is seen there. In a run of several
-  such releases that the same edits serve, the files are dealt out among them.
-
-  Args:
-    series: the patches.
-    found: the jobs of one base.
-    chosen: all bases of the run.
-  """
-  out = []
-  for job in (job for job in found if job.reds):
-    number = bases.releases().index(job.base)
-    having = [b for b in _alike(job.base, chosen) if b.proof == "sample"
-              and job.file in jobs.files_of(patches.for_base(series, b), (),
-                                            "tests")]
-    if not having or _dealt(_place(job.file), having) == job.base:
-      out.append(_with_share(job, f"{number}/{_ONE}", "0/0"))
-  return out
-
-
-def _alike(base: Base, among: Sequence[Base]) -> list[Base]:
-  """Those of the same line, and of lines that the same edits serve."""
-  lines = next((ls for ls in _ALIKE if base.line in ls), base.line)
-  return [b for b in among if b.line in lines]
-
-
-def _dealt(number: int, to: Sequence[Base]) -> Base:
-  return to[number % len(to)]
-
-
-def _place(file: str) -> int:
-  """The file's place in its folder, in which a family's files stand."""
-  folder = (bases.ROOT / file).parent
-  return sorted(p.name for p in folder.glob("*_test.py")).index(
-      file.rpartition("/")[2])
-
-
-def smoke(series: Sequence[patches.Patch], base: Base, number: int, of: int,
-          python_version: str | None) -> list[Job]:
-  """A smoke test of a base's wheel: a share of the files, one test of each.
-
-  A family's files are dealt out, so that each base has one of each family and
-  all bases together have every file.
-
-  Args:
-    series: the patches.
-    base: the release.
-    number: its place among those that have a smoke test.
-    of: how many these are.
-    python_version: such as "3.12"; None for the oldest that fits.
-  """
-  mine = patches.for_base(series, base)
-  by_family: dict[str, list[str]] = collections.defaultdict(list)
-  for file in jobs.files_of(mine, (), "tests"):
-    if jobs.reds_of(mine, base, file):
-      by_family[families.of(file.removeprefix("tests/"))].append(file)
-  taken = [file for found in by_family.values()
-           for i, file in enumerate(found) if i % of == number % len(found)]
-  if not taken:
-    return []
-  python = interpreters.for_base(base, python_version, lowest=True)
-  made = environments.mended_only(base, series=series, python=python)
-  out = []
-  for file in taken:
-    reds = jobs.reds_of(mine, base, file)
-    every = tuple(pattern for red in reds for pattern in red.tests)
-    out.append(Job(base, "mended", made, file, reds, kinds=(every,), env=tuple(
-        jobs.share_settings([("red", every)], f"{number}/{_ONE}", "0/0"))))
-  return out
+def _one_case_of(found: Sequence[Job]) -> list[Job]:
+  """One case of each job; none where nothing is left to look at."""
+  return [one_case(job) for job in found if job.reds or job.side != "pristine"]
 
 
 def of_twin(series: Sequence[patches.Patch], twin: Base,
             python_version: str | None) -> list[Job]:
-  """A regression test of loops in shard_map with jax-mend, on a twin.
+  """The regression tests of loops in shard_map with jax-mend, on a twin.
 
   Its files are its origin's, which `check` shows, and so are the verdicts of
   their tests. That leaves its own requirements: they must install and run.
   """
-  (job, *_) = jobs.live_for_base(series, twin, _OF_TWINS, python_version,
-                                 reds_only=True)
-  every = tuple(pattern for red in job.reds for pattern in red.tests)
-  env = {**dict(job.env), "MEND_SHARE": "0/1",
-         **dict(jobs.share_settings([("red", every)], f"0/{_ONE}", "0/0"))}
-  return [dataclasses.replace(job, kinds=(every,), env=tuple(env.items()))]
+  (job, *_) = jobs.live_for_base(series, twin, _OF_TWINS, python_version)
+  return [one_case(job, only_red=True)]
 
 
-def _thinned(job: Job, having: Sequence[Base], is_of_several: bool) -> Job:
-  """The job with a share of its tests; other bases have the other shares."""
-  newest = bases.all_bases()[-1]
-  is_whole = is_of_several and job.base == newest
-  if is_whole and job.side == "mended":
-    return _whole(job)
-  number = having.index(job.base)
-  others = _share_of_others(job, number)
-  if is_of_several and job.side == "pristine":
-    others = f"{number}/{len(having)}"
-  thinned = _with_share(job, f"{number}/{1 if is_whole else _ONE}", others,
-                        newest in having)
-  return _one_case_in(3, thinned) if is_whole else thinned
+def _place(job: Job) -> int:
+  """The place of a job's file in its folder.
+
+  By it, files are dealt out: so each line, and each of its releases, has some
+  of each family, and a new file moves no other family's.
+  """
+  folder, _, name = job.file.rpartition("/")
+  return sorted(p.name for p in (bases.ROOT / folder).glob(
+      "*_test.py")).index(name)
 
 
-def _whole(job: Job, cases: int = 3) -> Job:
-  """The job with each of its tests, of one with many cases one in so many."""
-  return _one_case_in(cases, _with_share(job, "0/1", "0/1", True))
+def _has_in_its_third(base: Base, job: Job) -> bool:
+  lines = [*dict.fromkeys(b.line for b in bases.all_bases())]
+  return (_place(job) + lines.index(base.line)) % _ONE_IN == 0
 
 
-def _one_case_in(number: int, job: Job) -> Job:
-  return dataclasses.replace(job, env=(*job.env, ("MEND_CASES", str(number))))
-
-
-def _share_of_others(job: Job, number: int = 0) -> str:
-  """The share of other tests: one, where the minimal suite has none."""
-  kept = job.side == "mended" and minimal_suite.tests_of(job.base).get(job.file)
-  return "0/0" if kept else f"{number}/{_ONE}"
-
-
-def _with_share(job: Job, reds: str, others: str,
-                newest_too: bool = False) -> Job:
-  """The job with K/N of the tests of each kind, and of other tests."""
-  kept: Sequence[str] = ()
-  if job.side == "mended":
-    kept = minimal_suite.tests_of(job.base).get(job.file, ())
-  kinds: dict[str, list[str]] = {}
-  lines = []
-  for number, red in enumerate(job.reds):
-    kind = _kind(number, red, newest_too)
-    kinds.setdefault(kind, []).extend(red.tests)
-    lines.append((kind, red.tests))
-  return dataclasses.replace(
-      job, kinds=tuple(map(tuple, kinds.values())), env=(
-          *job.env, *jobs.share_settings(lines, reds, others),
-          *([("MEND_KEPT", "\n".join(kept))] if kept else ())))
-
-
-def _kind(number: int, red: Red, newest_too: bool) -> str:
-  """One kind a reason where the newest base has it; else one a decorator."""
-  newest = bases.all_bases()[-1]
-  together = newest_too and (not red.bases or newest.within(red.bases))
-  return red.reason if together else str(number)
+def _taker(job: Job, having: Sequence[Base]) -> Base:
+  """The one of a line's releases that has a file in its share."""
+  return having[_place(job) // _ONE_IN % len(having)]
 
 
 def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
-  """The bases that have each test file."""
+  """The releases that have each test file, oldest first; no twins."""
   where: dict[str, list[Base]] = collections.defaultdict(list)
-  for base in bases.whole():
+  for base in bases.all_bases():
     mine = patches.for_base(series, base)
-    for file in {*jobs.files_of(mine, (), "tests"),
-                 *jobs.files_of(mine, (), "unit_tests")}:
+    for file in (*jobs.files_of(mine, (), "tests"),
+                 *jobs.files_of(mine, (), "unit_tests")):
       where[file].append(base)
   return where
+
+
+def _plain(run: Run, series: Sequence[patches.Patch],
+           base: Base) -> list[Job]:
+  """A newcomer's: each other line has some files of each family, mended."""
+  found = _one_case_of(jobs.for_base(series, base, (), run.python_version))
+  newest = tested_whole(run.chosen)
+  if base == newest:
+    return found
+  others = [b for b in run.chosen if b != newest]
+  number, of = others.index(base), len(others)
+  by_family: dict[str, list[Job]] = collections.defaultdict(list)
+  for job in found:
+    if job.side == "mended" and job.reds:
+      by_family[families.of(job.file.removeprefix("tests/"))].append(
+          dataclasses.replace(job, only_red=True))
+  return [job for mine in by_family.values() for i, job in enumerate(mine)
+          if i % of == number % len(mine)]

@@ -17,8 +17,8 @@ from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import (
-    alone, fork_servers, jobs, judging, pools, pytest_run, reproduce, shares,
-    venvs)
+    alone, changes, fork_servers, jobs, judging, pools, pytest_run, reproduce,
+    shares, venvs)
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.proof.shares import Extent
@@ -66,6 +66,9 @@ class Request:
     left_out: bases that are not run, because no Python here supports them.
     extent: how many of its tests a base has where all are run.
     share: (K, N), the K-th of N parts of the run.
+    since: the revision that a change begins at, whose patches' files run whole
+      on each line; "" for none.
+    only_list: whether to say what would run, and run nothing.
   """
   chosen: Sequence[Base]
   names: Sequence[str] = ()
@@ -74,13 +77,15 @@ class Request:
   checks: Sequence[Callable[[], Tally]] = ()
   live: bool = False
   left_out: Sequence[Base] = ()
-  extent: Extent = Extent.SHARED
+  extent: Extent = Extent.CHANGE
   share: tuple[int, int] = (1, 1)
+  since: str = ""
+  only_list: bool = False
 
   @property
   def is_plain(self) -> bool:
     """The README's command, which runs what a newcomer waits for."""
-    return self.extent is Extent.NEWEST and not self.names
+    return self.extent is Extent.PLAIN and not self.names
 
 
 def run_tests(request: Request) -> Verdict:
@@ -90,12 +95,15 @@ def run_tests(request: Request) -> Verdict:
   _say_left_out(request.left_out)
   if request.only:
     series = patches.select(series, request.only)
-  prepare, others = _preparations(series, request), _others(request)
-  total = Tally()
+  todo = jobs.longest_first(
+      shares.share_of(_jobs(series, request), *request.share))
+  if request.only_list:
+    return jobs.listed(todo)
+  total, others = Tally(), _others(request)
   with pools.pool() as pool:
-    made, done = pools.submit_in_turn(pool, prepare, others)
-    todo = jobs.longest_first(shares.share_of(
-        [job for f in made for job in f.result()], *request.share))
+    made, done = pools.submit_in_turn(pool, jobs.makers(todo), others)
+    for environment in made:
+      environment.result()
     rows = run_jobs(pool, todo, total,
                     _PLAIN_OPTIONS if request.is_plain else OPTIONS)
     for future in done:
@@ -125,38 +133,34 @@ def _say_left_out(left_out: Sequence[Base]) -> None:
                + f". {why.what}\nTo add them: {why.next_step}")
 
 
-def _preparations(series: Sequence[patches.Patch],
-                  request: Request) -> list[Callable[[], list[Job]]]:
-  """Functions that make the jobs of each base, to be run side by side.
+def _jobs(series: Sequence[patches.Patch], request: Request) -> list[Job]:
+  """The jobs of a run, none of which builds anything yet.
 
-  A run of everything has regression tests of its newest base with jax-mend
-  too, one of each twin, and on the newest of each line some of each family
+  A run of everything has regression tests of the newest release with jax-mend
+  too, some of each twin, and on the newest of each line some of each family
   alone.
   """
   chosen, version = request.chosen, request.python_version
-  if request.live:
-    return [functools.partial(jobs.live_for_base, series, base, request.names,
-                              version) for base in chosen]
-  if request.names or request.only:
-    return [functools.partial(jobs.for_base, series, base, request.names,
-                              version) for base in chosen]
-  is_plain = request.is_plain
-  newest = shares.tested_whole(chosen) if is_plain else bases.all_bases()[-1]
-  prepare: list[Callable[[], list[Job]]] = [
-      functools.partial(shares.chosen_for, request.extent, series, base,
-                        chosen, version) for base in chosen]
+  if request.live or request.names or request.only:
+    make = jobs.live_for_base if request.live else jobs.for_base
+    return [job for base in chosen
+            for job in make(series, base, request.names, version)]
+  touched = changes.touched(series, changes.since(request.since)
+                            ) if request.since else frozenset()
+  run = shares.Run(request.extent, chosen, version, touched)
+  found = [job for base in chosen
+           for job in shares.chosen_for(run, series, base)]
+  newest = (shares.tested_whole(chosen) if request.is_plain
+            else bases.all_bases()[-1])
   if newest in chosen:
-    prepare.append(functools.partial(
-        jobs.reds_live, series, newest, version,
-        len(chosen) > 1 and not is_plain))
-  if len(chosen) > 1 and not is_plain:
-    prepare += [functools.partial(shares.of_twin, series, twin, version)
-                for twin in bases.twins(chosen)]
-    prepare += [functools.partial(
-        alone.jobs_of, series, base, version,
-        base != newest and request.extent is not Extent.EVERY)
-                for base in alone.newest_of_lines(chosen)]
-  return prepare
+    found += jobs.reds_live(series, newest, version)
+  if len(chosen) > 1 and not request.is_plain:
+    is_whole = request.extent is Extent.WHOLE
+    found += [job for twin in bases.twins(chosen)
+              for job in shares.of_twin(series, twin, version)]
+    found += [job for base in alone.newest_of_lines(chosen)
+              for job in alone.jobs_of(series, base, version, is_whole)]
+  return found
 
 
 def run_each(chosen: Sequence[Base], names: Sequence[str],
@@ -274,15 +278,14 @@ def _run_job(servers: fork_servers.Sharing, job: Job,
              ) -> tuple[Job, Tally, float]:
   began = time.monotonic()
   progress.begin(job.label)
+  python, settings = job.environment.python, jobs.settings(job)
   # What jax reads as it is imported, and not what is this job's alone.
-  before = {k: v for k, v in job.env if not k.startswith("MEND_")}
+  before = {k: v for k, v in settings.items() if not k.startswith("MEND_")}
   outcomes = pytest_run.run_file(
-      job.python, bases.ROOT / job.file, limit=TEST_LIMIT,
-      env={**JOB_ENVIRONMENT, **_flags(job), **dict(job.env)}, options=options,
-      server=servers.of(job.python, job.base, before))
-  if job.side == "pristine":
-    tally = judging.judge_pristine(job.label, outcomes, job.reds,
-                                   job.kinds is not None)
-  else:
-    tally = judging.judge_mended(job.label, outcomes, job.reds, job.kinds)
+      python, bases.ROOT / job.file, limit=TEST_LIMIT,
+      env={**JOB_ENVIRONMENT, **_flags(job), **settings}, options=options,
+      server=servers.of(python, job.base, before))
+  tally = (judging.judge_pristine(job.label, outcomes, job.reds)
+           if job.side == "pristine" else judging.judge_mended(
+               job.label, outcomes, job.reds, job.extent != jobs.WHOLE))
   return job, tally, time.monotonic() - began

@@ -24,7 +24,7 @@ title = "[area] Say what the commit does"
 why = "Say what a user sees go wrong, in one or two sentences."
 bases = {spec}
 issues = [{issue}]
-upstream = {{ status = "not-sent", pr = "", landed_in = "" }}
+upstream = {{}}
 modules = ["{module}"]
 tests = ["tests/{name}_test.py"]
 reproductions = ["reproductions/{name}.py"]

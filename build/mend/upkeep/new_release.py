@@ -269,8 +269,7 @@ def _sample(series: Sequence[patches.Patch], base: Base,
     if faults:
       return [f"{report.plural(len(faults), 'fault')} of edited files on jax "
               f"{base.version} (WRONG above)"]
-    verdict = testing.run_tests(testing.Request(
-        [base], extent=Extent.SAMPLE))
+    verdict = testing.run_tests(testing.Request([base], extent=Extent.PLAIN))
   return [] if verdict.good else [
       f"{verdict.words} {_COMMAND} test FILE --base={base.version}: a fault of "
       "the port, or a reason that is worded otherwise there"]

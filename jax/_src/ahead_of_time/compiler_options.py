@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from jax._src.mend import pages
+
 
 def check(function: str, options: Any) -> None:
   """Refuses compiler options that aren't given by their names.
@@ -29,4 +31,5 @@ def check(function: str, options: Any) -> None:
       f' names of XLA options to their values, got {type(options).__name__}.'
       ' Pass each option by its name, for example'
       ' compiler_options={"xla_embed_ir_in_executable": True}; JAX makes the'
-      ' CompileOptions, with the devices that it compiles for.')
+      ' CompileOptions, with the devices that it compiles for.' +
+      pages.see('ahead_of_time.md#an-executable'))

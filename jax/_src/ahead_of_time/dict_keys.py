@@ -17,6 +17,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from jax._src.mend import pages
+
 NAME = 'dict with keys other than strings'
 _OLD_NAMES = ('dict with keys other than strings (jax-mend)',)
 
@@ -62,7 +64,8 @@ def _write(keys: Sequence[Any]) -> bytes:
           'jax.export: a dictionary among the arguments or results expected '
           'keys that are strings, numbers, bytes, None or tuples of these, got '
           f'{key!r} of type {type(key).__name__}. Use such keys, or a type '
-          'given to jax.export.register_pytree_node_serialization.')
+          'given to jax.export.register_pytree_node_serialization.' +
+          pages.see('ahead_of_time.md#an-exported-function'))
   return repr(list(keys)).encode()
 
 

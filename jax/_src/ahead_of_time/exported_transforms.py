@@ -38,6 +38,7 @@ from jax._src import dtypes
 from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
+from jax._src.mend import pages
 from jax._src.mend import traces
 
 derivative_p = core.Primitive('call_exported_derivative')
@@ -95,7 +96,8 @@ def _vjp(exported: Any, missing: int) -> Any:
         'were serialized. Serialize it with exported.serialize(vjp_order=N), '
         'where N is 1 for jax.grad, jax.vjp and jax.jacrev; 2 for jax.jvp, '
         'jax.linearize, jax.jacfwd and for reverse mode twice; 3 for '
-        'jax.hessian.')
+        'jax.hessian.' +
+        pages.see('ahead_of_time.md#an-exported-function'))
   return _vjp_of(exported)
 
 
@@ -149,7 +151,7 @@ def _zero(aval: Any) -> Any:
     return np.zeros(aval.shape, dtypes.float0)
   # pylint: disable-next=g-import-not-at-top
   from jax._src.lax import lax
-  dtype = dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True)
+  dtype: Any = dtypes.canonicalize_dtype(aval.dtype, allow_extended_dtype=True)
   zeros = lax.full(aval.shape, 0, dtype)
   if dtype == aval.dtype:
     return zeros

@@ -25,6 +25,7 @@ from typing import Any
 import weakref
 
 from jax._src import compilation_cache
+from jax._src.mend import pages
 
 # By the id of an executable: what returns its whole code, or None, and the
 # numbers of the devices that the code is for, if it was loaded for others.
@@ -115,7 +116,8 @@ def to_store(executable: Any) -> tuple[Any, ...]:
         'jax.experimental.serialize_executable.serialize: expected an '
         'executable with its machine code, got one that was read from an entry '
         'of the persistent compilation cache that is gone. Compile it again, '
-        'in a new process or after jax.clear_caches().')
+        'in a new process or after jax.clear_caches().' +
+        pages.see('ahead_of_time.md#an-executable'))
   return ('exec', code, tuple(numbers)) if numbers else ('exec', code)
 
 
@@ -131,7 +133,8 @@ def _code_of(executable: Any) -> bytes:
         "executable that hasn't been called, got one that has, and that sorts "
         "or the like: XLA drops that part of its code at the first call. "
         "Serialize it before it is called, or call jax.clear_caches(), then "
-        "lower, compile and serialize again.") from e
+        "lower, compile and serialize again." +
+        pages.see('ahead_of_time.md#an-executable')) from e
 
 
 def _entry(client: Any, key: str) -> bytes | None:

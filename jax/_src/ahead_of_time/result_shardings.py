@@ -111,7 +111,8 @@ def _followed(jaxpr: core.Jaxpr) -> list[Any]:
   made_by = {v: (eqn, i) for eqn in jaxpr.eqns
              if foreign.name_of(eqn.primitive) in _LAST
              for i, v in enumerate(eqn.outvars)}
-  arguments, inner = set(jaxpr.invars), {}
+  arguments: set = set(jaxpr.invars)
+  inner: dict = {}
   found = []
   for v in jaxpr.outvars:
     known: Any = v if isinstance(v, core.Var) else None
@@ -184,7 +185,8 @@ def _is_in_usual_memory(sharding: sharding_lib.Sharding) -> bool:
   if kind is None or isinstance(getattr(sharding, 'mesh', None),
                                 mesh_lib.AbstractMesh):
     return True
-  return kind == next(iter(sharding.device_set)).default_memory().kind
+  device: Any = next(iter(sharding.device_set))
+  return kind == device.default_memory().kind
 
 
 def _mapped_sharding(

@@ -13,6 +13,7 @@ Cost: one look-up for each lowering.
 from __future__ import annotations
 
 from jax._src.lib import gpu_sparse
+from jax._src.mend import pages
 
 # The prefix of a kernel's name -> platform, jaxlib's name for its library, and
 # what to install for it.
@@ -38,4 +39,5 @@ def check(prefix: str) -> None:
         'the sparse library of the GPU, which tells the size of a buffer, and '
         f'got a process without its plugin. Install {package} and lower on a '
         'machine with such a GPU, lower for other platforms only, or use '
-        'jax 0.6.1 or later, which asks the library when the program runs.')
+        'jax 0.6.1 or later, which asks the library when the program runs.' +
+        pages.see('ahead_of_time.md#what-can-be-lowered'))

@@ -32,6 +32,7 @@ from jax._src import debugging
 from jax._src.ahead_of_time import kernels
 from jax._src.ahead_of_time import machine_code
 from jax._src.lib import xla_client
+from jax._src.mend import pages
 from jax._src.mend import releases
 
 _API = 'jax.experimental.serialize_executable'
@@ -49,14 +50,15 @@ def check_storable(compiled: Any) -> None:
   unloaded = getattr(compiled._executable, '_unloaded_executable', None)
   callbacks = list(getattr(unloaded, 'host_callbacks', None) or ())
   if callbacks:
-    names = sorted({_name_of(c) for c in callbacks} - {None})
+    names = sorted({n for n in map(_name_of, callbacks) if n is not None})
     said = ', '.join(names or _calls_in(compiled.as_text())) or 'a function'
     raise ValueError(
         f"{_API}.serialize: expected an executable that calls no Python, got "
         f"one with {len(callbacks)} callback(s), to {said}. A Python function "
         "can't be stored: compile without jax.debug.print, jax.debug.callback, "
         "jax.pure_callback and io_callback, or with the callback around the "
-        "stored executable.")
+        "stored executable." +
+        pages.see('ahead_of_time.md#an-executable'))
 
 
 class _Anything:
@@ -65,7 +67,7 @@ class _Anything:
   def _does_nothing(self, *unused_args, **unused_kwargs):
     return None
 
-  __init__ = _does_nothing  # type: ignore[assignment]
+  __init__ = _does_nothing
   __call__ = __setstate__ = __setitem__ = _does_nothing
   append = extend = add = _does_nothing
 
@@ -150,7 +152,8 @@ def _devices(numbers: Sequence[int], backend: Any,
       raise ValueError(
           f'{_API}.deserialize_and_load: expected {len(numbers)} '
           'execution_devices, as many as the executable was compiled for, got '
-          f'{len(given)}. Give it {len(numbers)}, or compile it again.')
+          f'{len(given)}. Give it {len(numbers)}, or compile it again.' +
+          pages.see('ahead_of_time.md#an-executable'))
     return dict(zip(numbers, given))
   there = {d.id: d for d in backend.devices()}
   missing = [n for n in numbers if n not in there]
@@ -161,7 +164,8 @@ def _devices(numbers: Sequence[int], backend: Any,
         f'{_API}.deserialize_and_load: expected the {len(numbers)} device(s) '
         f'that the executable was compiled for, with the ids {list(numbers)}, '
         f'got a process with {len(there)} device(s), without {missing}. Start '
-        f'it with as many devices, {choose}or compile it again.')
+        f'it with as many devices, {choose}or compile it again.' +
+        pages.see('ahead_of_time.md#an-executable'))
   return {n: there[n] for n in numbers}
 
 
@@ -186,7 +190,8 @@ def _load_code(backend: Any, data: bytes, devices: dict[int, Any],
     raise type(e)(
         f"{e}\n{_API}.deserialize_and_load: the executable calls a kernel that "
         "this process doesn't have. Import the library that it is from, or "
-        "register it with jax.ffi.register_ffi_target, before loading.") from e
+        "register it with jax.ffi.register_ffi_target, before loading." +
+        pages.see('ahead_of_time.md#an-executable')) from e
 
 
 def _name_of(callback: Any) -> str | None:

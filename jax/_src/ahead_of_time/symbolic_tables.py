@@ -31,6 +31,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src.lax import control_flow
 from jax._src.lax import lax
+from jax._src.mend import pages
 from jax._src import mesh as mesh_lib
 
 _METHODS = ('scan', 'scan_unrolled', 'sort', 'compare_all')
@@ -88,7 +89,8 @@ def search(table: Any, queries: Any, side: str, method: str) -> Any:
   if side not in ('left', 'right') or method not in _METHODS:
     raise ValueError(
         "jax.numpy.searchsorted: expected side 'left' or 'right' and a method "
-        f'of {_METHODS}, got {side!r} and {method!r}.')
+        f'of {_METHODS}, got {side!r} and {method!r}.' +
+        pages.see('ahead_of_time.md#what-can-be-lowered'))
   table, queries = lax.stop_gradient(table), lax.stop_gradient(queries)
   by = {'sort': _by_sorting, 'compare_all': _by_counting}.get(method, _halved)
   return by(table, queries, side, dtypes.canonicalize_dtype(int))

@@ -30,6 +30,7 @@ from jax._src import sharding_impls
 from jax._src import tree_util
 from jax._src.array_api import unknown_device
 from jax._src.lib import xla_client as xc
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.sharding import Sharding
 
@@ -100,7 +101,8 @@ def check(function: str, device: Any) -> None:
       f' jax.sharding.Sharding, got {device!r} of type'
       f' {type(device).__name__}. jax.devices() and'
       ' jax.numpy.__array_namespace_info__().devices() list the devices; those'
-      ' of a platform are jax.devices(\"cpu\").')
+      ' of a platform are jax.devices(\"cpu\").' +
+      pages.see('array_api.md#what-may-be-a-device'))
 
 
 def without_tokens(device: Any) -> Any:

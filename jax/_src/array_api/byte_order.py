@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from jax._src.mend import pages
+
 
 def check(function: str, arrays: Sequence[Any]) -> None:
   """Refuses NumPy arrays whose byte order isn't the machine's.
@@ -37,4 +39,5 @@ def check(function: str, arrays: Sequence[Any]) -> None:
       raise TypeError(
           f'{function}: expected arrays in the byte order of this machine, got'
           f' one with dtype {dtype.str}. Convert it, by'
-          ' x.astype(x.dtype.newbyteorder("=")).')
+          ' x.astype(x.dtype.newbyteorder("=")).' +
+          pages.see('array_api.md#numpy-arrays-in-another-byte-order'))

@@ -68,7 +68,8 @@ def _corrected(rule: Callable[..., Any], table: _Table) -> Callable[..., Any]:
   """The lowering rule that corrects what `rule` gives by `table`."""
   def lowered(ctx: mlir.LoweringRuleContext, x: Any, /, **params: Any) -> Any:
     out = rule(ctx, x, **params)
-    aval, = ctx.avals_in
+    avals: Any = ctx.avals_in
+    aval, = avals
     if (not dtypes.issubdtype(aval.dtype, np.complexfloating)
         or 'cpu' not in cpu_rules.platforms(ctx)):
       return out

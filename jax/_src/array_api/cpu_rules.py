@@ -41,8 +41,8 @@ def own_rule(primitive: Any) -> tuple[str | None, Rule]:
     'cpu' or, of a rule for all platforms, None; and the rule.
   """
   # A rule of the CPU's own comes before the one for all platforms.
-  platform = 'cpu'
-  rules = mlir._platform_specific_lowerings[platform]
+  platform: str | None = 'cpu'
+  rules: Any = mlir._platform_specific_lowerings['cpu']
   if primitive not in rules:
     platform, rules = None, mlir._lowerings
   # Newer releases keep more than the rule.

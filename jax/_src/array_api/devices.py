@@ -25,6 +25,7 @@ from typing import Any
 
 from jax._src import xla_bridge as xb
 from jax._src.lib import xla_client as xc
+from jax._src.mend import pages
 
 INFO = 'jax.numpy.__array_namespace_info__()'
 
@@ -66,11 +67,13 @@ def check_kind(kind: Any, valid: Collection[str]) -> None:
     if not isinstance(name, str):
       raise TypeError(
           f'{INFO}.dtypes: expected kind to be None, a string or a tuple of'
-          f' strings, got {kind!r}. The valid kinds are {_quoted(valid)}.')
+          f' strings, got {kind!r}. The valid kinds are {_quoted(valid)}.' +
+          pages.see('array_api.md#what-to-expect'))
     if name not in valid:
       raise ValueError(
           f'{INFO}.dtypes: unknown kind {name!r}. The valid kinds are'
-          f' {_quoted(valid)}, and a tuple of these.')
+          f' {_quoted(valid)}, and a tuple of these.' +
+          pages.see('array_api.md#what-to-expect'))
 
 
 def _quoted(names: Iterable[str]) -> str:

@@ -40,6 +40,7 @@ from jax._src import dtypes
 from jax._src.mend import releases
 from jax._src import xla_bridge
 from jax._src.lib import xla_client as xc
+from jax._src.mend import pages
 
 import numpy as np
 
@@ -75,7 +76,8 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
           'jax.numpy.from_dlpack: expected an array whose dimensions are in the'
           ' order of rows in memory, which is all that the runtime of this'
           ' release reads. Got one in another order. Pass a contiguous copy of'
-          ' it, such as x.contiguous() of PyTorch.')
+          ' it, such as x.contiguous() of PyTorch.' +
+          pages.see('array_api.md#sharing-memory-from_dlpack'))
     return out
   if copy is not False and not in_rows and not moves:
     out = _by_numpy(capsule, device)
@@ -122,7 +124,7 @@ def _by_numpy(capsule: Any, device: xc.Device) -> Any:
   return _own(values, device)
 
 
-def home(external: Any, device: xc.Device) -> xc.Device:
+def home(external: Any, device: Any) -> Any:
   """The device that the memory of `external` belongs to.
 
   Args:
@@ -136,6 +138,7 @@ def home(external: Any, device: xc.Device) -> xc.Device:
       or getattr(external.sharding, '_device', None) is device
       or device.platform != 'cpu'):
     return device
+  own: Any
   own, = external.devices()
   return own if own.client is device.client else device
 
@@ -169,7 +172,7 @@ def is_beyond_dlpack(external: Any) -> bool:
       or np.lib.NumpyVersion(np.__version__) < '2.1.0'):
     return True
   return (external.dtype.isbuiltin != 1 and external.dtype.isnative
-          and external.dtype in map(np.dtype, dlpack.SUPPORTED_DTYPES))
+          and external.dtype in [np.dtype(t) for t in dlpack.SUPPORTED_DTYPES])
 
 
 def by_value(external: np.ndarray, device: Any, copy: bool | None) -> Any:
@@ -223,7 +226,8 @@ def _may_copy(copy: bool | None, why: str) -> None:
   if copy is False:
     raise ValueError(
         'jax.numpy.from_dlpack: the array requires a copy, since'
-        f' {why}. However copy=False. {_NEXT}')
+        f' {why}. However copy=False. {_NEXT}' +
+        pages.see('array_api.md#sharing-memory-from_dlpack'))
 
 
 class _DLTensor(ctypes.Structure):
@@ -260,7 +264,8 @@ def _tensor(capsule: Any) -> _DLTensor | None:
 
 def _address(capsule: Any) -> int | None:
   tensor = _tensor(capsule)
-  return tensor and (tensor.data or 0) + tensor.byte_offset
+  return None if tensor is None else (
+      (tensor.data or 0) + tensor.byte_offset)
 
 
 def _is_empty(capsule: Any) -> bool:

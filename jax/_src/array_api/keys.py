@@ -18,6 +18,7 @@ from jax._src import dtypes
 from jax._src.array_api import argument as array_api_argument
 from jax._src.array_api import placement as array_api_placement
 from jax._src.lib import xla_client as xc
+from jax._src.mend import pages
 from jax._src.sharding import Sharding
 
 
@@ -95,6 +96,7 @@ def to_device(key: Any, device: Any, stream: Any) -> Any:
   if stream is not None:
     raise NotImplementedError(
         'jax.Array.to_device: expected stream to be None, got'
-        f' {stream!r}. JAX orders its transfers by itself; leave it out.')
+        f' {stream!r}. JAX orders its transfers by itself; leave it out.' +
+        pages.see('array_api.md#moving'))
   device = array_api_argument.of('jax.Array.to_device', device)
   return key if device is None else array_api_placement.put(key, device)

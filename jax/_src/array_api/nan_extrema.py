@@ -39,7 +39,7 @@ has, and of zeros which sign, is left open, as it was.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import functools
 import math
 from typing import Any
@@ -169,12 +169,12 @@ def _collective(rule: _Lowering, greatest: bool) -> _Lowering:
       return rule(ctx, *args, **params)
     orders = [_Order(ctx, aval, greatest) if _is_float(aval) else None
               for aval in ctx.avals_in]
-    args = [o.integers(x) if o else x for o, x in zip(orders, args)]
+    values = [o.integers(x) if o else x for o, x in zip(orders, args)]
     avals_in, avals_out = (
         [aval.update(dtype=o.unsigned) if o else aval
          for o, aval in zip(orders, avals)]
         for avals in (ctx.avals_in, ctx.avals_out))
-    out = rule(ctx.replace(avals_in=avals_in, avals_out=avals_out), *args,
+    out = rule(ctx.replace(avals_in=avals_in, avals_out=avals_out), *values,
                **params)
     return [o.floats(y, aval) if o else y
             for o, y, aval in zip(orders, out, ctx.avals_out)]
@@ -195,7 +195,8 @@ def _elementwise(rule: _Lowering) -> _Lowering:
     # One of them may be a scalar. A select of either would be enough, but not
     # of one that turns out to be constant, whose select the compiler drops.
     corrected = plain
-    for operand, operand_aval in zip((x, y), ctx.avals_in):
+    avals: Sequence[Any] = ctx.avals_in
+    for operand, operand_aval in zip((x, y), avals):
       if operand_aval.shape == aval.shape:
         corrected = hlo.select(_is_nan(operand), operand, corrected)
     return [cpu_rules.on_cpu(ctx, corrected, plain)]
@@ -221,7 +222,7 @@ def _is_for_others(ctx: mlir.LoweringRuleContext) -> bool:
 
 def _is_partitioned(ctx: mlir.LoweringRuleContext) -> bool:
   """True if the compiler may split an operation among devices."""
-  context = ctx.module_context.axis_context
+  context: Any = ctx.module_context.axis_context
   mesh = getattr(context, 'mesh', None)
   if mesh is not None:  # in shard_map
     return any(mesh.shape[name] > 1 for name in mesh.axis_names
@@ -252,7 +253,8 @@ def _is_nan(x: Any) -> Any:
 def _beside_sum(sums: _Lowering, ctx: mlir.LoweringRuleContext, x: Any,
                 extremum: Any, **params: Any) -> Any:
   """The extremum, or nan where the sum of the operand's squares is nan."""
-  (aval,), (out,) = ctx.avals_in, ctx.avals_out
+  avals: Any = ctx.avals_in, ctx.avals_out
+  (aval,), (out,) = avals
   wide = np.dtype(np.float64 if aval.dtype == np.float64 else np.float32)
   wide_aval, wide_out = aval.update(dtype=wide), out.update(dtype=wide)
   y = _converted(x, wide_aval)
@@ -264,7 +266,8 @@ def _beside_sum(sums: _Lowering, ctx: mlir.LoweringRuleContext, x: Any,
 def _by_integers(rule: _Lowering, ctx: mlir.LoweringRuleContext, x: Any,
                  greatest: bool, **params: Any) -> Any:
   """The reduction that a rule emits, of integers in the floats' order."""
-  (aval,), (out,) = ctx.avals_in, ctx.avals_out
+  avals: Any = ctx.avals_in, ctx.avals_out
+  (aval,), (out,) = avals
   order = _Order(ctx, aval, greatest)
   y, = rule(ctx.replace(avals_in=[aval.update(dtype=order.unsigned)],
                         avals_out=[out.update(dtype=order.unsigned)]),

@@ -32,6 +32,7 @@ from jax._src.interpreters import batching
 from jax._src.interpreters import partial_eval as pe
 from jax._src.lib import xla_client as xc
 from jax._src.mend import axis_types
+from jax._src.mend import pages
 from jax._src.named_sharding import NamedSharding
 from jax._src.sharding import Sharding
 
@@ -128,7 +129,8 @@ def check_rank(shape: tuple[int, ...], device: Any) -> None:
         f' device that can lay out an array of shape {tuple(shape)}, got'
         f' {device}, for at least {len(device.spec)} dimensions. To put such'
         ' an array on these devices, replicated, pass'
-        ' jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()).')
+        ' jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec()).' +
+        pages.see('array_api.md#arrays-over-several-devices'))
 
 
 def check_no_transfer(function: str, x: Any, copy: bool | None,
@@ -152,7 +154,8 @@ def check_no_transfer(function: str, x: Any, copy: bool | None,
     return
   raise ValueError(
       f'{function}: an array on {value.device} can only reach {device} by a'
-      ' copy, and copy=False forbids one. Leave copy out, or pass copy=None.')
+      ' copy, and copy=False forbids one. Leave copy out, or pass copy=None.' +
+      pages.see('array_api.md#moving'))
 
 
 def from_dlpack(x: Any, device: Sharding, copy: bool | None) -> Any:
@@ -174,7 +177,8 @@ def from_dlpack(x: Any, device: Sharding, copy: bool | None) -> Any:
     raise ValueError(
         'jax.numpy.from_dlpack: a buffer can only reach the'
         f' {len(device.device_set)} devices of {device} by a copy, and'
-        ' copy=False forbids one. Leave copy out, or pass copy=None.')
+        ' copy=False forbids one. Leave copy out, or pass copy=None.' +
+        pages.see('array_api.md#sharing-memory-from_dlpack'))
   return put(dlpack.from_dlpack(x, copy=copy), device)
 
 

@@ -42,6 +42,8 @@ class _Memory(str):
   So a ``SingleDeviceSharding`` on a token can name one.
   """
 
+  _memory: Any
+
   def __new__(cls, memory: Any) -> _Memory:
     self = super().__new__(cls, memory.kind)
     self._memory = memory

@@ -48,7 +48,7 @@ class FunctionalCall:
       compute_type: a valid compute type.
       out_memory_spaces: a memory space, or a tree prefix of them.
     """
-    self._fun = fun
+    self._fun: Any = fun
     self._body = (compute_on_jit.without_compiler_options(fun)
                   if jitted.is_jitted(fun) else fun)
     self._transform = transform
@@ -98,7 +98,7 @@ class FunctionalCall:
 
   def _is_nested(self) -> bool:
     """True if the same compute type is being staged around this call."""
-    types = getattr(_staging, 'types', ())
+    types: tuple = getattr(_staging, 'types', ())
     return (bool(types) and types[-1] == self._compute_type
             == config.compute_on_context_manager.value)
 

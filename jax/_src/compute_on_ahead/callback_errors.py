@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from jax._src.mend import pages
+
 
 def several_platforms(message: str) -> Exception:
   """The error for a callback that is lowered for several platforms at once.
@@ -14,4 +16,5 @@ def several_platforms(message: str) -> Exception:
       f'{message}: jax.debug.print, jax.debug.callback, jax.pure_callback and '
       'io_callback expected a program that is lowered for one platform, got '
       'one for several. Lower or export it once for each platform, or without '
-      'the callback.')
+      'the callback.' +
+      pages.see('compute_on.md#see-where-an-operation-is'))

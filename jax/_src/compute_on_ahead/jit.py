@@ -52,7 +52,7 @@ def jitted_in_context(jitted: Any, enter: Callable[[], Any]) -> Any:
     A function as made by `jax.jit`.
   """
   from jax._src import core  # pylint: disable=g-import-not-at-top
-  inside = in_context(jitted._fun, enter)
+  inside: Any = in_context(jitted._fun, enter)
 
   def around(cache_miss):
     def miss(*args, **kwargs):
@@ -95,7 +95,8 @@ def jitted_around(jitted: Any, call: Any) -> Any:
       return call(*args, **kwargs), None, False
     return miss
 
-  inside._compute_on_entry = _Entry(inside, around, call.clear)
+  entered: Any = inside
+  entered._compute_on_entry = _Entry(inside, around, call.clear)
   return _presented_as(jitted, api.jit(
       inside, static_argnums=info.static_argnums,
       static_argnames=info.static_argnames, donate_argnums=info.donate_argnums,
@@ -120,8 +121,8 @@ def without_compiler_options(jitted: Any) -> Any:
       jitted._fun, info._replace(compiler_options_kvs=())))
 
 
-def _presented_as(jitted: Any, made: Any) -> Any:
-  return functools.update_wrapper(made, jitted, updated=())
+def _presented_as(jitted: Any, derived: Any) -> Any:
+  return functools.update_wrapper(derived, jitted, updated=())
 
 
 class _Entry:
@@ -159,7 +160,7 @@ def clear(jitted: Any) -> None:
     entry.clear()
 
 
-class _Made(dict):
+class _Derived(dict):
   """Functions that were made from the jitted function `owner`."""
 
   def __init__(self, owner: Any):
@@ -179,10 +180,10 @@ def remembered(jitted: Any, key: Hashable, make: Callable[[], Any]) -> Any:
     hash(key)
   except TypeError:
     return make()
-  made = getattr(jitted, '_compute_on_made', None)
-  if made is None or made.owner() is not jitted:
-    made = jitted._compute_on_made = _Made(jitted)
-  if key not in made:
+  derived = getattr(jitted, '_compute_on_derived', None)
+  if derived is None or derived.owner() is not jitted:
+    derived = jitted._compute_on_derived = _Derived(jitted)
+  if key not in derived:
     # Two threads may both get here: the first to arrive is the one kept.
-    made.setdefault(key, make())
-  return made[key]
+    derived.setdefault(key, make())
+  return derived[key]

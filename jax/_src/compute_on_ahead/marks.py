@@ -80,7 +80,8 @@ def mark(op: Any, compute_type: str) -> None:
   op = op.operation
   present = {}
   if _ATTRIBUTES in op.attributes:
-    present = {a.name: a.attr for a in ir.DictAttr(op.attributes[_ATTRIBUTES])}
+    attributes: Any = ir.DictAttr(op.attributes[_ATTRIBUTES])
+    present = {a.name: a.attr for a in attributes}
   op.attributes[_ATTRIBUTES] = ir.DictAttr.get(
       {**_attributes(compute_type), **present})
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import pages
 
 _SPACES = {core.MemorySpace.Host: 'jax.memory.Space.Host',
            core.MemorySpace.Device: 'jax.memory.Space.Device'}
@@ -26,22 +27,23 @@ def refused(message: str) -> ValueError:
   Args:
     message: what JAX says: the operation, and two types.
   """
-  error = ValueError(
+  error: Any = ValueError(
       f'{message}. Move one of them: jax.device_put(x, jax.memory.Space.Device)'
       ' brings what is on the <host> to the device; jax.device_put(y, '
       'jax.memory.Space.Host) takes the other to the host, for a computation '
-      'under compute_on.')
+      'under compute_on.' +
+      pages.see('compute_on.md#host-and-device-memory-together'))
   error._mend_mixed_memories = message
   return error
 
 
 def current() -> ValueError | None:
   """Returns the exception that is handled, if it is about two memories."""
-  error = sys.exc_info()[1]
+  error: Any = sys.exc_info()[1]
   return error if hasattr(error, '_mend_mixed_memories') else None
 
 
-def name_operands(error: ValueError, operands: Sequence[Any]) -> None:
+def name_operands(error: Any, operands: Sequence[Any]) -> None:
   """Puts into an error which operands are in which memory.
 
   Args:
@@ -65,7 +67,8 @@ def name_operands(error: ValueError, operands: Sequence[Any]) -> None:
       f'{error._mend_mixed_memories}: {" and ".join(said)}. Move one of them: '
       f'jax.device_put({host}, jax.memory.Space.Device), to compute on the '
       f'device, or jax.device_put({device}, jax.memory.Space.Host), to compute '
-      'on the host, under compute_on.',)
+      'on the host, under compute_on.' +
+      pages.see('compute_on.md#host-and-device-memory-together'),)
 
 
 def concrete(x: Any) -> Any:

@@ -24,9 +24,10 @@ import types
 from typing import Any
 
 from jax._src import traceback_util
-from jax._src.compute_on_ahead import check
+from jax._src.compute_on_ahead import refusals
 from jax._src.compute_on_ahead import jit as compute_on_jit
 from jax._src.mend import jitted
+from jax._src.mend import pages
 
 traceback_util.register_exclusion(__file__)
 
@@ -47,7 +48,7 @@ def as_transform(manager: Callable[[str], Any]) -> Callable[[str], ComputeOn]:
   """
   @functools.wraps(manager)
   def compute_on(compute_type: str) -> ComputeOn:
-    check.check_compute_type(compute_type)
+    refusals.check_compute_type(compute_type)
     return ComputeOn(manager, compute_type)
   return compute_on
 
@@ -70,7 +71,7 @@ class ComputeOn(contextlib.ContextDecorator, contextlib.AbstractContextManager):
     return entered.__exit__(*exc_info)
 
   def __call__(self, fun: Fun) -> Any:
-    check.check_function(fun, self._compute_type)
+    refusals.check_function(fun, self._compute_type)
     if jitted.is_jitted(fun):
       return compute_on_jit.remembered(
           fun, self._compute_type,
@@ -92,8 +93,8 @@ def as_functional(transform: Callable[..., Fun]) -> Callable[..., Any]:
   """
   @functools.wraps(transform)
   def compute_on(f, *, compute_type, out_memory_spaces, **options):
-    check.check_compute_type(compute_type)
-    check.check_function(f, compute_type)
+    refusals.check_compute_type(compute_type)
+    refusals.check_function(f, compute_type)
     apply = functools.partial(
         transform, compute_type=compute_type,
         out_memory_spaces=out_memory_spaces, **options)
@@ -160,4 +161,5 @@ class UnjittedComputeOn:
               f" compute_type='{self._compute_type}', out_memory_spaces=...)")
     raise AttributeError(
         f'the result of `compute_on` has no {name!r}, because {label} is not'
-        f' jitted. Apply jax.jit to it first: `{line}.{name}(...)`.')
+        f' jitted. Apply jax.jit to it first: `{line}.{name}(...)`.' +
+        pages.see('compute_on.md#ways-to-reach-the-host'))

@@ -145,7 +145,8 @@ def check_shard_map(interpret: Callable, error, vals_in: Sequence[Any],
   if 'auto' in params:  # 0.6.0
     manual = frozenset(mesh.axis_names) - params['auto']
     options = dict(auto=params['auto'], check_rep=params['check_rep'])
-    in_specs, out_specs = map(_spec, in_specs), map(_spec, out_specs)
+    in_specs, out_specs = (
+        tuple(map(_spec, in_specs)), tuple(map(_spec, out_specs)))
   else:
     manual = params.get('newly_manual_axes', params.get('manual_axes'))
     options = dict(axis_names=manual, check_vma=params['check_vma'])

@@ -58,7 +58,7 @@ def _types_place(mesh: mesh_lib.AbstractMesh) -> bool:
   return mesh._any_axis_manual and mesh._any_axis_explicit
 
 
-def evaluated(evaluate):
+def without_mesh(evaluate):
   """An evaluation of an operation, with no mesh whose types would place.
 
   Args:
@@ -87,7 +87,7 @@ def is_kept(primitive: core.Primitive) -> bool:
   return primitive in _kept and _kept[primitive]()
 
 
-def evaluate(primitive: core.Primitive, args, params):
+def fold_constants(primitive: core.Primitive, args, params):
   """Evaluates an operation in an eager shard_map.
 
   Args:

@@ -152,8 +152,9 @@ def _indexing(size, ref, dim, flat, flat_dims, tree) -> _Batched | None:
 
 def _flat(indices, ref, shape) -> tuple[Sequence[Any], Any]:
   from jax._src.state import indexing  # it imports this
+  indexer: Any = indexing.NDIndexer  # upstream's, in which a method lacks
   return tree_util.tree_flatten(
-      (indexing.NDIndexer(tuple(indices), ref.shape, shape, validate=True),))
+      (indexer(tuple(indices), ref.shape, shape, validate=True),))
 
 
 def _place(slices: Sequence[bool]) -> int:

@@ -24,6 +24,7 @@ from typing import Any
 from jax._src.interpreters import batching
 from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.mend import traces
 
@@ -84,7 +85,8 @@ def of_while(axis_data, args: Sequence[Any], dims: Sequence[int | None],
         'batched, in a loop whose predicate is. Expected: a ref with a batch '
         f'axis, as each example has its own number of trips. Got: {aval}. '
         'Pass the ref as an argument of the function that is mapped, with its '
-        'axis in in_axes, or make it inside.')
+        'axis in in_axes, or make it inside.' +
+        pages.see('varying.md#refs'))
   if not shared and not _misplaced(args, dims, wanted):
     return None
   from jax._src.lax.control_flow import loops  # it calls this

@@ -29,6 +29,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.mend import jaxprs
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
@@ -81,7 +82,8 @@ def through_jit(mapped: Callable[..., Any]) -> Callable[..., Any]:
             'jax.shard_map outside of jax.jit calls a callback (such as '
             'jax.debug.print or io_callback) before it uses a jax.Ref. '
             'Expected: the ref first, or jax.jit; got: a callback that would '
-            'be called twice. Write jax.jit(jax.shard_map(...)).') from None
+            'be called twice. Write jax.jit(jax.shard_map(...)).' +
+            pages.see('varying.md#refs')) from None
       moves = e.moves
     finally:
       _executed.callback |= before
@@ -121,7 +123,8 @@ def at_operation(mesh, prim: core.Primitive, operands, params) -> None:
             'jax.shard_map outside of jax.jit captures a jax.Ref that is not '
             f'on the devices of its mesh. Expected: one on {mesh}; got: one '
             f'on {ref.sharding}. Make it of jax.device_put(x, '
-            'NamedSharding(mesh, P())), or pass it as an argument.')
+            'NamedSharding(mesh, P())), or pass it as an argument.' +
+            pages.see('varying.md#refs'))
     raise _MetRef()
   if prim.name in _CALLBACKS or any(
       x.effects for x in params.values() if type(x) in jaxprs.CLASSES):

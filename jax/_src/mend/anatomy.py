@@ -185,13 +185,19 @@ class Loop:  # one is made at each binding: this costs a call
             operands[end:])
 
 
-def while_loop(params: dict[str, Any]) -> Loop:
+@dataclasses.dataclass(slots=True)
+class WhileLoop(Loop):
+  """A ``while_loop``, which has a predicate."""
+  predicate: core.Jaxpr
+
+
+def while_loop(params: dict[str, Any]) -> WhileLoop:
   """The parts of a ``while_loop``, by its parameters."""
   body, predicate = params['body_jaxpr'], params['cond_jaxpr']
   if not _ALL_OPEN:
     body, predicate = map(jaxprs.open_jaxpr, (body, predicate))
-  return Loop(body, params['body_nconsts'], None, predicate,
-              params['cond_nconsts'])
+  return WhileLoop(body, params['body_nconsts'], None, predicate,
+                   params['cond_nconsts'])
 
 
 def scan(params: dict[str, Any]) -> Loop:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jax._src import mesh as mesh_lib
+from jax._src import mesh
 
+mesh_lib: Any = mesh  # with the names of 0.5.2, too
 _EARLY = not hasattr(mesh_lib, 'AxisType')  # up to 0.5.2
 
 if _EARLY:

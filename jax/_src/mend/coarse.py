@@ -124,8 +124,8 @@ def of_call(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
     What the first jaxpr in the parameters, or that of a traced operation, makes
     of all operands; None if it takes or gives another number of values.
   """
-  found = _one_held(eqn)
-  return found and of_jaxpr(found, ins, setting)
+  jaxpr = _one_held(eqn)
+  return None if jaxpr is None else of_jaxpr(jaxpr, ins, setting)
 
 
 def _one_held(eqn: core.JaxprEqn) -> core.Jaxpr | None:
@@ -205,9 +205,10 @@ def of_equation(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
   if name in _RULES:
     return _RULES[name](eqn, list(ins), setting)
   if (called := anatomy.called(eqn)) is not None:
-    inside = of_jaxpr(called.jaxpr, [ins[n] for n in called.operands], setting)
+    operands = [n for n in called.operands if n is not None]  # of a call, all
+    inside = of_jaxpr(called.jaxpr, [ins[n] for n in operands], setting)
     return Found(inside.outs, {
-        called.operands[n]: axes for n, axes in inside.writes.items()})
+        operands[n]: axes for n, axes in inside.writes.items()})
   if anatomy.is_cast(eqn) or anatomy.COPIES[eqn.primitive]:
     return Found(list(ins))
   axes = [union(ins)] * len(eqn.outvars)
@@ -453,19 +454,20 @@ def _operands_of_results(eqn: core.JaxprEqn) -> list[list[int]]:
       or anatomy.CASTS[prim] is None and anatomy.is_cast(eqn)):
     return [[n] for n in range(count)]
   if (loop := anatomy.loop(eqn)) is not None:
-    places = inputs_of_results(loop.body)
-    return [[loop.first + n] if n < loop.carries and places[n] == loop.own[n]
+    inputs = inputs_of_results(loop.body)
+    return [[loop.first + n] if n < loop.carries and inputs[n] == loop.own[n]
             else [] for n in range(count)]
   if name_of(prim) == 'cond':
     return [[n + 1 for n in places] if None not in places else []
             for places in zip(*map(inputs_of_results,
                                    anatomy.branches(eqn.params)))]
-  operands: Sequence[int | None]
-  if (called := anatomy.called(eqn)) is not None:
-    jaxpr, operands = jaxprs.open_jaxpr(called.jaxpr), called.operands
-  else:
-    jaxpr, operands = _one_held(eqn), range(len(eqn.invars))
+  called = anatomy.called(eqn)
+  jaxpr = (_one_held(eqn) if called is None else
+           jaxprs.open_jaxpr(called.jaxpr))
+  operands: Sequence[int | None] = (
+      range(len(eqn.invars)) if called is None else called.operands)
   if jaxpr is None or name_of(prim) == 'shard_map':
     return [[]] * count
-  return [[] if n is None else [operands[n]]
-          for n in inputs_of_results(jaxpr)]
+  places = [None if n is None else operands[n]
+            for n in inputs_of_results(jaxpr)]
+  return [[] if n is None else [n] for n in places]

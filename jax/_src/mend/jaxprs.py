@@ -12,10 +12,11 @@ from jax._src.mend import releases
 
 CLASSES = releases.jaxpr_classes()
 
+_var: Any = core.Var  # what it takes differs by release
 # A new variable of a type.
 new_var: Callable[[Any], core.Var] = (
-    functools.partial(core.Var, '') if releases.variables_have_suffixes()
-    else core.Var)
+    functools.partial(_var, '') if releases.variables_have_suffixes()
+    else _var)
 
 
 # Every call asks its jaxpr for these: in the fewest steps.
@@ -133,8 +134,9 @@ def written(x) -> set[int]:
     return set()
   from jax._src.state import types as state  # imports core
   named = releases.effects_name_variables()
-  refs = [e.input if named else e.input_index for e in x.effects
-          if isinstance(e, (state.WriteEffect, state.AccumEffect))]
+  effects: list[Any] = [e for e in x.effects if isinstance(
+      e, (state.WriteEffect, state.AccumEffect))]
+  refs = [e.input if named else e.input_index for e in effects]
   return {n if isinstance(n, int) else x.invars.index(n) for n in refs
           if isinstance(n, int) or n in x.invars} if refs else set()
 

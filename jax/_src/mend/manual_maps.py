@@ -42,7 +42,7 @@ def of(eqn: core.JaxprEqn) -> ManualMap:
         mesh, tuple(map(_spec, params['in_names'])),
         tuple(map(_spec, params['out_names'])), params['check_rep'],
         frozenset(mesh.axis_names) - params['auto'])
-  manual = params.get('newly_manual_axes', params.get('manual_axes'))
+  manual: Any = params.get('newly_manual_axes', params.get('manual_axes'))
   return ManualMap(mesh, tuple(params['in_specs']), tuple(params['out_specs']),
                    params['check_vma'], frozenset(manual))
 

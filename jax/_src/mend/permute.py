@@ -2,7 +2,7 @@
 """A ppermute of those devices alone that reach it together.
 
 XLA's collective permute has no groups of devices. On CPU it waits for all of
-the mesh, so where devices along one axis part ways, one over another axis never
+the mesh, so where devices along one axis diverge, one over another axis never
 ends. In such a loop or branch a ``ppermute`` is marked, by the type of the
 names of its axes, which every transformation hands on. What is marked is
 lowered for CPU as a gather along those axes, which has groups, and of it each

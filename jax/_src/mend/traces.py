@@ -130,7 +130,7 @@ class _ByVariable:
 
   def __init__(self, trace: Any):
     self.frame, self.seen = trace.frame, 0
-    self.made: dict[core.Var, Any] = {}
+    self.made_by: dict[core.Var, Any] = {}
 
   def node(self, tracer: Any) -> Any:
     return self.frame.tracer_to_var[id(tracer)]
@@ -144,9 +144,9 @@ class _ByVariable:
   def equation(self, node: Any) -> Any:
     eqns = self.frame.eqns
     for eqn in eqns[self.seen:]:
-      self.made.update(dict.fromkeys(eqn.outvars, eqn))
+      self.made_by.update(dict.fromkeys(eqn.outvars, eqn))
     self.seen = len(eqns)
-    return self.made.get(node)
+    return self.made_by.get(node)
 
   @staticmethod
   def equations(trace: Any) -> Iterator[_Pair]:
@@ -187,10 +187,10 @@ def steps_of(tracer: Any) -> Callable[[Any], Step | None]:
   if hasattr(trace.frame, 'tracer_to_var'):
     return _steps_by_variable(trace)
 
-  def made(x):
+  def step_of(x):
     eqn = x.parent
     return eqn and Step(eqn, eqn.in_tracers, eqn.outvars.index(x.val))
-  return made
+  return step_of
 
 
 def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
@@ -210,8 +210,8 @@ def _steps_by_variable(trace: Any) -> Callable[[Any], Step | None]:
       variables[id(x)] = v
     return values[v]
 
-  def made(x):
+  def step_of(x):
     v = variables[id(x)]
     eqn, n = found.get(v if type(v) is core.Var else None, (None, 0))
     return eqn and Step(eqn, list(map(value, eqn.invars)), n)
-  return made
+  return step_of

@@ -25,6 +25,7 @@ from typing import Any
 
 from jax._src import basearray
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import traces
 from jax._src import tree_util
 from jax._src.meshes import own_signature
@@ -106,17 +107,19 @@ def match(api: str, f: Callable, args: tuple, kwargs: dict[str, Any], specs):
 
 def _by_name(given: _Parameters, args: tuple, kwargs: dict[str, Any], specs):
   """``match``, of a dictionary of specs."""
-  names = given.names[:len(args)]
+  names: list[str | None] = [*given.names[:len(args)]]
   names += [given.rest] * (len(args) - len(names))
   if not given.others and (strange := sorted(set(specs) - given.all)):
     raise TypeError(
         f'{given.api} got specs by name. Expected: names of parameters of '
-        f'{given.f}. Got: {strange}. Remove or rename these.')
+        f'{given.f}. Got: {strange}. Remove or rename these.' +
+        pages.see('meshes.md#keyword-arguments'))
   if twice := sorted(set(kwargs) & set(filter(None, names))):
     raise TypeError(
         f'{given.api} got specs by name. Expected: one argument of each name. '
         f'Got: {twice} of {given.f} by position and by keyword. Pass the specs '
-        'as a tuple, or rename these.')
+        'as a tuple, or rename these.' +
+        pages.see('meshes.md#keyword-arguments'))
   return (tuple(given.find(specs, n) for n in names),
           {n: given.find(specs, n) for n in kwargs})
 
@@ -141,7 +144,8 @@ class _Parameters:
       raise TypeError(
           f'{api} matches specs by name. Expected: a function with a signature '
           f'of its own. Got: {fun_name(f)}. Wrap it in one that names its '
-          'parameters.') from None
+          'parameters.' +
+          pages.see('meshes.md#keyword-arguments')) from None
     parameters = signature.parameters.values()
     kinds = {p.kind: p.name for p in parameters}
     self.f = fun_name(f) + _shown(signature)
@@ -168,7 +172,8 @@ class _Parameters:
           f'{self.api} got arguments by keyword that {self.f} has no parameter '
           f'for. Expected: names among {sorted(self._by_keyword)}. Got: '
           f'{strange}. Rename or remove these, or give the function parameters '
-          'of these names.')
+          'of these names.' +
+          pages.see('meshes.md#keyword-arguments'))
 
   def both_ways(self, specs) -> dict[str, Any]:
     """Specs by position, under the names that keywords can have, too."""
@@ -187,7 +192,8 @@ class _Parameters:
           f"the parameter '{name}' of {self.f}. Got: specs for "
           f'{sorted(map(str, specs))}. Pass all arguments by keyword and a '
           f"dictionary of specs by name, such as {{'{name}': "
-          'PartitionSpec()}.')
+          'PartitionSpec()}.' +
+          pages.see('meshes.md#keyword-arguments'))
     return specs[name]
 
 

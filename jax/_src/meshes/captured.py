@@ -36,6 +36,7 @@ from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
 from jax._src.mend import foreign
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec
@@ -68,7 +69,8 @@ def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:
     return x, aval
   if _is_evaluated_now(x):
     if mesh._any_axis_explicit:
-      raise NotImplementedError(_NOT_NOW.format(aval.str_short()))
+      raise NotImplementedError(_NOT_NOW.format(aval.str_short()) +
+                                pages.see('meshes.md#captured-arrays'))
     return x, aval
   spec = _spec_inside(aval.sharding.spec, mesh)
   inside = NamedSharding(mesh, spec)
@@ -256,7 +258,8 @@ def _gathered(x, aval, sharding):
           f'that is not split over {aval.sharding.mesh.axis_names}, or one '
           f'that an operation inside made. Got: {aval.str_short(True)}. '
           'Capture it in the inner function instead, or pass it to shard_map '
-          'as an argument.')
+          'as an argument.' +
+          pages.see('meshes.md#captured-arrays'))
   with (core.set_current_trace(trace),
         axis_types.use_abstract_mesh(aval.sharding.mesh)):
     return _reshard(x, sharding)

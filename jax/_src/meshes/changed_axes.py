@@ -35,6 +35,7 @@ from jax._src import tree_util
 from jax._src.mend import axis_types
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.mend import traces
@@ -68,7 +69,8 @@ def default(mesh: Any, name: str, shardings: Any) -> tuple:
           f'jax.sharding.{name}: its layout {spec} names {sorted(named)}, '
           'which is Manual in this jax.shard_map. Expected: a spec over the '
           f'axes that are not Manual, {free}. Along a Manual axis a value is '
-          "each device's own part already: leave that axis out of the spec.")
+          "each device's own part already: leave that axis out of the spec." +
+          pages.see('meshes.md#automatic-axes-for-a-while'))
   return free
 
 
@@ -151,13 +153,13 @@ def captured(x: Any, aval: Any, mesh: Any) -> Any:
 def on_mesh_of(make: Callable) -> Callable:
   """The function of a type, last, run within the mesh of that type."""
   @functools.wraps(make)
-  def made(*args, **options):
+  def on_mesh(*args, **options):
     mesh = options.get('aval', args[-1] if args else None).sharding.mesh
     if not _differ(mesh, mesh_lib.get_abstract_mesh()):
       return make(*args, **options)
     with axis_types.use_abstract_mesh(mesh):
       return make(*args, **options)
-  return made
+  return on_mesh
 
 
 def on_mesh_of_first(f: Callable) -> Callable:
@@ -294,7 +296,7 @@ def _sharding_on(aval: core.ShapedArray, mesh: Any) -> NamedSharding:
       mesh, core.modify_spec_for_auto_manual(aval.sharding.spec, mesh))
 
 
-def _type_on(aval: core.ShapedArray, mesh: Any) -> core.ShapedArray:
+def _type_on(aval: Any, mesh: Any) -> core.ShapedArray:
   return aval.update(sharding=_sharding_on(aval, mesh))
 
 
@@ -308,7 +310,7 @@ def _cast(x: Any, mesh: Any, sharding: NamedSharding | None = None) -> Any:
       x, dst_sharding=sharding or _sharding_on(aval, mesh), **params)
 
 
-def _cast_eqn(x: core.Var, out: core.Var) -> core.JaxprEqn:
+def _cast_eqn(x: core.Atom, out: Any) -> core.JaxprEqn:
   primitive, params = release_types.cast_to_mesh()
   return core.new_jaxpr_eqn(
       [x], [out], primitive, dict(params, dst_sharding=out.aval.sharding),

@@ -26,6 +26,7 @@ from typing import Any
 from jax._src.mend import manual_axes
 from jax._src import mesh as mesh_lib
 from jax._src.mend import axis_types
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.named_sharding import NamedSharding
 
@@ -72,7 +73,8 @@ def check(api: str, sharding: Any, aval: Any = None) -> None:
             f'that are not manual there, {rest}; got {sharding.spec}, which '
             f"names {name!r}. Along {name!r} the value is each device's own "
             'part already: leave that axis out, or place the value outside of '
-            'shard_map.')
+            'shard_map.' +
+            pages.see('meshes.md#placing-inside'))
 
 
 def inside(api: str, sharding: Any, aval: Any = None) -> Any:

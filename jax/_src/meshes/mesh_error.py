@@ -9,6 +9,8 @@ or without ``jit``; the error named both meshes, and not what to write.
 """
 from __future__ import annotations
 
+from jax._src.mend import pages
+
 
 def with_next_step(error: ValueError, mesh, aval) -> ValueError:
   """The error about an operand's mesh, which says what to write.
@@ -29,4 +31,5 @@ def with_next_step(error: ValueError, mesh, aval) -> ValueError:
       f'{aval.sharding.mesh.axis_names}, and over Explicit axes the mesh is '
       "part of an array's type. Place it first, with jax.device_put(x, "
       'NamedSharding(mesh, spec)) over the mesh of the context, or call the '
-      'function outside of the context.')
+      'function outside of the context.' +
+      pages.see('meshes.md#arrays-over-another-mesh'))

@@ -44,11 +44,11 @@ def of(f: Callable) -> inspect.Signature:
   """
   f = _passed_to(f)
   if isinstance(f, functools.partial):
-    g = functools.partial(_with_signature(of(f.func)), *f.args, **f.keywords)
-    return inspect.signature(g)
+    return inspect.signature(functools.partial(
+        _with_signature(of(f.func)), *f.args, **f.keywords))
   if isinstance(f, types.MethodType):
-    g = types.MethodType(_with_signature(of(f.__func__)), f.__self__)
-    return inspect.signature(g)
+    return inspect.signature(types.MethodType(
+        _with_signature(of(f.__func__)), f.__self__))
   if isinstance(f, types.FunctionType):
     return _of_function(f)
   if inspect.isclass(f) or inspect.isbuiltin(f) or _states_its_own(f):
@@ -78,8 +78,9 @@ def _states_its_own(f: Any) -> bool:
 def _with_signature(signature: inspect.Signature) -> Callable:
   def stub(*args, **kwargs):
     del args, kwargs
-  stub.__signature__ = signature
-  return stub
+  stated: Any = stub
+  stated.__signature__ = signature
+  return stated
 
 
 def _passed_to(f: Any) -> Any:
@@ -94,8 +95,8 @@ def _passed_to(f: Any) -> Any:
                         custom_derivatives.custom_vjp)):
       f = f.fun
     elif (isinstance(f, types.FunctionType) and f.__code__ in _transforms() and
-          _holds(f, getattr(f, '__wrapped__', None))):
-      f = f.__wrapped__
+          _holds(f, inner := getattr(f, '__wrapped__', None))):
+      f = inner
     else:
       return f
 
@@ -122,7 +123,7 @@ def _transforms() -> frozenset[types.CodeType]:
   # pylint: disable=g-import-not-at-top
   from jax._src import ad_checkpoint
   from jax._src import api
-  made = [t(lambda x: x) for t in (
+  transformed = [t(lambda x: x) for t in (
       ad_checkpoint.checkpoint, api.vmap, api.grad, api.value_and_grad,
       api.jacfwd, api.jacrev)]
-  return frozenset(f.__code__ for f in made)
+  return frozenset(f.__code__ for f in transformed)

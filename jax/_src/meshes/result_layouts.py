@@ -45,10 +45,10 @@ def over_any_mesh(recover: Callable) -> Callable:
   @functools.wraps(recover)
   def recovered(old_shardings, new_shardings, old_avals, new_avals,
                 intermediate_shardings=None, context_mesh=None):
-    made = recover(old_shardings, new_shardings, old_avals, new_avals,
+    found = recover(old_shardings, new_shardings, old_avals, new_avals,
                    intermediate_shardings, context_mesh)
     known = [*old_shardings, *(intermediate_shardings or ())]
-    return [_over_one_of(s, known) for s in made]
+    return [_over_one_of(s, known) for s in found]
   return recovered
 
 

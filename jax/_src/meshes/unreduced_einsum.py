@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.mend import traces
 
@@ -101,4 +102,5 @@ def _check_axis(axis, specs, operands, taken, summed, formula) -> None:
       f'{"; ".join(got)}. '
       'Split the other operand too, with jax.sharding.reshard; or write one '
       'einsum for each contraction (jnp.einsum_path lists them), the one that '
-      f'sums over {axis!r} last; or leave out unreduced.')
+      f'sums over {axis!r} last; or leave out unreduced.' +
+      pages.see('meshes.md#unreduced-results-of-einsum'))

@@ -17,6 +17,7 @@ import numpy as np
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import pages
 
 
 class _Entry:
@@ -113,7 +114,8 @@ class LazySequence(Sequence):
       number = numbers[index]
     except IndexError:
       raise IndexError(f'{type(self).__name__} has {len(self)} entries: '
-                       f'expected an index below that, got {index}.') from None
+                       f'expected an index below that, got {index}.' +
+                       pages.see('parameter_map.md#parameters')) from None
     return self._entry(number)
 
   def __iter__(self) -> Iterator:

@@ -20,6 +20,7 @@ import functools
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.parameter_map import entry_function
 from jax._src.parameter_map import stored
 from jax._src.parameter_map.entries import Parameter
@@ -77,13 +78,15 @@ def of_lowered(lowered: Any, api: str, read_donations: Any = None,
     raise ValueError(
         f'{api}.parameter_map: expected {len(pmap)} parameters and '
         f'{len(results)} results, got a module with {len(main.arguments)} and '
-        f'{num_results}. Lower with keep_unused=True, and feed every argument.')
+        f'{num_results}. Lower with keep_unused=True, and feed every argument.'
+        + pages.see('parameter_map.md#limits'))
   return pmap
 
 
 def _prefix(compile_args: dict[str, Any], main: Any) -> list[Parameter]:
   """Returns the parameters that lowering adds: dimensions, then tokens."""
-  state, found = compile_args['shape_poly_state'], []
+  state = compile_args['shape_poly_state']
+  found: list[Parameter] = []
   for name in state.dim_vars if state else ():
     dtype = entry_function.integer_dtype(main.arguments[len(found)])
     # Asked for by the lowering itself, which puts this one first.
@@ -129,7 +132,8 @@ def _compile_args(lowering: Any, api: str) -> dict[str, Any]:
   raise ValueError(
       f"{api}.parameter_map: expected a function lowered by jax.jit, got a "
       f"{type(lowering).__name__}, which doesn't tell which arguments it kept. "
-      "Lower jax.jit(jax.shard_map(...)) in place of jax.pmap.")
+      "Lower jax.jit(jax.shard_map(...)) in place of jax.pmap." +
+      pages.see('parameter_map.md#limits'))
 
 
 def _takes_high_types(lowered: Any) -> bool:
@@ -192,7 +196,8 @@ def _map_of(stage: Any) -> ParameterMap:
         "jax.stages.Compiled.parameter_map: expected a Compiled returned by "
         "Lowered.compile or loaded from disk, got one from elsewhere, which "
         "doesn't tell which argument became which parameter. Lower the "
-        "function again.")
+        "function again." +
+        pages.see('parameter_map.md#limits'))
   if isinstance(found, Exception):
     raise ValueError(str(found)) from found
   return found

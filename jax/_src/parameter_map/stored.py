@@ -23,6 +23,7 @@ from jax._src import core
 from jax._src.parameter_map import entry_function
 from jax._src import tree_util
 from jax._src.lib.mlir import ir
+from jax._src.mend import pages
 from jax._src.parameter_map.entries import Parameter
 from jax._src.parameter_map.map import ParameterMap, ResultMap
 
@@ -36,7 +37,7 @@ def of_loaded(compiled: Any) -> ParameterMap | None:
   Returns:
     The `ParameterMap`; None for an executable that doesn't keep what it takes.
   """
-  kept_by = getattr(compiled._executable, '_unloaded_executable', None)
+  kept_by: Any = getattr(compiled._executable, '_unloaded_executable', None)
   info = getattr(kept_by, 'all_args_info', None)
   if (info is None or kept_by.mut or kept_by.ordered_effects or
       len(info.in_avals) != compiled.in_tree.num_leaves):
@@ -104,7 +105,8 @@ def of_exported(exported: Any) -> ParameterMap:
     raise ValueError(
         f'jax.export.Exported.parameter_map: expected {len(pmap)} parameters '
         f'and {len(results)} results, got a module with {given} and {returned}.'
-        ' Export the function again.')
+        ' Export the function again.' +
+        pages.see('parameter_map.md#from-a-file'))
   return pmap
 
 

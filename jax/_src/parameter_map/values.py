@@ -28,6 +28,7 @@ from jax._src import dtypes
 from jax._src import random
 from jax._src import tree_util
 from jax._src.export import shape_poly
+from jax._src.mend import pages
 
 _MAX_ERRORS = 5
 _SCALARS = {
@@ -84,7 +85,8 @@ def _not_an_argument(pmap: Any, parameter: Any, env: dict[str, int],
       'arguments or from the lowered function, got parameter '
       f'{parameter.number}, which is a value of the enclosing trace that the '
       'function was lowered in. Lower the function outside of other '
-      'transformations.')
+      'transformations.' +
+      pages.see('parameter_map.md#values'))
 
 
 def _platform_index(pmap: Any, platform: str | None) -> int:
@@ -93,12 +95,14 @@ def _platform_index(pmap: Any, platform: str | None) -> int:
     raise ValueError(
         f'{_api(pmap)}: the function was lowered for several platforms '
         f'{pmap.platforms}, and which one runs it is a parameter. Call '
-        f'parameter_map.values(args, kwargs, platform={pmap.platforms[0]!r}).')
+        f'parameter_map.values(args, kwargs, platform={pmap.platforms[0]!r}).' +
+        pages.see('parameter_map.md#values'))
   if platform not in pmap.platforms:
     raise ValueError(
         f'{_api(pmap)}: expected a platform among {pmap.platforms}, for which '
         f'the function was lowered, got {platform!r}. Lower it for that one '
-        'with lowering_platforms.')
+        'with lowering_platforms.' +
+        pages.see('parameter_map.md#values'))
   return pmap.platforms.index(platform)
 
 
@@ -116,7 +120,8 @@ def _check_tree(pmap: Any, tree: Any) -> None:
       f"{_api(pmap)}: the arguments don't have the structure that the function "
       "was lowered for:" + _listed(errors) + '\nPass the arguments that the '
       'function was lowered with, unused ones included and static ones left '
-      'out.')
+      'out.' +
+      pages.see('parameter_map.md#values'))
 
 
 def _check_avals(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
@@ -141,7 +146,8 @@ def _check_avals(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
     raise TypeError(
         f"{_api(pmap)}: the arguments don't have the types that the function "
         "was lowered for:" + _listed(errors) + '\nConvert the arguments, or '
-        'lower the function again for them.')
+        'lower the function again for them.' +
+        pages.see('parameter_map.md#values'))
   if not symbolic:
     return {}
   return _solve(pmap, flat, tree)
@@ -168,10 +174,12 @@ def _solve(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
   avals = tuple(pmap.in_avals)
   solution, constraints, unknowns = shape_poly.solve_dim_vars(
       avals, args_kwargs_tree=tree)
-  known = shape_poly.ShapeEvaluator({
-      name: int(np.shape(flat[arg])[dim]) for name, arg, dim in unknowns})
+  sizes: dict[str, Any] = {
+      name: int(np.shape(flat[arg])[dim]) for name, arg, dim in unknowns}
+  known = shape_poly.ShapeEvaluator(sizes)
   try:
-    env = {name: int(known.evaluate(dim)) for name, dim in solution.items()}
+    env: dict[str, Any] = {
+        name: int(known.evaluate(dim)) for name, dim in solution.items()}
     constraints.check_statically(known)
     found = shape_poly.ShapeEvaluator(env)
     for i, (x, aval) in enumerate(zip(flat, avals)):
@@ -182,7 +190,8 @@ def _solve(pmap: Any, flat: Sequence[Any], tree: Any) -> dict[str, int]:
   except ValueError as e:
     raise TypeError(
         f"{_api(pmap)}: the arguments don't have a shape that the function was "
-        f"lowered for: {e}\nPass arguments whose dimensions agree.") from e
+        f"lowered for: {e}\nPass arguments whose dimensions agree." +
+        pages.see('parameter_map.md#values')) from e
   return env
 
 

@@ -14,7 +14,7 @@ upstream's table; to *rewrite* evaluates an equation and gives the types with
 it, by one of the other table; to *infer* finds flows, on which types depend; to
 *summarize* infers those of a whole jaxpr; to *cast* makes a value vary along
 more axes; to *erase* a cast takes it out; to *reduce* makes a value replicated;
-to *enter* a rule puts it into a table; devices *diverge* (or part) where a
+to *enter* a rule puts it into a table; devices *diverge* where a
 predicate differs between them; to *guard* a collective, and to *refuse*, raise
 an error that says what to write.
 """

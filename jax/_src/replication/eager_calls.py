@@ -12,7 +12,7 @@ from __future__ import annotations
 from jax._src import core
 
 
-def evaluate(trace: core.Trace, called, args):
+def call_eagerly(trace: core.Trace, called, args):
   """Evaluates a called function, operation by operation.
 
   Args:

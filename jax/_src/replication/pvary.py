@@ -21,6 +21,7 @@ from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.lax import parallel
+from jax._src.mend import pages
 from jax._src.tree_util import tree_map
 
 AxisName = Hashable
@@ -65,18 +66,21 @@ def _check_axes(axis_name) -> tuple[AxisName, ...]:
     raise TypeError(
         'jax.lax.pvary: axis_name must be the name of a mesh axis or a tuple '
         f'of names, got {axis_name!r} of type {type(axis_name).__name__}. For '
-        'several axes, pass a tuple.') from None
+        'several axes, pass a tuple.' +
+        pages.see('replication.md#what-varies')) from None
   if twice:
     raise ValueError(
         'jax.lax.pvary: axis_name must name each mesh axis once, got '
-        f'{axis_name!r}.')
+        f'{axis_name!r}.' +
+        pages.see('replication.md#what-varies'))
   env = core.get_axis_env().axis_sizes
   for a in axes:
     if a not in env:
       raise NameError(
           f'jax.lax.pvary: unbound axis name: {a!r}. Expected an axis of an '
           f'enclosing shard_map, vmap or pmap, got one of none; bound here: '
-          f'{sorted(map(str, env))}.')
+          f'{sorted(map(str, env))}.' +
+          pages.see('replication.md#what-varies'))
   return axes
 
 

@@ -14,6 +14,6 @@ then ``bodies``; or with ``showing``, then ``lines``.
 
 Words: a value should *agree* along the axes that its type doesn't vary along;
 a *site* is a place where a value is made that is compared; to *flush* compares
-what is pending between devices, in one collective; devices *part* where a
+what is pending between devices, in one collective; devices *diverge* where a
 predicate varies along more than one device.
 """

@@ -86,7 +86,7 @@ def _mixed(words: Any, steps: tuple) -> Any:
 
 def _places(shape: tuple) -> Any:
   """Each element's own number, without a reshape: 0.5.3 may refuse one."""
-  place = np.uint32(0)
+  place: Any = np.uint32(0)
   for n, size in enumerate(shape):
     place = place * np.uint32(size % 2**32) + lax.broadcasted_iota(
         jnp.uint32, shape, n)

@@ -125,10 +125,10 @@ def _of_plumbing(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> bool:
 def _leaving(scope: scopes_lib.Scope, places: dict) -> set:
   """The variables that another line reads, or that are results."""
   found = {v for v in scope.jaxpr.outvars if isinstance(v, core.Var)}
-  made = {v: places[id(e)] for e in scope.jaxpr.eqns for v in e.outvars}
+  made_by = {v: places[id(e)] for e in scope.jaxpr.eqns for v in e.outvars}
   for eqn in scope.jaxpr.eqns:
     for v in eqn.invars:
-      if isinstance(v, core.Var) and made.get(v) != places[id(eqn)]:
+      if isinstance(v, core.Var) and made_by.get(v) != places[id(eqn)]:
         found.add(v)
   return found
 

@@ -165,9 +165,10 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
   on with the round before.
   """
   jaxpr = body.jaxpr
-  made = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+  made_by = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+  loop = anatomy.loop(body.eqn)
   own = {jaxpr.invars[place]: jaxpr.outvars[m]
-         for m, place in enumerate(anatomy.loop(body.eqn).own)}
+         for m, place in enumerate(loop.own if loop else ())}
   todo: collections.deque = collections.deque([(jaxpr.outvars[n], None)])
   seen: set = set()
   while todo:
@@ -175,7 +176,7 @@ def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
     if isinstance(v, core.Literal) or v in seen or axis not in body.axes(v):
       continue
     seen.add(v)
-    eqn = made.get(v)
+    eqn = made_by.get(v)
     if eqn is None and v in own:
       todo.append((own[v], reader))
     elif eqn is None:
@@ -196,10 +197,11 @@ def _spoken(eqn: core.JaxprEqn) -> str:
 
 
 def _of_branch(scope: scopes_lib.Scope, new) -> str:
-  parting = new & scope.outer.axes(scope.eqn.invars[0])
-  if parting:
+  diverging = new & scope.outer.axes(scope.eqn.invars[0]) if (
+      scope.outer) else frozenset()
+  if diverging:
     return ('the result of a branch that devices along '
-            f'{quoted(scope.ordered(parting))} choose')
+            f'{quoted(scope.ordered(diverging))} choose')
   return ("the result of a branch: another branch's varies over "
           f'{quoted(scope.ordered(new))}')
 

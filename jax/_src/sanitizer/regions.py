@@ -8,7 +8,7 @@ A flush is one reduction over devices for each set of axes, of all that should
 be the same along them, and a branch that is only taken when they differ; no
 collective is in it. One truth value, whether something was found, goes through
 loops and branches, so that each run sends its first difference only. It is the
-same along all axes along which the devices of a region don't part.
+same along all axes along which the devices of a region don't diverge.
 """
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 from jax._src import core
+from jax._src.mend import traces
 from jax._src.sanitizer import digests
 from jax._src.sanitizer import findings as findings_lib
 from jax._src.sanitizer import sites as sites_lib
@@ -95,7 +96,7 @@ class Region:
     names: the manual axes, in order, whose coordinates are sent.
     coordinates: 0 and those of this device, an array.
     sizes: of the axes.
-    axes: the manual axes of more than one device along which none part here.
+    axes: the manual axes of more than one device along which none diverge here.
     manual: all of more than one device.
     typed: those that types tell about.
     loops: around here, and ``counters``: 0 and their iterations, an array.
@@ -110,15 +111,15 @@ class Region:
     self.loops, self.counters, self.found = loops, counters, found
     self.pending: list[Pending] = []
 
-  def within(self, found: Any, parting: frozenset = frozenset(),
+  def within(self, found: Any, diverging: frozenset = frozenset(),
              loop: sites_lib.Loop | None = None, count: Any = None) -> Region:
-    """The region of a loop's body or a branch, where devices may part."""
+    """The region of a loop's body or a branch, where devices may diverge."""
     loops, counters = self.loops, self.counters
     if loop is not None:
       loops = (*loops, loop)
       counters = jnp.concatenate([counters, count[None]])
     return Region(self.plan, self.names, self.coordinates, self.sizes,
-                  self.axes - parting, self.manual, self.typed, loops,
+                  self.axes - diverging, self.manual, self.typed, loops,
                   counters, found)
 
   def ordered(self, axes: frozenset) -> tuple:
@@ -135,9 +136,10 @@ class Region:
     """
     order = self.ordered(axes & self.axes)
     if not order or not digests.comparable(
-        value if isinstance(value, jax.Array) else core.get_aval(value)):
+        value if isinstance(value, jax.Array) else traces.typeof(value)):
       return
-    value = jnp.asarray(value)
+    if not isinstance(value, jax.Array):  # 0.5.1's asarray takes no random keys
+      value = jnp.asarray(value)
     if self.plan.rtol is None:
       digest = digests.digest(value)
     else:
@@ -154,7 +156,7 @@ class Region:
     bad = self._bad(pending)
     anyone = jnp.any(bad)
     if any(frozenset(p.site.axes) != self.axes for p in pending):
-      anyone = self.agreed(anyone)
+      anyone = self.on_any_device(anyone)
     flush = findings_lib.Flush(self.plan.number(),
                                tuple(p.site for p in pending), self.loops,
                                self.names)
@@ -174,7 +176,7 @@ class Region:
     groups: dict[tuple, list[int]] = {}
     for n, p in enumerate(pending):
       groups.setdefault(p.site.axes, []).append(n)
-    parts, order = [], []
+    parts, order = list[Any](), list[int]()
     for axes, members in groups.items():
       found = jnp.stack([pending[n].digest for n in members])
       if parts:  # one collective after the other, on each device alike
@@ -184,19 +186,19 @@ class Region:
     places = sorted(range(len(order)), key=order.__getitem__)
     return jnp.concatenate(parts)[jnp.array(places)]
 
-  def agreed(self, flag: Any) -> Any:
+  def on_any_device(self, flag: Any) -> Any:
     """True on all devices of the region if it is on one."""
     if not self.axes:
       return flag
     return lax.pmax(flag.astype(jnp.int32), self.ordered(self.axes)) > 0
 
   def least(self, number: Any, axes: frozenset) -> Any:
-    """The least of an integer along axes, of those that don't part here."""
+    """The least of an integer along axes, of those that don't diverge here."""
     order = self.ordered(axes & self.axes)
     return lax.pmin(number, order) if order else number
 
-  def rejoin(self, found: Any, parting: frozenset) -> None:
-    """Goes on after a region within, where devices parted."""
+  def rejoin(self, found: Any, diverging: frozenset) -> None:
+    """Goes on after a region within, where devices diverged."""
     self.found = found
-    if parting & self.axes:
-      self.found = self.agreed(found)
+    if diverging & self.axes:
+      self.found = self.on_any_device(found)

@@ -23,6 +23,7 @@ import warnings
 import jax
 from jax._src import core
 from jax._src.mend import jitted
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.sanitizer import findings as findings_lib
 from jax._src.sanitizer import programs
@@ -90,10 +91,12 @@ def check_replication(
   """
   if not callable(f):
     raise TypeError(f'{_NAME} expected a function, got {f!r}. Give it the '
-                    'function, and the arguments to what it returns.')
+                    'function, and the arguments to what it returns.' +
+                    pages.see('check_replication.md#what-to-expect'))
   if rtol is not None and not rtol >= 0:
     raise ValueError(f'{_NAME}: expected an rtol of at least 0, or None to '
-                     f'compare bits, got {rtol}.')
+                     f'compare bits, got {rtol}.' +
+                     pages.see('check_replication.md#what-to-expect'))
   names = functions if functions is None else frozenset(
       getattr(g, '__name__', g) for g in functions)
   kept: dict[int, tuple] = {}
@@ -127,7 +130,8 @@ def _refuse_tracers(args: Any) -> None:
     raise TypeError(
         f'{_NAME} expected to be called outermost, with arrays, and got called '
         'under a transformation such as jax.jit or jax.grad. Transform the '
-        f'function that it is given: {_NAME}(jax.grad(f))(x).')
+        f'function that it is given: {_NAME}(jax.grad(f))(x).' +
+        pages.see('check_replication.md#limits'))
 
 
 def _run(plan: regions.Plan, program: Callable, leaves: list) -> list[Any]:

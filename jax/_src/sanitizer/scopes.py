@@ -151,7 +151,7 @@ def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
   if anatomy.called(eqn) is not None:
     return [('call', *axes_lib.callee(eqn, ins))]
   if name in ('scan', 'while', 'cond'):
-    return [(i.role, i.jaxpr, [ins[n] for n in i.operands])
+    return [(i.role, i.jaxpr, [ins[n] for n in i.operands if n is not None])
             for i in anatomy.inner(eqn)]
   if name.startswith('pallas_call'):
     return []

@@ -17,6 +17,7 @@ import os
 
 import jax
 from jax._src.mend import jitted
+from jax._src.mend import pages
 from jax._src.sanitizer import lines as lines_lib
 from jax._src.sanitizer import pictures
 
@@ -89,7 +90,8 @@ def show_varying(f: Callable) -> Callable[..., VaryingProgram]:
   """
   if not callable(f):
     raise TypeError(f'{_NAME} expected a function, got {f!r}. Give it the '
-                    'function, and the arguments to what it returns.')
+                    'function, and the arguments to what it returns.' +
+                    pages.see('check_replication.md#what-to-expect'))
   traceable = jax.jit(f)
 
   @functools.wraps(f)

@@ -30,9 +30,9 @@ primitive's results their axes; to *solve* finds the least axes that hold, as a
 fixpoint of the flow rules; to *rebuild* makes a jaxpr again at its solution, to
 *retype* does so at other types that are given; to *trace again* (*retrace*)
 runs the user's function once more; to *bind* gives an equation to a trace;
-devices *diverge* (or part) where a predicate varies; to *verify* compares types
-with what is required; to *check* raises an error if something is wrong, and to
-*refuse* raises it, with what to write.
+devices *diverge* where a predicate varies; an axis is *trivial* if it has one
+device; to *verify* compares types with what is required; to *check* raises an
+error if something is wrong, and to *refuse* raises it, with what to write.
 """
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ def enter_rules() -> None:
   """
   # They import core.
   from jax._src.varying import bind, flow, retrace, retype, verify
-  tables = {'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
-            'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
-            'DIVERGENCE_CHECKS': flow.divergence_checks,
-            'BELIEVED': verify.believed}
+  tables: dict[str, dict] = {
+      'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
+      'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
+      'DIVERGENCE_CHECKS': flow.divergence_checks,
+      'BELIEVED': verify.believed}
   for name in RULES:
     module = releases.optional_module(f'{__name__}.{name}')
     for table, entries in tables.items():

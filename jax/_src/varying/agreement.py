@@ -20,7 +20,7 @@ as far as it agrees: the walk ends where a value differs along all its axes.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import functools
 import threading
 from typing import Any, NamedTuple
@@ -40,14 +40,14 @@ class _Facts:
 
   Attributes:
     known: the axes along which a value may differ, by its variable.
-    made: the dependences that a result joins, by the id of its equation and its
-      number, with the equation.
+    joins: the dependences that a result joins, by the id of its equation and
+      its number, with the equation.
   """
 
   def __init__(self, trace: Any):
     self.trace, self.steps = weakref.ref(trace), traces.steps(trace)
     self.known: dict[core.Var, Axes] = {}
-    self.made: dict[tuple[int, int], tuple[Any, list]] = {}
+    self.joins: dict[tuple[int, int], tuple[Any, list]] = {}
 
   def of(self, node: Any) -> Axes:
     """The axes along which the value of a node of ``steps`` may differ."""
@@ -61,7 +61,8 @@ class _Facts:
     axes = vt.varying(v.aval)
     if v in known or not axes:
       return known.get(v, axes)
-    todo, eqn, more = None, equation_of(node), NO_AXES
+    todo: Any = None
+    eqn, more = equation_of(node), NO_AXES
     while True:
       # v's fact, if what it is made of has its own by now.
       missing, found = None, NO_AXES
@@ -97,8 +98,8 @@ class _Facts:
     if axes <= dependences.reduced_over(eqn):
       return NO_AXES, None, NO_AXES
     n = eqn.outvars.index(v)
-    if (id(eqn), n) not in self.made:  # with the equation, so that it stays
-      self.made[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
+    if (id(eqn), n) not in self.joins:  # with the equation, so that it stays
+      self.joins[id(eqn), n] = eqn, dependences.of_result(eqn, n, len(operands))
     missing, more, first = None, NO_AXES, 0
 
     def differ(n: int) -> Axes:
@@ -114,7 +115,7 @@ class _Facts:
       return axes
 
     found = NO_AXES
-    for dependence, first in self.made[id(eqn), n][1]:
+    for dependence, first in self.joins[id(eqn), n][1]:
       found |= dependence.axes(differ, lambda n: vt.varying(
           self.steps.atom(operands[n + first]).aval), limit=axes)
       if missing is not None or axes <= found:
@@ -122,7 +123,8 @@ class _Facts:
     return found, missing, more
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
-    frame = (trace := self.trace()).frame
+    trace: Any = self.trace()
+    frame = trace.frame
     if v in frame.constvar_to_val:
       outer = traces.captured(trace, v)
       return differs(outer) if isinstance(outer, core.Tracer) else axes
@@ -132,7 +134,7 @@ class _Facts:
       return facts[n] if n < len(facts) else axes
     if v in given.get(trace, ()):
       return given[trace][v]
-    if vt.parting(axes):
+    if vt.nontrivial(axes):
       asked.setdefault(trace, set()).add(v)
     return axes
 
@@ -264,5 +266,10 @@ def _remember(eqn: Bound, tracers: Sequence[Any]) -> None:
 def _remember_of(x: core.Tracer, same: Axes) -> None:
   if same:
     key = id(x)
-    reference = weakref.ref(x, lambda _, key=key: _same_along.pop(key, 0))
+    forget: Callable = functools.partial(_forget, key)
+    reference = weakref.ref(x, forget)
     _same_along[key] = reference, same
+
+
+def _forget(key: int, unused_reference: Any) -> None:
+  _same_along.pop(key, None)

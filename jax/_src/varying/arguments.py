@@ -30,6 +30,7 @@ from typing import Any
 import weakref
 
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import trace_key
 from jax._src import tree_util
 from jax._src.varying import agreement
@@ -181,7 +182,7 @@ def _careful(call: _Call, api: Callable, args, kwargs) -> Any:
   leaves = tree_util.tree_leaves(call.arguments)
   facts = tuple(map(agreement.differs, leaves))
   if call.carries or call.gives and any(
-      vt.parting(agreement.varying(x) - f) for x, f in zip(leaves, facts)):
+      vt.nontrivial(agreement.varying(x) - f) for x, f in zip(leaves, facts)):
     call.facts = facts
   before = _facts.swap_local(call.facts)
   try:
@@ -229,7 +230,7 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
     if seen:
       new = _renamed(trace, jaxpr)
       trusts = {new.get(v, v): a for v, a in seen.get('trusts', {}).items()}
-      return notes.noted(jaxpr, **{**seen, 'trusts': trusts}), *others
+      return notes.with_note(jaxpr, **{**seen, 'trusts': trusts}), *others
     if call is not None and call.facts is not None:
       agreement.given_in_order.pop(trace, None)
       _facts.set_local(call.facts)
@@ -250,7 +251,7 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
       if v in asks:
         _ask(v, agreement.differs(x))
   any_asks[:] = [True]
-  return notes.noted(jaxpr, asks=asks), *others
+  return notes.with_note(jaxpr, asks=asks), *others
 
 
 def _renamed(trace: Any, jaxpr: core.Jaxpr) -> dict[core.Var, core.Var]:
@@ -263,7 +264,7 @@ any_asks: list[bool] = []  # whether a jaxpr was ever noted to
 
 
 def _ask(v: core.Var, differ: Axes) -> None:
-  if vt.parting(vt.varying(v.aval) - differ):
+  if vt.nontrivial(vt.varying(v.aval) - differ):
     raise _Asked
 
 
@@ -274,7 +275,7 @@ def _questions(eqn: Any):
     The input, and the number of the operand that it is.
   """
   for number, jaxpr in enumerate(dependences.inner(eqn)):
-    note = notes.on(jaxpr)
+    note = notes.note_of(jaxpr)
     if note is not None and note.asks:
       for n, v in enumerate(jaxpr.invars):
         if v in note.asks:
@@ -300,8 +301,10 @@ def _unasked(call: _Call, result: Any) -> Any:
   """
   if any_asks and type(result) is tuple and len(result) == 2 and (
       jaxpr := _asking(result[0])) and len(result[1]) == len(jaxpr.invars):
+    note = notes.note_of(jaxpr)
+    asks = note.asks if note is not None else ()
     for v, x in zip(jaxpr.invars, result[1]):
-      if v in notes.on(jaxpr).asks:
+      if v in asks:
         _ask(v, agreement.differs(x))
   return result
 
@@ -312,13 +315,14 @@ def _asking(parameters: Any) -> core.Jaxpr | None:
   if not isinstance(params, dict) or 'jaxpr' not in params:
     return None
   jaxpr = vt.open_jaxpr(params['jaxpr'])
-  note = notes.on(jaxpr)
+  note = notes.note_of(jaxpr)
   return jaxpr if note is not None and note.asks else None
 
 
 def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr, others) -> None:
   """Raises _Weaker if the body makes a carry differ along more axes."""
   known, constants = dependences.of_values(jaxpr), {}
+  given = call.facts or ()
   for values in others:
     if isinstance(values, list) and len(values) == len(jaxpr.constvars):
       constants = dict(zip(jaxpr.constvars, values))
@@ -328,16 +332,16 @@ def _check_carry(call: _Call, trace: Any, jaxpr: core.Jaxpr, others) -> None:
   def differ(n: int) -> Axes:
     axes = vt.varying(inputs[n].aval)
     if n < len(jaxpr.invars):
-      return axes & call.facts[n]
+      return axes & given[n]
     x = constants.get(inputs[n])
     return axes if x is None else axes & agreement.differs(x)
 
-  facts = list(call.facts)
+  facts = list(given)
   for n, v in enumerate(jaxpr.outvars[:call.carries]):
     axes = vt.varying(v.aval)
     facts[n] |= axes & dependences.of_atom(known, v).axes(
         differ, lambda n: vt.varying(inputs[n].aval))
-  if facts != list(call.facts):
+  if facts != list(given):
     raise _Weaker(call, tuple(facts))
 
 
@@ -402,7 +406,7 @@ def check_solve(bind: Callable) -> Callable:
   """``linear_solve_p.bind``, with a look at what the solver takes to agree."""
   def checked(*args, **params):
     jaxpr = vt.open_jaxpr(params['jaxprs'].solve)
-    note = notes.on(jaxpr)
+    note = notes.note_of(jaxpr)
     if agreement.executing():
       note = None
     if note is not None and note.refusal:
@@ -411,7 +415,7 @@ def check_solve(bind: Callable) -> Callable:
       first = len(args) - len(jaxpr.invars)
       own = params['const_lengths'].solve
       for v, x in zip(jaxpr.invars[own:], args[first + own:]):
-        axes = vt.parting(agreement.differs(x) - note.trusts.get(
+        axes = vt.nontrivial(agreement.differs(x) - note.trusts.get(
             v, vt.varying(v.aval)))
         if axes:
           raise divergence.refusal(
@@ -419,7 +423,8 @@ def check_solve(bind: Callable) -> Callable:
               'cotangent that is the same on all devices along '
               f'{vt.ordered(axes)}, as the solver takes as many steps as it '
               'says and communicates in them; got one that may differ. Make it '
-              'the same, for example with jax.lax.psum or jax.lax.pmean.')
+              'the same, for example with jax.lax.psum or jax.lax.pmean.' +
+              pages.see('varying_primitives.md#solves-and-roots'))
     return bind(*args, **params)
   return checked
 

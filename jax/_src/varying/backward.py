@@ -119,7 +119,7 @@ _places: weakref.WeakKeyDictionary[Any, list[frozenset[int] | None]] = (
 
 def noting_inputs(
     fwd: Callable[..., Any], inputs: Sequence[Any]) -> Callable[..., Any]:
-  """Lets `made` know what a forward rule is given, while it runs.
+  """Lets `record_program` know what a forward rule is given, while it runs.
 
   Args:
     fwd: a ``custom_vjp`` forward rule.
@@ -141,7 +141,7 @@ def noting_inputs(
   return call
 
 
-def made(jaxpr, primals: Sequence[Any]) -> None:
+def record_program(jaxpr, primals: Sequence[Any]) -> None:
   """Notes a linear program of ``jax.vjp``, and the arguments of the call.
 
   Args:
@@ -149,7 +149,8 @@ def made(jaxpr, primals: Sequence[Any]) -> None:
     primals: the primal inputs.
   """
   if rule.at.retyped:
-    rule.made.append(jaxpr)
+    programs: Any = rule.made  # a list while a rule runs
+    programs.append(jaxpr)
   if rule.given:
     _places[jaxpr] = list(map(_Sources(rule.given).of, primals))
 
@@ -191,7 +192,7 @@ class _Sources:
       step = made_by(v)
       missing = [o for o in step.operands if id(o) not in self.known
                  and not _is_constant(o)] if step else []
-      if missing and not _is_opaque(step.eqn):
+      if step and missing and not _is_opaque(step.eqn):
         todo += missing
         continue
       self._learn(todo.pop(), step and _of_result(step.eqn, step.n, [
@@ -233,7 +234,8 @@ def _of_result(eqn: Any, n: int, ins: Sequence[frozenset[int] | None]
     return None
   jaxpr = _callee(eqn)
   if jaxpr is None:
-    return None if None in ins else frozenset().union(*ins)
+    known_ins = [i for i in ins if i is not None]
+    return None if None in ins else frozenset().union(*known_ins)
   known: dict[Any, Any] = dict(zip(jaxpr.invars, ins))
   read = lambda v: (frozenset() if type(v) is core.Literal
                     else known.get(v, frozenset()))

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from jax._src import config
 from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src import source_info_util
 from jax._src.varying import agreement
@@ -97,8 +98,9 @@ class Binding:
     raise NotImplementedError
 
   @staticmethod
-  def agreed(args: Sequence[Any], params: dict[str, Any], avals: Sequence[Any]
-             ) -> tuple[Sequence[Any], dict[str, Any], Sequence[Any]]:
+  def refine_predicate(
+      args: Sequence[Any], params: dict[str, Any], avals: Sequence[Any]
+  ) -> tuple[Sequence[Any], dict[str, Any], Sequence[Any]]:
     """Types the predicate by where it differs, in what is bound."""
     return args, params, avals
 
@@ -136,16 +138,16 @@ class Binding:
     if _discharging.on and _is_as_traced(self.prim, params, avals):
       return args, params, avals
     given = args, params
-    args, params, avals = self.agreed(args, params, avals)
+    args, params, avals = self.refine_predicate(args, params, avals)
     if args is not given[0] or params is not given[1]:
-      if (not vt.parting(vt.varying(avals[0])) if but_for_index else
+      if (not vt.nontrivial(vt.varying(avals[0])) if but_for_index else
           self.is_solved(params, avals, True)):
         return args, params, avals
     site = solve(self.prim, params, args, avals, self.binders(params))
-    if self.carries and site.operands != site.ins:
+    if self.carries and self.is_called and site.operands != site.ins:
       _check_promotion(site, args, self.carries(params), self.is_called(params))
     if 'ref' not in operands and (axes := _outgrown(site)):
-      if _is_as_traced(self.prim, params, avals):  # written where devices part
+      if _is_as_traced(self.prim, params, avals):  # devices diverge
         return args, params, avals
       raise TypeError(_ref_message(self.prim, axes))
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
@@ -211,9 +213,9 @@ def _check_promotion(site: Site, args, carry: tuple[int, int],
   if not vt.promotes_where_checked():
     raise TypeError(_refusal(site))
   new = flow.union([to - now for now, to in zip(site.ins, site.operands)])
-  sums = any(outdated.doubtful(kid, new) for kid in site.kids)
+  sums = any(outdated.may_be_wrong(kid, new) for kid in site.kids)
   # What comes of a derivative isn't one that the body takes.
-  grown = (_first_growth(site) if vt.parting(new) and (
+  grown = (_first_growth(site) if vt.nontrivial(new) and (
       called or not from_derivative(site.eqn)) else [])
   if sums or grown:
     raise retrace.CarryGrew(zip(args, grown or site.operands), carry, new)
@@ -297,7 +299,7 @@ def check_refs(jaxpr: core.Jaxpr, given, avals) -> None:
   trace = core.trace_ctx.trace
   if hasattr(trace, 'frame') and getattr(trace, 'requires_low', False):
     return
-  axes = outdated.overtaken(jaxpr, avals)
+  axes = outdated.by_refs(jaxpr, avals)
   if axes:
     raise retrace.RefGrew(
         [(x, vt.varying(a)) for x, a in zip(given, avals)
@@ -332,7 +334,8 @@ def _ref_message(prim: core.Primitive, axes: Axes) -> str:
   return (f'{make}: expected a ref that varies over {names} where a '
           f'{prim.name} writes such values to it. Got one that does not. Make '
           'it of a value that varies: '
-          f'{make}({releases.varying_cast("x", names)}).')
+          f'{make}({releases.varying_cast("x", names)}).' +
+          pages.see('varying_errors.md#writes-to-refs'))
 
 
 def operands_at_solution(site: Site, args, avals) -> list:
@@ -379,4 +382,5 @@ def _refusal(site: Site) -> str:
           f'them does (its predicate varies over {vt.ordered(site.predicate)}):'
           '\n' + '\n'.join(wanted) + '\nCast them with jax.lax.pcast(..., '
           "to='varying') (jax.lax.pvary on older releases), or set the option "
-          'jax_shard_map_promote_carries to True to have that done.')
+          'jax_shard_map_promote_carries to True to have that done.' +
+          pages.see('varying.md#options'))

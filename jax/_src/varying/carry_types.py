@@ -39,12 +39,12 @@ def _with_expected_axes(in_avals: Sequence[Any], out_avals: Sequence[Any]
                         ) -> Sequence[Any]:
   if len(in_avals) != len(out_avals):
     return out_avals
-  agreed = None
+  mended = None
   for n, (a, b) in enumerate(zip(in_avals, out_avals)):
     if a is not b and vt.varying(a) != vt.varying(b):
-      agreed = agreed or list(out_avals)
-      agreed[n] = _aval_with_expected_axes(a, b)
-  return agreed or out_avals
+      mended = mended or list(out_avals)
+      mended[n] = _aval_with_expected_axes(a, b)
+  return mended or out_avals
 
 
 def aval_with_expected_axes(in_aval, out_aval):
@@ -73,9 +73,9 @@ def tree_with_expected_axes(in_avals, out_avals):
   expected, before = list(iter(in_avals)), list(iter(out_avals))
   if manual_axes.vary_alike(expected, before):  # mostly
     return out_avals
-  agreed = _with_expected_axes(expected, before)
-  if agreed is before:
+  mended = _with_expected_axes(expected, before)
+  if mended is before:
     return out_avals
   if hasattr(out_avals, 'update_from_list'):  # its name up to 0.8.3
-    return out_avals.update_from_list(agreed)
-  return out_avals.update(agreed)
+    return out_avals.update_from_list(mended)
+  return out_avals.update(mended)

@@ -8,10 +8,11 @@ size, whatever its depth.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 import itertools
 import operator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src.mend import anatomy
@@ -102,7 +103,8 @@ def _is_of(eqn: core.JaxprEqn, transformation: str) -> bool:
 
 
 # The configuration has no part in it.
-cached = functools.partial(weakref_lru_cache, trace_context_in_key=False)
+cached: Callable[..., Any] = functools.partial(
+    weakref_lru_cache, trace_context_in_key=False)
 
 
 _OPERANDS = operator.attrgetter('invars')
@@ -113,7 +115,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
   collectives = sums = derived_sums = NO_AXES
   permutes = derives = agrees = False
-  note = notes.on(jaxpr)
+  note = notes.note_of(jaxpr)
   differentiates = note is not None and note.differentiates
   eqns = jaxpr.eqns
   used = set(map(id, itertools.chain(jaxpr.outvars, *map(_OPERANDS, eqns))))
@@ -157,7 +159,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
                   tuple(map(used.__contains__, map(id, jaxpr.invars))))
 
 
-def parting_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
+def divergence_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:
   """True if no collective in the jaxpr waits for devices along ``axes``."""
   return not contents(jaxpr).waits(axes)
 
@@ -166,7 +168,7 @@ def without_unused_sums(jaxpr: core.Jaxpr, axes: Axes) -> core.Jaxpr:
   """The jaxpr, without sums over ``axes`` that nothing uses.
 
   Where one input's cotangent is wanted, another's is summed as well, though
-  nobody reads it; where devices part ways that would be refused. With a sum
+  nobody reads it; where devices diverge that would be refused. With a sum
   that is used, it would be anyway, and the jaxpr is returned as it is.
   """
   if jaxpr.constvars or not axes & contents(jaxpr).sums:

@@ -86,7 +86,8 @@ def _bits(mask: int) -> Iterable[int]:
 
 def joined(parts: Iterable[Dependence]) -> Dependence:
   """The dependence of a function of values of these."""
-  own, inputs, alone = NO_AXES, {}, None
+  own, alone = NO_AXES, None
+  inputs: dict = {}
   for part in parts:
     if alone is None:
       alone = part

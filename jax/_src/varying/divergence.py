@@ -2,7 +2,7 @@
 """Refuses collectives that only some of their devices reach.
 
 Where a loop's predicate or a branch's index varies over a mesh axis, devices
-along that axis part ways, if there are several (``types.parting``). A
+along that axis diverge, if there are several (``types.nontrivial``). A
 collective over that axis inside then waits for devices that never come, or
 pairs with another one's buffer. Whether there is one is asked of such a loop or
 branch, and only there: programs whose predicates don't vary pay nothing.
@@ -15,16 +15,18 @@ custom_vjp's backward rule until it is differentiated.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import source_lines
 from jax._src.mend import trace_key
 from jax._src import source_info_util
 from jax._src.varying import flow
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
-from jax._src.varying.contents import named_axes, parting_is_harmless
+from jax._src.varying.contents import divergence_is_harmless, named_axes
 
 allow = trace_key.option(
     config.bool_state, 'jax_allow_divergent_collectives', False,
@@ -36,7 +38,7 @@ allow = trace_key.option(
 
 def refusal(message: str) -> ValueError:
   """The error for a collective that only some of its devices may reach."""
-  error = ValueError(message)
+  error: Any = ValueError(message)
   error.diverges = True
   return error
 
@@ -64,7 +66,7 @@ def check(jaxprs, predicate: vt.Axes, name: str,
   if allow.value:
     return
   for jaxpr in jaxprs:
-    if parting_is_harmless(jaxpr, predicate):
+    if divergence_is_harmless(jaxpr, predicate):
       continue
     for eqn, derived in retrace.equations(jaxpr):
       axes = named_axes(eqn) & predicate
@@ -95,7 +97,8 @@ def _message(eqn, derived, axes, name, where) -> str:
         "older releases, and sum its gradient after.")
   return message + (
       '\nIf you know that the predicate agrees, set the option '
-      'jax_allow_divergent_collectives to True.')
+      'jax_allow_divergent_collectives to True.' +
+      pages.see('varying_errors.md#divergent-collectives'))
 
 
 _NAMES = {'while': 'lax.while_loop', 'cond': 'lax.cond or lax.switch'}

@@ -19,10 +19,10 @@ a region is entered once more than its parent at most, plus once for each time
 that one of its own carries grew. Entered again, it looks at what uses the
 inputs that grew, and what uses that. ``visits`` counts the equations evaluated.
 
-Where a predicate comes to vary, devices part along the axes that it may differ
-along, which can be fewer (``dependences``). That is asked there alone, of the
-values at hand: of a region's inputs through the equation that holds it, of the
-outermost one's through whoever is about to bind it.
+Where a predicate comes to vary, devices diverge along the axes that it may
+differ along, which can be fewer (``dependences``). That is asked there alone,
+of the values at hand: of a region's inputs through the equation that holds it,
+of the outermost one's through whoever is about to bind it.
 """
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from jax._src.varying import types as vt
 from jax._src.varying.contents import contents, jaxprs_in, without_unused_sums
 from jax._src.varying.types import Axes, NO_AXES
 
+_UNSOLVED: Any = None  # in place of a solution
 visits = 0  # equations evaluated since the module was imported, for tests
 
 
@@ -50,8 +51,8 @@ class Region:
   """
 
   __slots__ = ('jaxpr', 'invars', 'outvars', 'traced', 'ins', 'outs', 'raised',
-               'sites', 'refs', 'agrees', 'found', 'users', 'places', 'around',
-               'number', 'given', 'facts', 'state')
+               'sites', 'refs', 'agrees', 'evidence', 'users', 'places',
+               'around', 'number', 'given', 'facts', 'state')
 
   def __init__(self, jaxpr: core.Jaxpr, around: Site | None = None,
                number: int = 0):
@@ -68,7 +69,8 @@ class Region:
     self.sites: dict[int, Site] = {}
     self.refs = vt.has_refs(jaxpr)
     self.agrees = contents(jaxpr).agrees
-    self.found = None  # what ``outdated`` knows of it
+    # What ``outdated`` knows of it.
+    self.evidence: tuple[Any, Any] | None = None
     # By number, the equations that use a variable, and the outputs that it is.
     self.users: dict[core.Var, list[int]] | None = None
     self.places: dict[core.Var, list[int]] = {}
@@ -174,9 +176,9 @@ class Region:
         if axes != vt.varying(v.aval):
           raised[v] = axes
       for n, axes in site.writes.items():
-        v = eqn.invars[n]
-        if axes - self.read(v):
-          raised[v] = axes | self.read(v)
+        ref: Any = eqn.invars[n]
+        if axes - self.read(ref):
+          raised[ref] = axes | self.read(ref)
           grew = True
     return grew
 
@@ -236,8 +238,8 @@ class Site:
     outs: what its outputs vary over.
     kids: the regions of the jaxprs in its parameters.
     writes: for operands that are refs, what is written to them varies over.
-    predicate: along what the choice of branch, or of another trip, parts
-      devices.
+    predicate: along what devices diverge at the choice of a branch, or of
+      another trip.
     agreeing: along what else it varies, though all devices have the same.
     opaque: whether it holds jaxprs, or traced types, that no rule knows.
     selects: whether all branches run, because vmap maps over the index.
@@ -256,7 +258,7 @@ class Site:
     self.region = region
     self.given: Callable[[int], Axes] | None = None
     self.bound: Sequence[Axes] | None = None
-    self.ins: list[Axes] | None = None
+    self.ins: list[Axes] = _UNSOLVED
     self.operands: list[Axes] = []
     self.grown: list[Axes] = []
     self.outs: list[Axes] = []
@@ -290,22 +292,22 @@ class Site:
       return axes if own else NO_AXES
     return axes - self.bound[n]
 
-  def parts(self, axes: Axes, predicate: Any, differ: Callable[[], Axes]
+  def diverging(self, axes: Axes, predicate: Any, differ: Callable[[], Axes]
             ) -> Axes:
-    """The axes along which a predicate parts devices.
+    """The axes along which devices diverge at a predicate.
 
     Args:
       axes: those that it varies over.
-      predicate: the variable that it is. It parts devices along what that
+      predicate: the variable that it is. Devices diverge along what that
         varies over, which was asked when its jaxpr was traced.
       differ: gives the axes along which it may differ, now that it varies over
         more.
     """
-    axes = vt.parting(axes)
+    axes = vt.nontrivial(axes)
     if axes and not axes <= vt.varying(predicate.aval):
-      parted = axes & (vt.varying(predicate.aval) | differ())
-      self.agreeing = axes - parted
-      return parted
+      diverging = axes & (vt.varying(predicate.aval) | differ())
+      self.agreeing = axes - diverging
+      return diverging
     return axes
 
 
@@ -321,7 +323,7 @@ def refs_widen() -> bool:
 
 
 def diverges(site: Site, axes: Axes) -> list[Region]:
-  """Notes that devices along ``axes`` part ways at this site.
+  """Notes that devices along ``axes`` diverge at this site.
 
   Returns:
     The site's regions, without sums over these axes that nothing uses.
@@ -337,7 +339,7 @@ def diverges(site: Site, axes: Axes) -> list[Region]:
 
 
 def check_divergence(sites: Iterable[Site]) -> None:
-  """Checks the solved sites, and those inside, where devices part ways."""
+  """Checks the solved sites, and those inside, where devices diverge."""
   for site in sites:
     if site.predicate and not site.selects:
       for check in divergence_checks.values():

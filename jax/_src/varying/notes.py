@@ -46,7 +46,7 @@ class Note(str):
 traced_for = jaxprs.traced_for
 
 
-def noted(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
+def with_note(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
   """The jaxpr with a note of these attributes, besides those that it has."""
   info = jaxpr.debug_info
   note = Note(info.traced_for)
@@ -54,18 +54,18 @@ def noted(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
   return jaxpr.replace(debug_info=info._replace(traced_for=note))
 
 
-def on(jaxpr: core.Jaxpr) -> Note | None:
+def note_of(jaxpr: core.Jaxpr) -> Note | None:
   """The jaxpr's note, if it has one."""
   note = traced_for(jaxpr)
   return note if type(note) is Note else None
 
 
 # The traces that haven't ended, in which a backward pass ran.
-_differentiating: weakref.WeakSet = weakref.WeakSet()
+_differentiating: Any = weakref.WeakSet()
 _any = _differentiating.data  # to see quickly that there is none
 
 
-def differentiates(trace: core.Trace | None = None) -> None:
+def note_differentiation(trace: core.Trace | None = None) -> None:
   """Notes that a backward pass runs, in the traces that are under way.
 
   Args:
@@ -77,17 +77,17 @@ def differentiates(trace: core.Trace | None = None) -> None:
         _differentiating.add(around)
 
 
-def inlined(jaxpr: core.Jaxpr, trace: core.Trace | None = None) -> None:
+def inherit(jaxpr: core.Jaxpr, trace: core.Trace | None = None) -> None:
   """Has a trace take over the note of what is copied into it."""
-  note = on(jaxpr)
+  note = note_of(jaxpr)
   if note is not None and note.differentiates:
-    differentiates(trace)
+    note_differentiation(trace)
 
 
-def ended(trace: core.Trace, traced: tuple) -> tuple:
+def with_note_of_trace(trace: core.Trace, traced: tuple) -> tuple:
   """A trace's jaxpr, which is the first of ``traced``, with its note."""
   if _any and trace in _differentiating:
     _differentiating.discard(trace)
     jaxpr, *others = traced
-    return noted(jaxpr, differentiates=True), *others
+    return with_note(jaxpr, differentiates=True), *others
   return traced

@@ -6,7 +6,7 @@ spec leaves out, and not why. When it fails, this module walks the traced jaxpr
 from that output back along the values that vary over the axis, into loops,
 branches and calls, to the nearest place where the axis comes in: an argument
 whose in_spec names it, or an operation whose result varies though its operands
-don't (``axis_index``, a callback). Where devices part ways at a predicate,
+don't (``axis_index``, a callback). Where devices diverge at a predicate,
 the walk goes through the predicate.
 
 Nothing is computed unless the check fails. Outside of jit there is no jaxpr
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from jax._src import core
 from jax._src import source_info_util
 from jax._src import tree_util
+from jax._src.mend import pages
 from jax._src.partition_spec import PartitionSpec
 from jax._src.varying import origin_walk
 from jax._src.varying import types as vt
@@ -42,7 +43,7 @@ def describe(origin: origin_walk.Origin, axis, names: list[str]) -> str:
     A clause.
   """
   if origin.eqn is None:
-    inputs = origin.scope.jaxpr.invars
+    inputs = origin.level.jaxpr.invars
     where = (names[inputs.index(origin.var)] if origin.var in inputs
              else 'a captured value')
     if origin.user is not None:
@@ -112,9 +113,11 @@ def explain(error: Exception, fun: Callable, args, out_specs, tree) -> str:
     Text to append, or an empty string.
   """
   try:
-    if not hasattr(error, 'traced'):
+    traced: Any = getattr(error, 'traced', None)
+    if traced is None:
       return _by_tracing(fun, args)
-    return _explanation(*error.traced, out_specs, tree)
+    jaxpr, in_specs = traced
+    return _explanation(jaxpr, in_specs, out_specs, tree)
   except Exception:  # the error that is being explained matters more
     return ''
 
@@ -161,7 +164,8 @@ def _explanation(jaxpr: core.Jaxpr, in_specs, out_specs, tree) -> str:
   return (f'\n\n{HEADING}\n' + '\n'.join(lines) + '\nTo make a value the same '
           'along an axis, reduce it with jax.lax.psum, jax.lax.pmean, '
           'jax.lax.pmax or jax.lax.pmin over that axis. To keep each '
-          "device's own, name the axis in out_specs.")
+          "device's own, name the axis in out_specs." +
+          pages.see('varying_errors.md#outputs-that-may-differ'))
 
 
 def _spec(spec) -> str:

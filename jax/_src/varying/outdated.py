@@ -23,7 +23,7 @@ A sum over an axis of one device is none.
 
 What a conditional's branches read is cast before it where devices take
 different ones. That alone makes nothing wrong in them: they compute what they
-did, and a sum or cast of a cotangent over the axes that devices part along is
+did, and a sum or cast of a cotangent over axes along which devices diverge is
 refused there anyway.
 
 A derivative of something linear can have no equation at all. So a function that
@@ -51,8 +51,8 @@ from jax._src.varying.contents import from_derivative, is_differentiated
 from jax._src.varying.types import Axes, NO_AXES
 
 
-class Found(NamedTuple):
-  """Findings in a solved region, and those inside it.
+class Evidence(NamedTuple):
+  """Evidence that a solved region, or one inside it, is outdated.
 
   Attributes:
     idle: the axes of casts that have nothing left to do.
@@ -70,14 +70,15 @@ class Found(NamedTuple):
   opaque: bool = False
 
 
-def found(region: flow.Region) -> Found:
-  """The findings on which typing the region again comes."""
-  if region.found is None or region.found[0] is not region.ins:
-    region.found = region.ins, _look_through(region)
-  return region.found[1]
+def evidence(region: flow.Region) -> Evidence:
+  """The evidence in a solved region."""
+  known = region.evidence
+  if known is None or known[0] is not region.ins:
+    known = region.evidence = region.ins, _look_through(region)
+  return known[1]
 
 
-def _look_through(region: flow.Region) -> Found:
+def _look_through(region: flow.Region) -> Evidence:
   idle = idle_back = cast = differentiated = derived = NO_AXES
   opaque = False
   for site in region.sites.values():
@@ -91,10 +92,10 @@ def _look_through(region: flow.Region) -> Found:
       for v, a, i in zip(eqn.invars, site.operands, site.ins):
         if a != i and type(v) is not core.Literal and differentiable(v.aval):
           cast_here |= a - i
-    parted = only_parted(site)
+    by_index = only_index_widened(site)
     for kid in site.kids:
-      f = found(kid)
-      if parted:
+      f = evidence(kid)
+      if by_index:
         f = f._replace(idle=NO_AXES, idle_back=NO_AXES)
       mine, opaque = mine | f.idle, opaque or f.opaque
       idle_back, derived = idle_back | f.idle_back, derived | f.derived
@@ -110,10 +111,10 @@ def _look_through(region: flow.Region) -> Found:
         derived |= a - vt.varying(v.aval)
     else:
       idle |= mine
-  return Found(idle, idle_back, cast, differentiated, derived, opaque)
+  return Evidence(idle, idle_back, cast, differentiated, derived, opaque)
 
 
-def only_parted(site: flow.Site) -> bool:
+def only_index_widened(site: flow.Site) -> bool:
   """True of a conditional of which but the index varies over more axes.
 
   Its operands do as they did when the branches were traced, refs aside: what is
@@ -131,38 +132,38 @@ def differentiable(aval) -> bool:
           dtypes.issubdtype(aval.dtype, np.inexact))
 
 
-def check(region: flow.Region) -> None:
+def refuse_wrong(region: flow.Region) -> None:
   """Refuses a solved region that is wrong for certain, if typed again.
 
   Raises:
     TracedTooEarly: if it is.
   """
-  f = found(region)
-  axes = vt.parting(
+  f = evidence(region)
+  axes = vt.nontrivial(
       f.idle & contents(region.jaxpr).derived_sums | f.idle_back)
   if axes:
     raise retrace.TracedTooEarly(axes)
 
 
-def excuse(region: flow.Region) -> None:
-  """Has a region be right as it is, with all that is inside it."""
-  region.found = region.ins, Found()
+def accept(region: flow.Region) -> None:
+  """Takes a region to be right as it is, with all that is inside it."""
+  region.evidence = region.ins, Evidence()
   for site in region.sites.values():
     for kid in site.kids:
-      excuse(kid)
+      accept(kid)
 
 
-def doubtful(region: flow.Region, new: Axes) -> bool:
+def may_be_wrong(region: flow.Region, new: Axes) -> bool:
   """True if a solved region may have sums too many, or isn't known.
 
   Args:
     region: the region.
     new: what its inputs vary over that they didn't.
   """
-  f = found(region)
+  f = evidence(region)
   sums = contents(region.jaxpr).derived_sums
   return bool(f.opaque or
-              vt.parting((new | f.idle) & sums | f.idle_back))
+              vt.nontrivial((new | f.idle) & sums | f.idle_back))
 
 
 def missing_sums(region: flow.Region) -> Axes:
@@ -172,16 +173,16 @@ def missing_sums(region: flow.Region) -> Axes:
   isn't derived once more. Where a backward pass ran, the derivative may be of
   something linear, and no equation of it come to vary.
   """
-  note = notes.on(region.jaxpr)
+  note = notes.note_of(region.jaxpr)
   if note is not None and note.differentiates:
-    return vt.parting(found(region).differentiated)
+    return vt.nontrivial(evidence(region).differentiated)
   if not contents(region.jaxpr).derives:
     return NO_AXES
-  f = found(region)
-  return vt.parting(f.differentiated & f.derived)
+  f = evidence(region)
+  return vt.nontrivial(f.differentiated & f.derived)
 
 
-def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
+def by_refs(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   """The axes that refs vary over by now, and didn't when a jaxpr was traced.
 
   Args:
@@ -191,7 +192,7 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
   Returns:
     The axes of sums that are right no longer, or that may be missing.
   """
-  note = notes.on(jaxpr)
+  note = notes.note_of(jaxpr)
   refs = [vt.varying(a) for a in avals if vt.is_ref(a)]
   axes = NO_AXES
   if note is not None:
@@ -202,5 +203,5 @@ def overtaken(jaxpr: core.Jaxpr, avals: Sequence) -> Axes:
     new = flow.union(vt.varying(a) - vt.varying(v.aval) for a, v in zip(
         avals, jaxpr.invars) if vt.is_ref(a))
     if new and contents(jaxpr).differentiates:
-      axes |= vt.parting(new)
+      axes |= vt.nontrivial(new)
   return axes

@@ -23,6 +23,7 @@ import numpy as np
 
 from jax._src import core
 from jax._src import dtypes
+from jax._src.mend import pages
 from jax._src.mend import trace_key
 from jax._src.varying import casts
 from jax._src.varying import types as vt
@@ -52,7 +53,8 @@ class TracedTooEarly(TypeError):
         'arguments that are the same there as well; got some that vary over '
         f'{names}, for which {wrong}. Trace it with an example that '
         'varies: cast the argument first, jax.lax.pcast(x, '
-        f"{names}, to='varying') (jax.lax.pvary on older releases).")
+        f"{names}, to='varying') (jax.lax.pvary on older releases)." +
+        pages.see('differentiation.md#what-is-cast-for-you'))
     self.axes = axes
 
 
@@ -101,7 +103,8 @@ class RefGrew(TypeError):
         f'ref of that type, got one that varies over {names} by then, for '
         'which a sum can be wrong or missing. Make the ref from a value that '
         'varies over those axes: '
-        f"jax.new_ref(jax.lax.pcast(x, {names}, to='varying')).")
+        f"jax.new_ref(jax.lax.pcast(x, {names}, to='varying'))." +
+        pages.see('varying_errors.md#writes-to-refs'))
     self.refs = list(refs)
     self.axes = axes
 
@@ -133,7 +136,8 @@ class CarryGrew(Exception):
   def __init__(self, promoted: Iterable[tuple[Any, Axes]],
                carry: tuple[int, int], axes: Axes):
     super().__init__('lax.scan or lax.while_loop: the initial value must vary '
-                     f'over {vt.ordered(axes)}; cast it with jax.lax.pcast')
+                     f'over {vt.ordered(axes)}; cast it with jax.lax.pcast' +
+                     pages.see('varying.md#the-rules'))
     self.promoted = list(promoted)
     self.carry = carry
     self.axes = axes

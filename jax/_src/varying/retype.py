@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import itertools
+from typing import Any
 import weakref
 
 from jax._src import config
@@ -51,7 +52,7 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
   outs = region.outs if outs is None else outs
   if not region.raised and [vt.varying(v.aval) for v in region.outvars] == outs:
     return jaxpr
-  outdated.check(region)
+  outdated.refuse_wrong(region)
   known = _built.setdefault(jaxpr, {})
   key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
   if key not in known:
@@ -180,7 +181,7 @@ def copy(b: _Builder, site: flow.Site, /, **params) -> None:
 
 
 # The traces in which a ref that they take has risen.
-raised_refs: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+raised_refs: Any = weakref.WeakKeyDictionary()
 _raised = raised_refs.data  # to see quickly that there is none
 
 
@@ -207,13 +208,13 @@ def rebuild_if_refs_widened(trace, traced):
     binders = [*jaxpr.constvars, *jaxpr.invars]
     grown = [region.read(v) - vt.varying(v.aval) for v in binders]
     new = flow.union(grown)
-    if new and (outdated.doubtful(region, new)
-                or vt.parting(new) and contents(jaxpr).differentiates):
+    if new and (outdated.may_be_wrong(region, new)
+                or vt.nontrivial(new) and contents(jaxpr).differentiates):
       if trace.frame.debug_info.traced_for in _LOOPS:
         raise retrace.RefGrew(
             [(x, region.read(v)) for v, x, axes in itertools.zip_longest(
                 binders, captured, grown) if axes], new)
-      outdated.excuse(region)
-      return notes.noted(rebuild(region), grown=tuple(grown)), captured
+      outdated.accept(region)
+      return notes.with_note(rebuild(region), grown=tuple(grown)), captured
     return rebuild(region), captured
   return traced

@@ -69,7 +69,7 @@ def retype_for_values(jaxpr: core.Jaxpr, consts, args):
   if not vt.checking():
     return jaxpr, consts, args
   if type(jaxpr.debug_info.traced_for) is not str:
-    notes.inlined(jaxpr)
+    notes.inherit(jaxpr)
   binders, values = [*jaxpr.constvars, *jaxpr.invars], [*consts, *args]
   try:  # the usual answer, in the fewest steps
     if vt.vary_alike(list(map(_type_of, binders)), list(map(_type_of, values))):
@@ -141,6 +141,6 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
     raise retrace.TracedTooEarly(missing, missing=True)
   flow.check_divergence(region.sites.values())
   if _directions.given:
-    outdated.excuse(region)
+    outdated.accept(region)
   return retype.rebuild(region), (), [
       vt.cast(x, a) for x, a in zip(values, joined)]

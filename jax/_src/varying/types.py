@@ -18,6 +18,7 @@ from jax._src import core
 from jax._src.mend import foreign
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
+from jax._src.mend.manual_axes import Axes, NO_AXES
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.mend import trace_key
@@ -27,7 +28,6 @@ from jax._src.named_sharding import NamedSharding
 from jax._src import tree_util
 from jax._src.varying import reduced
 
-Axes, NO_AXES = manual_axes.Axes, manual_axes.NO_AXES
 typeof, is_ref = traces.typeof, traces.is_ref_type
 open_jaxpr, reclose = jaxprs.open_jaxpr, jaxprs.reclose
 written = jaxprs.written
@@ -46,12 +46,13 @@ promote_carries = trace_key.option(
 CAN_BE_REDUCED = manual_axes.CAN_BE_REDUCED
 _auto_pcast = releases.auto_pcast()
 _check = releases.check_option()
+_config: Any = config  # with an option of 0.6.0
 
 
 if releases.axes_are_optional():
   def checking() -> bool:
     """True if types hold varying axes in the current trace."""
-    return _check.value and config.varying_axes_in_types.value
+    return _check.value and _config.varying_axes_in_types.value
 else:
   def checking() -> bool:
     """True if types hold varying axes in the current trace."""
@@ -198,12 +199,12 @@ def predicates_agreeing():
     _agreeing.set_local(before)
 
 
-def parting(axes: Axes) -> Axes:
+def nontrivial(axes: Axes) -> Axes:
   """Those of the axes along which there is more than one device.
 
-  What varies over the others only is the same on all devices: a predicate that
-  does parts nobody. The sizes are those of the current mesh, or, where it lacks
-  an axis, of what else binds its name; what isn't known counts as parting.
+  What varies over the others only is the same on all devices: no two diverge at
+  such a predicate. The sizes are those of the current mesh, or, where it lacks
+  an axis, of what else binds its name; one that isn't known counts as several.
   """
   if not axes or _agreeing.value:
     return NO_AXES

@@ -34,6 +34,7 @@ from jax._src import core
 from jax._src.mend import coarse
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
+from jax._src.mend import pages
 from jax._src import mesh as mesh_lib
 from jax._src import source_info_util
 from jax._src.varying import types as vt
@@ -166,5 +167,5 @@ def _message(eqn: core.JaxprEqn, what: str, v: Any, axes: Axes) -> str:
       f'{vt.ordered(axes)} and has the type {v.aval.str_short()}, which varies '
       f'over {vt.ordered(vt.varying(v.aval))}. The equation is\n{eqn}\nThis is '
       "a mistake in JAX's types of values inside of shard_map. Please report "
-      'the program that shows it. Without jax_enable_checks it runs, and a result '
-      'may be wrong.')
+      'the program that shows it. Without jax_enable_checks it runs, and a '
+      'result may be wrong.' + pages.see('varying.md#how-it-is-kept-so'))

@@ -91,7 +91,8 @@ def test_the_workflows_call_what_ci_calls():
   assert "python3 build/build.py test --base=all" in run
   called, jobs = commands("tests.yml")
   assert called["line"] == [
-      "python3 build/build.py test --base=${{ matrix.line }}"]
+      "python3 build/build.py test --base=${{ matrix.line }} --since=${{ "
+      "github.event.pull_request.base.sha || github.event.before }}"]
   lines = list(dict.fromkeys(b.line for b in bases.releases()))
   assert jobs["line"]["strategy"]["matrix"]["line"] == lines
   assert ".ci/bazel" in run and called["bazel"][0].startswith(".ci/bazel")

@@ -6,6 +6,7 @@ import re
 import runpy
 
 from conftest import PATCH, ROOT, marked_pages, write
+from headings import anchors, without_code
 from mend.editing import families, patches
 from mend.editing.reproductions import Reproduction
 from mend.ground import pages
@@ -186,11 +187,6 @@ def test_the_picture_is_as_it_is_drawn():
   assert (ROOT / "docs" / "types.svg").read_text(encoding="utf-8") == drawn
 
 
-def without_code(page):
-  return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"),
-                flags=re.DOTALL | re.MULTILINE)
-
-
 def headings(page):
   return re.findall(r"^## (.*)$", without_code(page), re.MULTILINE)
 
@@ -222,19 +218,6 @@ def test_the_readme_is_in_its_order():
   readme = (ROOT / "README.md").read_text("utf-8")
   assert readme.count("\n") <= 110
   assert readme.partition("\n| ")[0].count("\n") < 40  # before the first table
-
-
-def anchors(page):
-  """The anchors of a page's headings, as GitHub makes them."""
-  titles = re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE)
-  return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-          for title in titles}
-
-
-def test_anchors_are_as_github_makes_them(tmp_path):
-  page = write(tmp_path / "a.md",
-               "# In `shard_map`, twice\n```\n# code\n```\n### A-b: c (d)\n")
-  assert anchors(page) == {"in-shard_map-twice", "a-b-c-d"}
 
 
 def test_links_between_pages_lead_somewhere():

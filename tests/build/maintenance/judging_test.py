@@ -37,16 +37,6 @@ def test_a_reason_that_no_test_has_to_meet():
   assert "no test has to meet /another/" in failure
 
 
-def test_in_a_share_one_test_stands_for_all_of_one_reason():
-  of_one, of_all = (expected_failures.Red((p,), words) for p, words in (
-      ("T.test_red_2(*", "AssertionError.*rude"), ("T.*", "another")))
-  outcomes = {"T.test_red_2": RUDE}
-  reds = (of_one, RED)
-  assert len(pristine(outcomes, *reds).failures) == 1
-  assert not judging.judge_pristine("toy", outcomes, reds, True).failures
-  assert judging.judge_pristine("toy", outcomes, (RED, of_all), True).failures
-
-
 def test_a_failure_that_nobody_declared():
   (failure,) = pristine({"T.test_new": RUDE}, RED).failures
   assert "no `red`" in failure
@@ -75,10 +65,9 @@ def test_a_red_pattern_must_match_a_test():
   found = {"T.t": Outcome("passed")}
   (failure,) = judging.judge_mended("toy", found, [RED]).failures
   assert "no such test" in failure
-  of_kinds = lambda *kinds: judging.judge_mended("toy", found, [RED], kinds)
-  assert not of_kinds().failures
-  assert not of_kinds(("T.red(*", "T.t(*")).failures
-  (failure,) = of_kinds(("T.t(*",), ("T.red(*",)).failures
+  # Each of its patterns must, in a share of the tests, too.
+  red = expected_failures.Red(("T.t(*", "T.red(*"), "^E")
+  (failure,) = judging.judge_mended("toy", found, [red], True).failures
   assert "names 'T.red(*', no such test" in failure
 
 
@@ -86,9 +75,9 @@ def test_a_share_of_which_all_are_skipped():
   outcomes = {"T.test_new": Outcome("skipped")}
   (failure,) = judging.judge_mended("toy", outcomes, ()).failures
   assert "no test ran" in failure
-  tally = judging.judge_mended("toy", outcomes, (), kinds=())
+  tally = judging.judge_mended("toy", outcomes, (), is_share=True)
   assert (tally.skipped, tally.failures) == (1, [])
-  assert judging.judge_mended("toy", {}, (), kinds=()).failures
+  assert judging.judge_mended("toy", {}, (), is_share=True).failures
 
 
 def test_a_traceback_is_shown_without_the_frames_of_pytest():

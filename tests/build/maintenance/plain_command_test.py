@@ -3,7 +3,7 @@
 
 import pathlib
 
-from mend.proof import jobs, judging, shares, testing
+from mend.proof import environments, jobs, judging, shares, testing
 from mend.releases import bases
 import pytest
 
@@ -15,7 +15,8 @@ import pytest
     ("0.10.2", "tests/array_api/a_test.py", False),
     ("0.11.0", "tests/varying/a_test.py", False)])
 def test_older_emitters_compile_what_is_not_looked_at(version, file, are_older):
-  job = jobs.Job(bases.get(version), "mended", pathlib.Path("p"), file, ())
+  job = jobs.Job(bases.get(version), "mended",
+                 environments.Lazy(lambda: pathlib.Path("p")), file, ())
   flags = testing._flags(job)["XLA_FLAGS"].split()
   assert "--xla_force_host_platform_device_count=8" in flags
   assert ("--xla_cpu_use_fusion_emitters=false" in flags) == are_older
@@ -28,14 +29,14 @@ def request(extent, *names):
 
 
 @pytest.mark.parametrize("asked,is_plain", [
-    (request(shares.Extent.NEWEST), True),
-    (request(shares.Extent.NEWEST, "tests/build"), False),
-    (request(shares.Extent.SHARED), False),
-    (request(shares.Extent.EVERY), False)])
+    (request(shares.Extent.PLAIN), True),
+    (request(shares.Extent.PLAIN, "tests/build"), False),
+    (request(shares.Extent.CHANGE), False),
+    (request(shares.Extent.WHOLE), False)])
 def test_the_plain_command_alone_shares_a_context_and_skips_maintenance(
     monkeypatch, asked, is_plain):
   used = []
-  monkeypatch.setattr(testing, "_preparations", lambda *a: [])
+  monkeypatch.setattr(testing, "_jobs", lambda *a: [])
   monkeypatch.setattr(testing, "finish", lambda *a: None)
   monkeypatch.setattr(testing, "_tool_test",
                       lambda base, file: used.append(file.parent.name)

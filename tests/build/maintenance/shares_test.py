@@ -1,70 +1,186 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A share of a file's tests, which stands for all of them."""
+"""The part of the tests that a release has in a run of everything."""
 
+import collections
+import pathlib
 import sys
 
 from conftest import write
-from mend.proof import pytest_run
+from mend.editing import patches
+from mend.editing.expected_failures import Red
+from mend.ground.errors import MendError
+from mend.proof import changes, environments, jobs, pytest_run, shares, testing
+from mend.releases import bases
+import pytest
+
+SERIES = patches.load()
+LOOPS = "tests/varying/loops_test.py"  # of 0.6.0 and later
+OLDEST = "tests/replication/loops_test.py"  # of 0.5 alone
+WHOLE = jobs.WHOLE
 
 
-def test_a_share_of_each_kind_of_test(tmp_path):
-  names = ("red0", "red1", "red2", "red3", "red4", "alone", "a", "b", "c")
-  path = write(tmp_path / "x_test.py", (
-      "import unittest\nclass T(unittest.TestCase):\n" + "".join(
-          f"  def test_{n}(self): pass\n" for n in names)))
-  def run(reds, others, **more):
-    found = pytest_run.run_file(sys.executable, path, limit=60, env={
-        "MEND_REDS": "a\tT.test_red[01](*\tT.test_red*\nb\tT.test_alone(*",
-        "MEND_REDS_SHARE": reds,
-        "MEND_OTHERS_SHARE": others, **more})
-    return " ".join(sorted(n.removeprefix("T.test_") for n in found))
-  assert run("0/4", "0/0") == "alone red0 red4"
-  assert run("1/4", "0/2") == "a alone c red1"
-  assert run("0/1", "1/2") == "alone b red0 red1 red2 red3 red4"
-  assert run("3/9", "4/9") == "alone b red3"  # at least one
-  assert run("0/4", "1/2", MEND_SHARE="1/2") == "b red4"
-  kept = {"MEND_KEPT": "T.test_red1\nT.test_a\nT.gone"}
-  assert run("0/4", "0/0", **kept) == "a alone red0 red1 red4"
-  # They stand for the others of their kind, and no other has to.
-  assert run("9/10", "9/10", **kept) == "a alone red1"
-  # An exception stands before the rule, which keeps a test of its own.
-  first = {"MEND_REDS": "1\tT.test_red0(*\n2\tT.test_red*"}
-  assert run("0/4", "0/0", **first) == "red0 red1"
-  # Lines of one kind have one share, wherever they stand.
-  first["MEND_REDS"] = "1\tT.test_red4*\n2\tT.test_red*\n1\tT.test_alone(*"
-  assert run("0/9", "0/0", **first) == "alone red0"
+def found(chosen, extent=shares.Extent.CHANGE, touched=()):
+  """By file and side: the releases that run it, and what of it."""
+  run = shares.Run(extent, chosen, None, touched)
+  out = collections.defaultdict(dict)
+  for base in chosen:
+    for job in shares.chosen_for(run, SERIES, base):
+      assert base not in out[job.file, job.side]
+      out[job.file, job.side][base] = job.extent
+  return out
 
 
-def test_a_share_of_the_cases_of_a_test(tmp_path):
+def test_each_file_runs_whole_on_the_newest_and_a_case_of_it_on_two_lines():
+  every = bases.all_bases()
+  of = found(every)
+  files = {file for file, _ in of}
+  assert len(files) > 150
+  whole, dealt = collections.Counter(), set()
+  for (file, side), runs in of.items():
+    newest = max(runs, key=every.index)
+    assert runs[newest] == WHOLE and [*runs.values()].count(WHOLE) == 1
+    others = [b for b in runs if b != newest]
+    assert len({b.line for b in others}) == len(others) <= 2
+    assert all(runs[b] == "one case of its tests" for b in others)
+    assert side == "mended" or (not others and (file, "mended") in of)
+    whole[newest.line] += 1
+    dealt.update(b.version for b in runs)
+  assert whole["G"] > 200 and whole["A"] > 10  # the replication rules
+  assert dealt == {b.version for b in every}  # none is left out
+  assert len(of[LOOPS, "mended"]) == 3
+  assert {b.line for b in of[OLDEST, "mended"]} == {"A"}
+
+
+def test_what_a_change_touches_runs_whole_on_each_line():
+  touched = changes.touched(SERIES, frozenset({LOOPS}))
+  assert "varying/loops" in touched
+  assert "varying/loops" in changes.touched(
+      SERIES, frozenset({"patches/varying/loops.toml"}))
+  assert not changes.touched(SERIES, frozenset({"README.md"}))
+  before, after = (found(bases.all_bases(), touched=t) for t in ((), touched))
+  assert {b.line for b in after[LOOPS, "mended"]} == set("BCDEFG")
+  assert {*after[LOOPS, "mended"].values()} == {WHOLE}
+  assert before.keys() <= after.keys()  # and what is no regression test
+  assert after[OLDEST, "mended"] == before[OLDEST, "mended"]
+
+
+def test_a_change_since_a_revision_that_is_not_there():
+  with pytest.raises(MendError, match="--since=no-such-revision"):
+    changes.since("no-such-revision")
+  assert not changes.since("0" * 40)
+
+
+def test_one_release_and_a_whole_run_have_every_test():
+  for chosen, extent in ((bases.all_bases()[3:4], shares.Extent.CHANGE),
+                         (bases.all_bases()[2:5], shares.Extent.WHOLE)):
+    of = found(chosen, extent)
+    assert len(of) > 100
+    assert {what for runs in of.values() for what in runs.values()} == {WHOLE}
+
+
+def test_a_plain_run_has_the_default_release_and_some_of_each_line(
+    monkeypatch):
+  monkeypatch.setattr(sys, "version_info", (3, 11, 0))  # older than some base
+  chosen, newest = bases.one_of_each_line(), bases.default_base()
+  others = [b for b in chosen if b != newest]
+  assert newest != chosen[-1] and shares.tested_whole(others) == others[-1]
+  of = found(chosen, shares.Extent.PLAIN)
+  mine = patches.for_base(SERIES, newest)
+  assert {f for (f, side), runs in of.items()
+          if newest in runs and side == "mended"} == {
+              *jobs.files_of(mine, (), "tests"),
+              *jobs.files_of(mine, (), "unit_tests")}
+  for base in others:
+    files = [f for (f, side), runs in of.items() if base in runs]
+    assert {side for (_, side), runs in of.items() if base in runs} == {
+        "mended"}
+    having = [f for f in jobs.files_of(
+        patches.for_base(SERIES, base), (), "tests")
+              if jobs.reds_of(SERIES, base, f)]
+    assert len(files) < len(having) / 3
+    assert {f.split("/")[1] for f in files} == {
+        f.split("/")[1] for f in having}
+  assert all(what.startswith("one case")
+             for runs in of.values() for what in runs.values())
+
+
+def test_shares_of_a_run_have_each_job_once(base):
+  made = [jobs.Job(base, side, None, file, ()) for side in ("a", "b")
+          for file in ("x", "y", "z")]
+  parts = [shares.share_of(made, number, 2) for number in (1, 2)]
+  assert sorted(j.label for part in parts for j in part) == sorted(
+      j.label for j in made)
+  assert {j.file for j in parts[0]}.isdisjoint(j.file for j in parts[1])
+
+
+@pytest.mark.parametrize("extent,twins", [
+    (shares.Extent.CHANGE, ["0.12.0"]), (shares.Extent.PLAIN, [])])
+def test_a_run_of_everything_has_each_twin_and_builds_nothing_to_say_so(
+    monkeypatch, extent, twins):
+  def build(*_, **__):
+    raise AssertionError("builds")
+  for name in ("mended_only", "pristine_only", "with_jax_mend", "build"):
+    monkeypatch.setattr(environments, name, build)
+  said = []
+  monkeypatch.setattr(testing.report, "say", said.append)
+  verdict = testing.run_tests(testing.Request(
+      bases.all_bases()[-2:], extent=extent, only_list=True))
+  assert verdict.good and verdict.words.startswith(f"{len(said)} test files")
+  assert len(said) > 100
+  names = {line.split(" on ")[1].split()[1].rstrip(":,") for line in said}
+  assert [b.version for b in bases.releases()
+          if b.twin_of and b.version in names] == twins
+
+
+def named(outcomes):
+  return " ".join(sorted(n.removeprefix("T.test_") for n in outcomes))
+
+
+def test_one_case_of_each_test_and_of_what_each_pattern_names(tmp_path):
   path = write(tmp_path / "x_test.py", """\
 import functools, unittest
 class T(unittest.TestCase):
-  def test_1(self): pass
-  def test_2(self): pass
-  def test_3(self): pass
-def many(self): pass
+  def test_one(self): pass
+  def test_red(self): pass
+def many(self, n): pass
 def named(self): pass
-def two(self): pass
-# As absl.testing.parameterized does it.
-for f, cases in ((many, range(6)), (named, ["_a", "_b", "_c"]), (two, "01")):
-  for c in cases:
-    @functools.wraps(f)
-    def case(self): pass
-    case.__name__, case.__x_params_repr__ = f"test_{f.__name__}{c}", "(c)"
-    setattr(T, case.__name__, case)
+def parameterized(function, testcase_params):  # as absl's is
+  @functools.wraps(function)
+  def case(self): function(self, *testcase_params)
+  return case
+for n in range(6):
+  setattr(T, f"test_many{n}", parameterized(many, (n,)))
+for n in "abc":
+  setattr(T, f"test_named_{n}", parameterized(named, ()))
 """)
-  def run(reds="", **more):
-    found = pytest_run.run_file(sys.executable, path, limit=60, env={
-        "MEND_CASES": "2", "MEND_REDS": reds, "MEND_REDS_SHARE": "0/1",
-        "MEND_OTHERS_SHARE": "0/1", **more})
-    return " ".join(sorted(n.removeprefix("T.test_") for n in found
-                           if not n[7:].isdecimal() and "two" not in n))
-  assert run() == "many0 many2 many4 named_a named_c"
-  assert run(MEND_KEPT="T.test_many3\nT.test_named_b") == (
-      "many0 many2 many3 many4 named_a named_b named_c")
-  # What a kind names is a group of its own; whole where it is small.
-  assert run("1\tT.test_many1(*\tT.test_many3(*\n2\tT.test_many*") == (
-      "many0 many1 many3 many4 named_a named_c")
+  def run(**settings):
+    return named(pytest_run.run_file(
+        sys.executable, path, limit=60, env=settings))
+  every = "many0 many1 many2 many3 many4 many5 named_a named_b named_c one red"
+  assert run() == every
+  assert run(MEND_CASE="0") == "many0 named_a one red"
+  assert run(MEND_CASE="10") == "many4 named_b one red"  # modulo their number
+  reds = "T.many(;n=1;)\nT.many(;n=[13];)\nT.test_red(*"
+  assert run(MEND_REDS=reds) == every
+  assert run(MEND_REDS=reds, MEND_ONLY_RED="1") == "many1 many3 red"
+  # Cases that one pattern names, and two, and none.
+  assert run(MEND_REDS=reds, MEND_CASE="1") == (
+      "many1 many2 many3 named_b one red")
+  assert run(MEND_REDS=reds, MEND_CASE="7", MEND_ONLY_RED="1") == (
+      "many1 many3 red")
+  assert run(MEND_ONLY_RED="1") == ""
+
+
+def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
+  base = bases.one("0.6.0")
+  reds = (Red(("T.a(*", "T.b(*"), "^E"), Red(("T.c(*",), "^F"))
+  job = jobs.Job(base, "mended", environments.Lazy(
+      lambda: pathlib.Path("p")), LOOPS, reds)
+  assert not jobs.settings(job) and job.extent == WHOLE
+  number = bases.releases().index(base)
+  assert jobs.settings(shares.one_case(job, only_red=True)) == {
+      "MEND_REDS": "T.a(*\nT.b(*\nT.c(*", "MEND_ONLY_RED": "1",
+      "MEND_CASE": str(number)}
 
 
 def test_a_share_of_a_files_tests(tmp_path):

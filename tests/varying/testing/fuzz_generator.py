@@ -406,7 +406,7 @@ class Generator:
     if kind in ('while', 'while_never', 'while_both'):
       divergent = ALL - self.ones
     elif kind == 'while_psum':
-      # Devices along 'y' part ways, and so they do for the predicate's psum.
+      # Devices along 'y' diverge, and so they do for the predicate's psum.
       divergent = divergent | ({'y'} - self.ones)
     elif kind in ('fori_dynamic', 'fori_from'):
       divergent = divergent | (env[over] - self.ones)

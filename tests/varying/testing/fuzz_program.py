@@ -12,7 +12,7 @@ AXES = ('x', 'y')
 ALL = frozenset(AXES)
 INPUTS = {'a': frozenset('x'), 'b': frozenset('y'), 'c': ALL,
           'w': frozenset(), 'v': frozenset()}
-MEET = '!'  # in an env: axes along which devices may have parted ways
+MEET = '!'  # in an env: axes along which devices may have diverged
 ONES = '1'  # in an env: axes of size 1, along which none can
 NONE = frozenset()
 MEETING = ('psum', 'pmean', 'psum_scatter', 'all_gather', 'all_to_all',
@@ -436,7 +436,7 @@ class Gradient:
   """The gradient of a function's one result in its first operand.
 
   It has the type of the operand, and is summed over what the result varies
-  along besides. Where devices have parted ways, they can't sum, and the
+  along besides. Where devices have diverged, they can't sum, and the
   operand is made to vary first.
 
   The emulation knows no types. Its gradient is that of the sum of all devices'
@@ -468,7 +468,7 @@ class Gradient:
     if self.sums & env[MEET] and not self.varied:
       self.varied = True
       return self.solve(env)
-    # Where devices have parted ways, no collective joins them inside.
+    # Where devices have diverged, no collective joins them inside.
     together = ALL - env[MEET]
     text = '\n'.join(self.block.lines('f'))
     if (any(f'lax.{c}' in text for c in MEETING)

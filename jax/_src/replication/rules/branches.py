@@ -92,7 +92,7 @@ def _cond_rewrite(mesh, in_rep, index, /, *ops, branches, **params):
   branches, sources, new_rep = _split(mesh, branches, ops_rep, first, decided)
   args = [type_rules.promote(mesh, *a) for a in zip(ops, ops_rep, new_rep)]
   kept_rep = [r for r, s in zip(out_rep, sources) if s is None]
-  with divergence.region('lax.cond', decided):
+  with divergence.diverging('lax.cond', decided):
     branches = tuple(
         retype.closed_jaxpr('lax.cond', mesh, b, new_rep, kept_rep)
         for b in branches)

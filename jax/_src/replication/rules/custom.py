@@ -53,8 +53,8 @@ def _cast_outputs(f, mesh, axes, out_reps, *args):
 def _rewrite_primal(fun, tag, mesh, in_reps):
   """Returns the primal function rewritten, and what gives its outputs' types.
 
-  Where devices part, an output that is the same whatever the arguments varies,
-  too: it has a cotangent, and a cast that comes after the call would be
+  Where devices diverge, an output that is the same whatever the arguments
+  varies, too: it has a cotangent, and a cast that comes after the call would be
   transposed to a sum that some devices only reach.
   """
   fun, out_reps = sm._rewrite_subtrace(fun, tag, mesh, in_reps)

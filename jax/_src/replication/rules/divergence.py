@@ -12,7 +12,7 @@ on CPU: see ``permute``.)
 ``jax_allow_divergent_collectives`` admits them, for a user who knows that a
 predicate typed as varying is in fact the same on the devices concerned.
 
-The loops and branches being rewritten form a stack (``region``); the rewrite
+The loops and branches being rewritten form a stack (``diverging``); the rewrite
 rules of the collectives look at it. What is traced later, in the backward pass
 of a ``custom_vjp``, re-enters the stack that was current when it was met
 (``remembered``).
@@ -29,6 +29,7 @@ from jax._src.replication.divergence_option import allow
 from jax._src import linear_util as lu
 from jax._src import source_info_util
 from jax._src.lax import parallel
+from jax._src.mend import pages
 from jax._src.replication.rules import collectives
 from jax._src.replication.rules import permute
 from jax._src.replication.rules import reps
@@ -36,7 +37,7 @@ from jax._src.replication.rules import type_rules
 from jax.experimental import shard_map as sm
 
 
-class Region(NamedTuple):
+class Divergence(NamedTuple):
   """A loop or branch that devices enter or leave at different times."""
   what: str
   axes: frozenset
@@ -44,36 +45,37 @@ class Region(NamedTuple):
 
 
 class _State(threading.local):
-  regions: tuple[Region, ...] = ()
+  divergences: tuple[Divergence, ...] = ()
 
 
 _state = _State()
 
 
 @contextlib.contextmanager
-def _regions(regions):
-  before, _state.regions = _state.regions, regions
+def _divergences(divergences):
+  before, _state.divergences = _state.divergences, divergences
   try:
     yield
   finally:
-    _state.regions = before
+    _state.divergences = before
 
 
-def region(what, axes):
+def diverging(what, axes):
   """Context in which the body of `what`, decided along `axes`, is rewritten."""
   if not axes:
     return contextlib.nullcontext()
   where = source_info_util.summarize(source_info_util.current())
-  return _regions((*_state.regions, Region(what, frozenset(axes), where)))
+  return _divergences(
+      (*_state.divergences, Divergence(what, frozenset(axes), where)))
 
 
 def axes() -> frozenset:
   """Returns the axes along which devices may be elsewhere just now."""
-  return frozenset().union(*[r.axes for r in _state.regions])
+  return frozenset().union(*[r.axes for r in _state.divergences])
 
 
 def typed(mesh, flows) -> list:
-  """The types of a loop's or branch's results, which vary where devices part.
+  """A loop's or branch's results' types, which vary where devices diverge.
 
   A result that varies with nothing can have a cotangent all the same, from a
   rule of ``custom_vjp`` inside. Its cast belongs with the value: where it is
@@ -84,42 +86,43 @@ def typed(mesh, flows) -> list:
     mesh: the mesh of the shard_map.
     flows: those of the results.
   """
-  parting, found = axes(), [type_rules.to_rep(mesh, f) for f in flows]
-  if not parting:
+  elsewhere, found = axes(), [type_rules.to_rep(mesh, f) for f in flows]
+  if not elsewhere:
     return found
-  return [r if f.source is not None else reps.less(r, parting)
+  return [r if f.source is not None else reps.less(r, elsewhere)
           for f, r in zip(flows, found)]
 
 
 def remembered(fun):
-  """Returns `fun` to be run, at any time, under the regions of now."""
-  regions = _state.regions
-  if not regions:
+  """Returns `fun` to be run, at any time, under the divergences of now."""
+  divergences = _state.divergences
+  if not divergences:
     return fun
 
   @functools.wraps(fun)
-  def under_regions(*args, **kwargs):
-    with _regions(regions):
+  def under_divergences(*args, **kwargs):
+    with _divergences(divergences):
       return fun(*args, **kwargs)
-  return under_regions
+  return under_divergences
 
 
 @lu.transformation2
-def _under_regions(f, regions, *args):
-  with _regions(regions):
+def _under_divergences(f, divergences, *args):
+  with _divergences(divergences):
     return f(*args)
 
 
 def remembered_fun(fun: lu.WrappedFun) -> lu.WrappedFun:
   """`remembered`, for a function with transformations."""
-  return _under_regions(fun, _state.regions) if _state.regions else fun
+  now = _state.divergences
+  return _under_divergences(fun, now) if now else fun
 
 
 def refuse_divergent(prim, names):
   """Raises if a collective over `names` would be reached by some devices."""
   if allow.value:
     return
-  for r in _state.regions:
+  for r in _state.divergences:
     shared = [n for n in names if n in r.axes]
     if shared:
       over, axes = [', '.join(map(repr, a)) for a in (names, shared)]
@@ -133,19 +136,21 @@ def refuse_divergent(prim, names):
           'same on all of them, for '
           f'instance with jax.lax.pmax(predicate, {shared[0]!r}) or '
           f'jax.lax.psum, or move the collective out of the {r.what}. If the '
-          'predicate is known to agree, set jax_allow_divergent_collectives.')
+          'predicate is known to agree, set jax_allow_divergent_collectives.' +
+          pages.see(
+              'replication.md#collectives-that-devices-dont-reach-together'))
 
 
 def mark_permutes(params):
   """Parameters of what runs jaxprs as they are, permutations marked there."""
-  if not _state.regions:
+  if not _state.divergences:
     return params
   return {name: permute.mark(x) for name, x in params.items()}
 
 
 def refuse_divergent_within(prim, jaxprs):
   """Raises if `jaxprs`, run as they are by `prim`, hold such a collective."""
-  if _state.regions:
+  if _state.divergences:
     for jaxpr in jaxprs:
       for e in jaxpr.eqns:
         param = _params.get(e.primitive)
@@ -165,7 +170,7 @@ def guard(prim, param):
     return
 
   def guarded(mesh, in_rep, /, *args, **params):
-    if _state.regions:
+    if _state.divergences:
       refuse_divergent(prim, collectives.names(params[param]))
       if prim is parallel.ppermute_p:
         names = permute.PartlyReached(collectives.names(params[param]))

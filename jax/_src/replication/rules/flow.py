@@ -108,7 +108,7 @@ def gathered_flow(axes, flow: Flow, names) -> Flow:
 
 
 def deciding(axes, flow: Flow) -> Flow:
-  """The flow of what a predicate decides: it varies where devices part."""
+  """The flow of what a predicate decides: it varies where devices diverge."""
   return Flow(2 * tuple(0 if size == 1 else m for m, size in zip(
       halves(axes, flow)[1], axes.sizes)))
 

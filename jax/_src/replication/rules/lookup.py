@@ -13,6 +13,7 @@ import sys
 
 from jax._src import core
 from jax._src.mend import foreign
+from jax._src.mend import pages
 
 # module -> function that enters the rules of its primitives
 _pending = {}
@@ -50,13 +51,15 @@ def raise_no_rule(prim, /, *_, **__):
     raise NotImplementedError(
         f'shard_map with check_rep=True cannot type the primitive {prim}: '
         f'{reasons[prim.name]}. As a workaround, pass the `check_rep=False` '
-        'argument to `shard_map`.')
+        'argument to `shard_map`.' +
+        pages.see('replication.md#what-has-no-rule'))
   raise NotImplementedError(
       f'No replication rule for {prim}. Expected one entered by '
       '`jax.experimental.shard_map.register_standard_check` and '
       '`register_standard_rewrite` (for a primitive that computes from its '
       'operands on each device alone). As a workaround, pass the '
-      '`check_rep=False` argument to `shard_map`.')
+      '`check_rep=False` argument to `shard_map`.' +
+      pages.see('replication.md#what-has-no-rule'))
 
 
 def rule(table, prim):

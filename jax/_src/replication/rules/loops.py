@@ -92,7 +92,7 @@ def _while_rewrite(mesh, in_rep, /, *args, cond_nconsts, cond_jaxpr,
   args = util.safe_map(type_rules.promote, [mesh] * len(args), args, in_rep,
                        [*const_rep, *carry_rep])
   cond_rep, body_rep = util.split_list(const_rep, [cond_nconsts])
-  with divergence.region('lax.while_loop', decided):
+  with divergence.diverging('lax.while_loop', decided):
     cond_jaxpr, _ = sm._replication_rewrite_nomatch(
         mesh, cond_jaxpr, [*cond_rep, *carry_rep])
     body_jaxpr = retype.closed_jaxpr(

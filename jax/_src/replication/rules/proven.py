@@ -18,6 +18,7 @@ one primitive to the next.
 """
 from __future__ import annotations
 
+from jax._src.mend import pages
 from jax._src.replication.rules import tangents
 
 
@@ -73,7 +74,8 @@ def holds(mesh, rep, names) -> bool:
         'of a replicated value to be replicated, got a rule of jax.custom_jvp'
         ' that makes it differ between devices. In the rule, make the tangent '
         'the same on all of them, for instance with jax.lax.psum or '
-        'jax.lax.pmean.')
+        'jax.lax.pmean.' +
+        pages.see('replication.md#gradients'))
   return False
 
 

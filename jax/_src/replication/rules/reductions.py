@@ -19,6 +19,7 @@ import functools
 from jax._src.interpreters import ad
 from jax._src.lax import lax
 from jax._src.lax import parallel
+from jax._src.mend import pages
 from jax._src.replication.rules import collectives
 from jax._src.replication.rules import divergence
 from jax._src.replication.rules import type_rules
@@ -48,7 +49,8 @@ def _rewrite(prim, positional_reduce, named_prim, mesh, in_rep, *args, axes,
   if outer:  # axes of an outer shard_map, which rewrites this in its turn
     if axis_index_groups is not None and len(outer) < len(named):
       raise NotImplementedError(
-          f'{prim}: axis_index_groups over axes of two shard_maps, {named}')
+          f'{prim}: axis_index_groups over axes of two shard_maps, {named}' +
+          pages.see('replication.md#a-shard_map-within-another'))
     args = prim.bind(*args, axes=outer, axis_index_groups=axis_index_groups)
     named = tuple(a for a in named if a in mesh.axis_names)
     if not named:

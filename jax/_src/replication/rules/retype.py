@@ -2,6 +2,8 @@
 """Rewriting a jaxpr to given replication types, once."""
 from __future__ import annotations
 
+from jax._src.mend import pages
+
 from jax.experimental import shard_map as sm
 
 
@@ -27,4 +29,5 @@ def closed_jaxpr(what, mesh, jaxpr, in_rep, out_rep):
         f'{what} in shard_map: the rewrite of {jaxpr} gave an output varying '
         f'along more mesh axes than its type {out_rep} allows. This is a '
         'defect in the rules of jax/_src/replication, please report it; '
-        'check_rep=False works around it.') from e
+        'check_rep=False works around it.' +
+        pages.see('replication.md#limits')) from e

@@ -18,6 +18,7 @@ from jax._src import core
 from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
+from jax._src.mend import pages
 from jax._src.replication.rules import reps
 from jax.experimental import shard_map as sm
 
@@ -34,7 +35,8 @@ def _refuse(ct, _):
       'summed over the devices before it reaches the rule; got '
       f'{ct.aval.str_short()} for such a tangent. In the rule, make the '
       'tangent the same on all devices, for instance with jax.lax.psum or '
-      'jax.lax.pmean, or call the function without jit and control flow.')
+      'jax.lax.pmean, or call the function without jit and control flow.' +
+      pages.see('replication.md#gradients'))
 
 
 ad.deflinear2(loose_p, _refuse)

@@ -39,7 +39,7 @@ def to_rep(mesh, out: flow.Flow) -> set[Any]:
 
 
 def differing(mesh, rep) -> set[Any]:
-  """The axes along which devices may part by a value of type `rep`."""
+  """The axes along which devices may diverge by a value of type `rep`."""
   if rep is None:
     return set()
   return {a for a in mesh.axis_names

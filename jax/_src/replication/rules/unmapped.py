@@ -19,6 +19,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import anatomy
 from jax._src.mend import foreign
+from jax._src.mend import pages
 
 
 class Uncast(ValueError):
@@ -84,7 +85,8 @@ def refuse_partly_mapped(prim, in_rep) -> None:
         f'jax.vmap with spmd_axis_name {tuple(names)} of shard_map: expected '
         f'operands of {prim} that are all mapped or all not, got '
         f'replication types {in_rep}. Map the others, too, for instance with '
-        'jax.numpy.broadcast_to, or pass check_rep=False.')
+        'jax.numpy.broadcast_to, or pass check_rep=False.' +
+        pages.see('replication.md#a-batch-over-a-mesh-axis'))
 
 
 def refuse_partly_mapped_within(prim, in_rep, params, reached) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 from jax._src import core
 from jax._src import source_info_util
 from jax._src.mend import coarse
+from jax._src.mend import pages
 from jax._src.replication.rules import lookup
 from jax._src.replication.rules import reps
 from jax._src.replication.rules import standard
@@ -75,7 +76,7 @@ def _message(eqn: core.JaxprEqn, n: int, axes: frozenset[Any]) -> str:
   return (
       f'{eqn.primitive} at {source_info_util.summarize(eqn.source_info)}: '
       f'result {n} may differ along {tuple(sorted(axes, key=str))}, along '
-      f'which the check of shard_map says that it is replicated. The equation is\n'
-      f'{eqn}\nThis is a mistake in the rules of the check. Please report the '
-      'program that shows it. Without jax_enable_checks it runs, and a result '
-      'may be wrong.')
+      'which the check of shard_map says that it is replicated. The equation '
+      f'is\n{eqn}\nThis is a mistake in the rules of the check. Please report '
+      'the program that shows it. Without jax_enable_checks it runs, and a '
+      'result may be wrong.' + pages.see('varying.md#how-it-is-kept-so'))

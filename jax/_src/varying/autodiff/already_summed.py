@@ -31,6 +31,7 @@ import weakref
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src.mend import user_warnings
@@ -57,7 +58,7 @@ _LOOPS = frozenset(['scan', 'while', 'cond'])
 _NEAR, _MOST = 64, 10_000  # equations to look at for a sum, for a cast
 
 Node = tuple[Any, Callable]  # a value, and what gives the equation behind it
-Made = tuple[Any, Sequence[Node], int]  # the equation, operands, which result
+Step = tuple[Any, Sequence[Node], int]  # the equation, operands, which result
 
 
 class _Mean(threading.local):
@@ -88,7 +89,7 @@ def look(x: Any, axis_name: Any) -> None:
   axes = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
   for leaf in tree_util.tree_leaves(x):
     if isinstance(leaf, core.Tracer):
-      twice = vt.parting(frozenset(
+      twice = vt.nontrivial(frozenset(
           a for a in axes if isinstance(a, str)) - vt.varying(leaf.aval))
       if twice:
         _look_at(leaf, twice)
@@ -187,12 +188,12 @@ def _staged(x: Any) -> Node | None:
     if isinstance(t, pe.DynamicJaxprTracer):
       if hasattr(t, 'parent'):
         return t, _by_tracer
-      frame = t._trace.frame  # 0.6.0
+      frame: Any = t._trace.frame  # 0.6.0
       return frame.tracer_to_var.get(id(t)), _by_variable(frame.eqns)
   return None
 
 
-def _by_tracer(x: Any) -> Made | None:
+def _by_tracer(x: Any) -> Step | None:
   eqn = getattr(x, 'parent', None)
   if eqn is None:
     return None
@@ -206,20 +207,20 @@ def _by_variable(eqns: Sequence[Any], inputs: Sequence[Any] = (),
   made_by = {v: eqn for eqn in eqns for v in eqn.outvars}
   beyond = dict(zip(inputs, operands))
 
-  def made(v: Any) -> Made | None:
+  def step_of(v: Any) -> Step | None:
     if type(v) is core.Literal or v is None:
       return None
     if v in beyond:
-      outer, made_outside = beyond[v]
-      return made_outside(outer)
+      outer, step_outside = beyond[v]
+      return step_outside(outer)
     eqn = made_by.get(v)
     if eqn is None:
       return None
-    return eqn, [(u, made) for u in eqn.invars], eqn.outvars.index(v)
-  return made
+    return eqn, [(u, step_of) for u in eqn.invars], eqn.outvars.index(v)
+  return step_of
 
 
-def _inside(found: Made) -> Node | None:
+def _inside(found: Step) -> Node | None:
   """The result in the jaxpr of a call that the equation is, if it is one."""
   eqn, operands, n = found
   if vt.name_of(eqn.primitive) in _LOOPS:
@@ -241,12 +242,12 @@ def _over(eqn: Any, axes: vt.Axes) -> bool:
   return bool(axes.intersection(eqn.params.get('axes', ())))
 
 
-def _sum_behind(node: Node, axes: vt.Axes) -> Made | None:
+def _sum_behind(node: Node, axes: vt.Axes) -> Step | None:
   """The sum in a backward pass that a value is, but for its scale and shape."""
-  todo, seen = [node], set()
+  todo, seen = [node], set[tuple[int, int]]()
   while todo and len(seen) < _NEAR:
-    value, made = todo.pop()
-    found = made(value)
+    value, step_of = todo.pop()
+    found = step_of(value)
     if found is None or (id(found[0]), found[2]) in seen:
       continue
     eqn, operands, n = found
@@ -266,10 +267,10 @@ def _sum_behind(node: Node, axes: vt.Axes) -> Made | None:
 
 def _cast_behind(node: Node, axes: vt.Axes) -> bool:
   """True if a backward pass casts along the axes on its way to a value."""
-  todo, seen = [node], set()
+  todo, seen = [node], set[tuple[int, int]]()
   while todo and len(seen) < _MOST:
-    value, made = todo.pop()
-    found = made(value)
+    value, step_of = todo.pop()
+    found = step_of(value)
     if found is None or (id(found[0]), found[2]) in seen:
       continue
     eqn, operands, n = found
@@ -294,14 +295,15 @@ def _say(s: Sum, over: vt.Axes, what: str, refused: bool = False) -> None:
       'with respect to a value that does not vary over an axis is complete on '
       f'every device, and {s.name} {does}. {fix} For the gradient of each '
       f"device's own part, differentiate with respect to {cast}.")
+  page = pages.see('varying.md#gradients-that-are-summed-twice')
   if refused:
-    raise ValueError(text)
+    raise ValueError(text + page)
   if option.value == 'off' or (
       option.value == 'warn' and (s.name, s.where) in _said):
     return
   text += (" The option jax_shard_map_summed_gradients ('warn', 'error', 'off')"
            ' decides what becomes of this.')
   if option.value == 'error':
-    raise ValueError(text)
+    raise ValueError(text + page)
   _said.add((s.name, s.where))
   user_warnings.warn(text, user_warnings.SummedGradientWarning)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of a backward rule of ``custom_vjp``, before types are checked.
 
-What is refused is refused here (`summed`, `wholes`), or warned of
-(`summed_again`); all else is cast or summed next (`custom_rules`). The rule is
+What is refused is refused here (`missing_axes`, `wholes`), or warned of
+(`repeated_sums`); all else is cast or summed next (`custom_rules`). The rule is
 traced again at most once for all of these.
 
 Cost: a type look-up for each result that is as it should be.
@@ -22,8 +22,8 @@ from jax._src.mend import traces
 from jax._src.varying import backward
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
-from jax._src.varying.autodiff import summed
-from jax._src.varying.autodiff import summed_again
+from jax._src.varying.autodiff import missing_axes
+from jax._src.varying.autodiff import repeated_sums
 from jax._src.varying.autodiff import ways
 from jax._src.varying.autodiff import wholes
 
@@ -88,14 +88,14 @@ def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
     backward.rule.ended = None, ()
     return found
 
-  summed.refuse(avals, cts, traced, attached_to)
+  missing_axes.refuse(avals, cts, traced, attached_to)
   wholes.refuse(avals, cts, traced, forward, attached_to)
   if any(map(_is_refused_upstream, avals, cts)):
     _refused_upstream.add(core.trace_ctx.trace)
   if sums:
     refused = any(t in _refused_upstream for t in traces.enclosing(
         core.trace_ctx.trace))
-    summed_again.look(
+    repeated_sums.look(
         avals, cts, sums, traced, forward, attached_to, refused)
 
 
@@ -104,7 +104,7 @@ def _is_refused_upstream(aval: Any, ct: Any) -> bool:
   got = ct.aval if type(ct) is SymbolicZero else smc.array_type(ct)
   expected = smc.cotangent_type(aval)
   if not smc.comparable(got, expected) or (
-      vt.varying(got) == vt.varying(expected) or summed.checks_are_off()):
+      vt.varying(got) == vt.varying(expected) or missing_axes.checks_are_off()):
     return False
   excepted = releases.find(
       'jax._src.custom_derivatives', '_temporary_dtype_exception')

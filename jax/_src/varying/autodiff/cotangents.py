@@ -25,6 +25,7 @@ from typing import Any
 from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import manual_axes
+from jax._src.mend import pages
 from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero, Zero
 from jax._src.mend import release_types
@@ -147,7 +148,8 @@ def refusal(api_name: str, got_type: Any, aval: Any, path: str = '') -> str:
       f' `jax.lax.psum(ct, {vt.ordered(extra)})` to the cotangent; to'
       ' let each device have its own, apply'
       f" {cast_text('out', extra)} to the output of the function"
-      f'{_at_the_primal(api_name, extra)}.')
+      f'{_at_the_primal(api_name, extra)}.' +
+      pages.see('differentiation.md#what-stays-an-error'))
 
 
 def _at_the_primal(api_name: str, axes: frozenset) -> str:

@@ -13,12 +13,12 @@ rules work:
   function gives them.
 * ``custom_vjp`` backward: a cotangent with fewer axes than its input is cast,
   unless it was reduced over them on its way through the rule: a sum would be
-  made twice then, and it is refused (`summed`).
+  made twice then, and it is refused (`missing_axes`).
   One with more is summed over them, as JAX does for a plain function, where
   the input is cast at its first use and the transpose of the cast is the sum.
 
 A cotangent that nobody wants, because its input is a constant, is not summed:
-where devices part ways the sum would be refused, and it is of no use.
+where devices diverge the sum would be refused, and it is of no use.
 
 Before, 0.6.0 accepted a backward rule's cotangent with too many axes and used
 each device's part as if it were the sum.

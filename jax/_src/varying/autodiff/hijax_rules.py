@@ -42,7 +42,7 @@ def remember(make: Callable, types: int | None = None) -> Callable:
   Returns:
     A function of the same arguments and result.
   """
-  def made(*args, **kwargs):
+  def recording(*args, **kwargs):
     rule = make(*args, **kwargs)
     def again(operation):
       new = [operation.traced, *args[1:]]
@@ -52,7 +52,7 @@ def remember(make: Callable, types: int | None = None) -> Callable:
     if len(args) > (types or 0):  # what changes is told by its position
       _makers[rule] = again
     return rule
-  return made
+  return recording
 
 
 def _is_custom_vjp(operation) -> bool:
@@ -110,7 +110,8 @@ def _build(b, site: flow.Site) -> None:
   traced._meta_tys_flat = list(jaxpr.in_avals)
   traced._lojax = traced._closure_converted = None
   operation.traced = traced
-  rules = {n: _makers[r](operation) for n, r in _rules_of(operation).items()}
+  held = _rules_of(operation) or {}
+  rules = {n: _makers[r](operation) for n, r in held.items()}
   operation.params = {**operation.params, 'traced': traced, **rules}
   operation.__dict__.update(operation.params)
   retype.copy(b, site, _prim=operation)

@@ -34,6 +34,7 @@ from jax._src import core
 from jax._src import dtypes
 from jax._src.ad_util import Zero
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import pages
 from jax._src.varying import backward
 from jax._src.varying import flow
 from jax._src.varying import retype
@@ -54,7 +55,7 @@ def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     of the cotangents too. Whether they may is for `retype_program` to say.
   """
   if not backward.rule.at.retyped:
-    return avals
+    return list(avals)
   return [vt.with_varying(a, vt.varying(a) | vt.varying(_type(ct)))
           if smc.comparable(_type(ct), smc.cotangent_type(a)) else a
           for ct, a in zip(cts, avals)]
@@ -97,7 +98,8 @@ def retype_program(
   _retype(accumulators, [v.aval for v in retyped.invars[count:]])
   residuals = list(map(vt.cast, residuals, ins))
   if constants:
-    retyped = pe.convert_invars_to_constvars(retyped, count)
+    module: Any = pe  # it has this where programs have constants: to 0.9
+    retyped = module.convert_invars_to_constvars(retyped, count)
     return _with_casts_made(retyped, residuals)
   return retyped, residuals
 
@@ -190,7 +192,8 @@ def _unmatched(axes: Axes) -> str:
       ' traced on its own (jit, checkpoint), or computes its inputs in a loop,'
       ' a branch or by a collective. Cast what comes to vary before the loop or'
       f' branch, such as the initial carry: {cast}. Or call jax.vjp in the'
-      " forward rule itself, with the rule's own arguments.")
+      " forward rule itself, with the rule's own arguments." +
+      pages.see('differentiation.md#what-stays-an-error'))
 
 
 def _lacking(cts: Sequence[Any], outs: Sequence[Axes]) -> Axes:
@@ -220,7 +223,8 @@ def _retype(accumulators: Sequence[Any], avals: Sequence[Any]) -> None:
           'jax.vjp: the function is called where its gradients vary over'
           f' {smc.axes_text(vt.varying(aval) - vt.varying(a.aval))} and the ref'
           ' that was given to `with_refs` does not. Call it without, and add'
-          ' what it returns to the ref.')
+          ' what it returns to the ref.' +
+          pages.see('differentiation.md#what-stays-an-error'))
     a.aval = aval
     if isinstance(getattr(a, 'val', None), Zero):
       a.val = Zero(aval)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backward rules that differentiate where devices part, traced once more.
+"""Backward rules that differentiate where devices diverge, traced once more.
 
 A ``custom_vjp``'s backward rule that takes a derivative by a replicated
 residual, in a branch or loop that devices leave apart, is refused: the sum over
@@ -103,7 +103,7 @@ def _promoted(leaves: list, trace: Callable[[list], Any],
 
 def _sums(leaves: list, trace: Callable[[list], Any],
           axes: Axes) -> list[tuple]:
-  """The sums over the axes that a rule takes where nothing parts devices."""
+  """The sums over the axes that a rule takes where no devices diverge."""
   from jax._src import api  # imports loops, which trace again
   places = [n for n, x in enumerate(leaves) if isinstance(x, core.Tracer)]
 
@@ -112,8 +112,8 @@ def _sums(leaves: list, trace: Callable[[list], Any],
     return trace([given.get(n, x) for n, x in enumerate(leaves)])
 
   with divergence.allow(True):
-    made = api.make_jaxpr(run)(*(leaves[n] for n in places))
-  return list(_places_of_sums(made.jaxpr, axes))
+    closed = api.make_jaxpr(run)(*(leaves[n] for n in places))
+  return list(_places_of_sums(closed.jaxpr, axes))
 
 
 def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
@@ -142,4 +142,4 @@ def _parts(eqn: core.JaxprEqn) -> bool:
     predicate = eqn.invars[0]
   else:
     return False
-  return bool(vt.parting(vt.varying(predicate.aval)))
+  return bool(vt.nontrivial(vt.varying(predicate.aval)))

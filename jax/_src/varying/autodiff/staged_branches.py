@@ -70,7 +70,7 @@ def _sums_inside(index, linear: Sequence[bool], branches) -> bool:
   """True if the sum of a linear operand's cotangent would be in a branch."""
   if not vt.checking():
     return False
-  axes = vt.parting(vt.varying(vt.typeof(index)))
+  axes = vt.nontrivial(vt.varying(vt.typeof(index)))
   if not axes:
     return False
   opened = list(map(vt.open_jaxpr, branches))

@@ -82,7 +82,7 @@ def skip_unread(prim: core.Primitive) -> None:
 
 def _skipping_unread(rule):
   def transpose(cts, index, /, *ops, **params):
-    axes = vt.parting(vt.varying(vt.typeof(index)))
+    axes = vt.nontrivial(vt.varying(vt.typeof(index)))
     branches = params['branches']
     kept = [i for i, x in enumerate(ops)
             if not ad.is_undefined_primal(x) or axes <= vt.varying(x.aval)

@@ -36,6 +36,7 @@ from jax._src import core
 from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.ad_util import SymbolicZero
+from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.varying import backward
@@ -108,7 +109,7 @@ def refuse(
     got = None if type(ct) is SymbolicZero else smc.array_type(ct)
     if not wanted or not smc.comparable(got, smc.cotangent_type(aval)):
       continue
-    for axis in vt.ordered(vt.parting(vt.varying(got) - vt.varying(aval))):
+    for axis in vt.ordered(vt.nontrivial(vt.varying(got) - vt.varying(aval))):
       found = traced()
       if found is None:
         raise ValueError(_message(aval, got, axis, attached_to, (
@@ -174,19 +175,21 @@ def _of_residuals(forward: Forward, avals: Sequence[Any], count: int,
                   step: ways.Step) -> Sequence[int] | None:
   """The ways of residuals; None if the rule can't be traced again."""
   arrays: list[int] = []
+  number = 0
 
   def flat(*args):
+    nonlocal number
     leaves = forward.residuals(*args)
     arrays[:] = [n for n, x in enumerate(leaves)
                  if smc.array_type(x) is not None]
-    flat.count = len(leaves)
+    number = len(leaves)
     return [leaves[n] for n in arrays]
 
   try:
     jaxpr = ways.trace(flat, avals, 'custom_vjp fwd')
   except Exception:  # of a program that isn't the user's
     return None
-  if flat.count != count:
+  if number != count:
     return None
   first = len(jaxpr.invars) - len(avals)
   found = ways.outs(jaxpr, [Way.NONE] * first + [Way.OWN] * len(avals), step,
@@ -211,4 +214,5 @@ def _message(aval, got, axis, attached_to: str, why: str) -> str:
       f' whole already: {why}. A sum would multiply it by the number of'
       ' devices. If each device has the'
       f' whole, return `jax.lax.pmean(ct, {axis!r})`{gather}. If each has a'
-      f' part, return the sum: `jax.lax.psum(ct, {axis!r})`.')
+      f' part, return the sum: `jax.lax.psum(ct, {axis!r})`.' +
+      pages.see('varying.md#gradients'))

@@ -66,7 +66,7 @@ FLOW_RULES = {'agreed': agreed_rule}
 BUILDERS = {'agreed': _build}
 
 
-def agreed(predicate: Any, aval: Any) -> Any:
+def refine(predicate: Any, aval: Any) -> Any:
   """A value of a type that says along what it may differ.
 
   Args:
@@ -80,11 +80,11 @@ def agreed(predicate: Any, aval: Any) -> Any:
   if not isinstance(predicate, core.Tracer):
     return predicate
   axes = vt.varying(aval)
-  parting = vt.parting(axes)
-  if not parting:
+  counted = vt.nontrivial(axes)
+  if not counted:
     return predicate
   along = axes - agreement.differs(predicate)
-  if not along & parting:
+  if not along & counted:
     return predicate
   trace = predicate._trace
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
@@ -93,7 +93,7 @@ def agreed(predicate: Any, aval: Any) -> Any:
   return agreed_p.bind(predicate, along=along)
 
 
-def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
+def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
   """The parameters of a loop whose predicate's type says what it may differ by.
 
   Args:
@@ -106,7 +106,7 @@ def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
   closed = params['cond_jaxpr']
   out, = vt.open_jaxpr(closed).outvars
   axes = vt.varying(out.aval)
-  if not vt.parting(axes):
+  if not vt.nontrivial(axes):
     return params
   for trips in False, True:  # mostly the first tells
     differ = dependences.of_predicate(params, len(args), trips).axes(
@@ -114,15 +114,15 @@ def agreed_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
         lambda n: vt.varying(vt.typeof(args[n])), limit=axes)
     if axes <= differ:
       return params
-  jaxpr = with_agreed_output(vt.open_jaxpr(closed), axes - differ)
+  jaxpr = refine_output(vt.open_jaxpr(closed), axes - differ)
   return {**params, 'cond_jaxpr': vt.reclose(closed, jaxpr)}
 
 
-def with_agreed_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
+def refine_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
   """A predicate's jaxpr, typed as the same along these axes."""
   out, = jaxpr.outvars
   along &= vt.varying(out.aval)
-  if not vt.parting(along):
+  if not vt.nontrivial(along):
     return jaxpr
   new = vt.new_var(_agreed_type(out.aval, along=along))
   source = (jaxpr.eqns[-1].source_info if jaxpr.eqns else
@@ -133,12 +133,12 @@ def with_agreed_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
                        debug_info=jaxpr.debug_info)
 
 
-def with_agreed_index(b, site: flow.Site) -> flow.Site:
+def refine_index(b, site: flow.Site) -> flow.Site:
   """A conditional that is built again, by an index of such a type."""
   x, *others = site.eqn.invars
   x = b.read(x)
   along = site.agreeing & vt.varying(x.aval)
-  if not vt.parting(along):
+  if not vt.nontrivial(along):
     return site
   new = vt.new_var(_agreed_type(x.aval, along=along))
   b.emit([x], [new], agreed_p, dict(along=along))

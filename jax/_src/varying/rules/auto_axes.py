@@ -1,27 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operations along automatic axes where devices part ways.
+"""Operations along automatic axes where devices diverge.
 
 XLA splits these along the axes of a mesh that a ``shard_map`` leaves automatic.
 Where shards need their neighbours' elements (shifts, reversals, windows,
 updates of a slice), or a layout has its axes swapped, it sends them by its
 collective permute. On CPU that waits for all devices of the mesh
-(``mend.permute``), so in a loop or branch that devices part at it never ends.
-XLA's other collectives have groups, and wait for no device that isn't there.
+(``mend.permute``), so in a loop or branch at which devices diverge it never
+ends. XLA's other collectives have groups, and wait for no device that isn't
+there.
 
 When such a loop or branch is lowered for CPU, what moves elements is given its
 operands whole, on each device along the automatic axes, and so is its result.
 XLA gathers them, in groups. The program's jaxpr stays. The lowered text stays,
-too, where nothing moves elements, where no device parts, on other platforms.
+too, where nothing moves elements, where no devices diverge, on other platforms.
 
 With one automatic axis of several devices ``_MOVES`` lists what moves elements.
 With more of them any operation may swap axes, and so may a loop or call that
 hands on one value as another: all count, and so do the results of what they
 apply.
 
-Limits: with the check off no predicate's type says that devices part.
+Limits: with the check off no predicate's type says that devices diverge.
 
 Cost: on CPU, room for these operands, whole, and their gather. While lowering,
-one pass over the jaxprs of loops and branches that part devices.
+one pass over the jaxprs of loops and branches at which devices diverge.
 """
 from __future__ import annotations
 
@@ -74,7 +75,7 @@ mlir.register_lowering(whole_p, _lower_whole)
 
 
 def branches(ctx, index: core.AbstractValue, closed: tuple) -> tuple:
-  """The branches of a cond that is lowered, changed if devices part there.
+  """The branches of a cond that is lowered, changed if devices diverge.
 
   Args:
     ctx: the lowering rule's context.
@@ -92,7 +93,7 @@ def branches(ctx, index: core.AbstractValue, closed: tuple) -> tuple:
 
 
 def loop(ctx, cond: Any, body: Any) -> tuple[Any, Any]:
-  """The jaxprs of a while loop that is lowered, changed if devices part there.
+  """The jaxprs of a while loop that is lowered, changed if devices diverge.
 
   Args:
     ctx: the lowering rule's context.
@@ -106,7 +107,7 @@ def loop(ctx, cond: Any, body: Any) -> tuple[Any, Any]:
 
 
 def _several(ctx, predicate: core.AbstractValue) -> bool | None:
-  """True if there are several automatic axes where devices part, on CPU.
+  """True if there are several automatic axes where devices diverge, on CPU.
 
   None if no device parts there, or XLA splits nothing.
   """

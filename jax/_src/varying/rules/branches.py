@@ -47,7 +47,7 @@ def _is_one_number(outs) -> bool:
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   choice, *ops = ins
-  index = site.parts(choice, site.eqn.invars[0],
+  index = site.diverging(choice, site.eqn.invars[0],
                      lambda: site.operand_differs(0))
   branches = site.regions(*site.eqn.params['branches'])
   refs = any(b.refs for b in branches)
@@ -92,9 +92,9 @@ FLOW_RULES = {'cond': cond_rule}
 
 
 def _build(b, site: flow.Site) -> None:
-  """Copies a conditional, with an index that parts who it does part."""
+  """Copies a conditional, with an index that varies where devices diverge."""
   if site.agreeing:
-    site = agreeing_predicates.with_agreed_index(b, site)
+    site = agreeing_predicates.refine_index(b, site)
   retype.copy(b, site, **_Cond.typed_params(site))
 
 
@@ -119,7 +119,7 @@ def reading(cond_p: core.Primitive, branches, operands):
   """
   avals = list(map(vt.typeof, operands))
   params = dict(branches=branches)
-  if not vt.parting(vt.varying(avals[0])) or _Cond.is_solved(params, avals):
+  if not vt.nontrivial(vt.varying(avals[0])) or _Cond.is_solved(params, avals):
     return branches
   site = binding.solve(cond_p, params, operands, avals, _Cond.binders(params))
   return type(branches)(_Cond.typed_params(site)['branches'])
@@ -137,7 +137,7 @@ def split_alike(eqn: core.JaxprEqn, first, second, kept):
   Returns:
     The three, where the index varies with types that vary as it does.
   """
-  index = vt.parting(vt.varying(eqn.invars[0].aval))
+  index = vt.nontrivial(vt.varying(eqn.invars[0].aval))
   if not index:
     return first, second, kept
   wide = [vt.with_varying(a, index | vt.varying(a)) for a in kept]
@@ -204,7 +204,7 @@ def choosing(index, branches):
     ``index``, not varying along such axes if an output doesn't.
   """
   axes = vt.varying(vt.typeof(index))
-  alone = axes - vt.parting(axes)
+  alone = axes - vt.nontrivial(axes)
   outs = [v.aval for b in branches for v in vt.open_jaxpr(b).outvars]
   if not alone or all(alone <= vt.varying(a) for a in outs):
     return index
@@ -255,7 +255,7 @@ class _Cond(binding.Binding):
         given += avals[1:]
     if not vt.vary_alike(types, given):
       return False
-    index = vt.parting(vt.varying(avals[0]))
+    index = vt.nontrivial(vt.varying(avals[0]))
     if not index:
       return True
     if refs:
@@ -271,8 +271,8 @@ class _Cond(binding.Binding):
     return may_wait or not narrow_reads(branches, avals[1:], index) or None
 
   @staticmethod
-  def agreed(args, params, avals):
-    index = agreeing_predicates.agreed(args[0], avals[0])
+  def refine_predicate(args, params, avals):
+    index = agreeing_predicates.refine(args[0], avals[0])
     if index is args[0]:
       return args, params, avals
     return [index, *args[1:]], params, [index.aval, *avals[1:]]
@@ -284,9 +284,9 @@ class _Cond(binding.Binding):
   @staticmethod
   def typed_params(site: flow.Site) -> dict:
     branches = site.eqn.params['branches']
-    if outdated.only_parted(site):
+    if outdated.only_index_widened(site):
       for region in site.kids:
-        outdated.excuse(region)
+        outdated.accept(region)
     return permute.marked(site, dict(branches=tuple(
         vt.reclose(b, retype.rebuild(region, site.outs))
         for b, region in zip(branches, site.kids))))
@@ -308,7 +308,7 @@ def narrow_reads(branches, avals, index: Axes) -> list[int]:
   Args:
     branches: open jaxprs.
     avals: the types of their operands.
-    index: the axes along which the choice parts devices.
+    index: the axes along which devices diverge at the choice.
   """
   return [n for n, aval in enumerate(avals)
           if isinstance(aval, core.ShapedArray)

@@ -13,6 +13,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.mend import manual_axes
+from jax._src.mend import pages
 from jax._src import mesh as mesh_lib
 from jax._src import tree_util
 from jax._src.mend import release_types
@@ -64,7 +65,8 @@ def result_types(name: str, operands: Sequence[Any], declarations,
           'let results vary like the operands, or declare '
           f'{_declaration(least | axes)}. If the '
           'result is the same on all devices nevertheless, say so after the '
-          'call, for example by jax.lax.pmax over those axes.')
+          'call, for example by jax.lax.pmax over those axes.' +
+          pages.see('varying_primitives.md#callbacks-and-foreign-functions'))
   if impure and not operands:
     manual = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
     declared = [

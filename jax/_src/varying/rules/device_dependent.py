@@ -18,8 +18,8 @@ something else on each, is not known for that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src.varying import types as vt
 from jax._src.varying.rules import primitives
@@ -35,8 +35,8 @@ def has_no_operand(avals, params) -> bool:
   return params['has_side_effect'] and not avals
 
 
-def vary_along_all_axes(*prims: core.Primitive,
-         where: Callable[..., bool] = _always) -> None:
+def vary_along_all_axes(*prims: Any,
+                        where: Callable[..., bool] = _always) -> None:
   """Types the results of each of ``prims`` as varying along all manual axes.
 
   Args:

@@ -27,16 +27,16 @@ def sources(jaxpr: core.Jaxpr) -> list[int | None]:
   """For each output, the position of the input that it is, or None."""
   if jaxpr not in _known:
     at = {v: n for n, v in enumerate(jaxpr.invars)}
-    made = {v: (eqn, n) for eqn in jaxpr.eqns
-            for n, v in enumerate(eqn.outvars)}
-    _known[jaxpr] = [_source(v, at, made) for v in jaxpr.outvars]
+    made_by = {v: (eqn, n) for eqn in jaxpr.eqns
+               for n, v in enumerate(eqn.outvars)}
+    _known[jaxpr] = [_source(v, at, made_by) for v in jaxpr.outvars]
   return _known[jaxpr]
 
 
-def _source(v, at, made) -> int | None:
-  while type(v) is not core.Literal and v in made:
-    eqn, n = made[v]
-    position = _operand(eqn, n, lambda v: _source(v, at, made))
+def _source(v, at, made_by) -> int | None:
+  while type(v) is not core.Literal and v in made_by:
+    eqn, n = made_by[v]
+    position = _operand(eqn, n, lambda v: _source(v, at, made_by))
     if position is None:
       return None
     v = eqn.invars[position]
@@ -54,9 +54,9 @@ def _operand(eqn: core.JaxprEqn, n: int, source) -> int | None:
   name = vt.name_of(prim)
   if name == 'cond':
     found = {sources(b)[n] for b in anatomy.branches(params)}
-    if None in found:
+    positions = [i + 1 for i in found if i is not None]
+    if len(positions) < len(found):
       return None
-    positions = [i + 1 for i in found]
     same = {source(eqn.invars[i]) for i in positions}
     alike = len(positions) == 1 or len(same) == 1 and None not in same
     return positions[0] if alike else None

@@ -12,6 +12,8 @@ Source: upstream has no rule (NotImplementedError) since 0.6.0.
 """
 from __future__ import annotations
 
+from typing import Any
+
 from jax._src import core
 from jax._src.varying import types as vt
 import numpy as np
@@ -35,7 +37,7 @@ def bind(psum_p: core.Primitive, leaves, axes: tuple, groups):
   return psum_p.bind(along(leaves), axes=axes, axis_index_groups=groups)
 
 
-def type_by_operands(psum_p: core.Primitive) -> None:
+def type_by_operands(psum_p: Any) -> None:
   """Has the sum within groups vary as its operand does, and along the axes."""
   rule = psum_p.abstract_eval
 

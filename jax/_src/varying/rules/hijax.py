@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import copy
+from typing import Any
 
-from jax._src import core
 from jax._src.mend import coarse
 from jax._src.varying import flow
 from jax._src.varying import retype
@@ -58,7 +58,7 @@ def build(b, site: flow.Site) -> None:
   retype.copy(b, site, _prim=operation)
 
 
-def correct(prim: core.Primitive) -> None:
+def correct(prim: Any) -> None:
   """Lets the results of simple operations vary over what operands do."""
   bind = prim.bind
 
@@ -73,7 +73,7 @@ def correct(prim: core.Primitive) -> None:
   prim.bind = corrected
 
 
-def bind_retyped_calls(prim: core.Primitive) -> None:
+def bind_retyped_calls(prim: Any) -> None:
   """Re-types the jaxpr that ``prim`` calls where operands vary over more."""
   bind = prim.bind
 

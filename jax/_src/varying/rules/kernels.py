@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 import functools
+from typing import Any
 
 from jax._src import core
 from jax._src.mend import release_types
@@ -156,7 +157,7 @@ def _typed(rule):
   return abstract_eval
 
 
-def type_kernel(prim: core.Primitive) -> None:
+def type_kernel(prim: Any) -> None:
   """Types the results of ``prim``, the call of a kernel, by its operands.
 
   The operands are not cast: a kernel has no transpose, so none of a cast that

@@ -5,9 +5,9 @@
 the body, given C) and, for every carry that the body may change, V(predicate,
 given C): devices that leave a loop at different trips leave with different
 values. A carry that the body returns untouched doesn't take the predicate's
-axes, and an axis along which there is one device parts none. ``scan``: the same
-without a predicate. The initial values are cast to C outside the loop, and the
-jaxprs are re-typed, once.
+axes, and an axis along which there is one device counts for none. ``scan``: the
+same without a predicate. The initial values are cast to C outside the loop, and
+the jaxprs are re-typed, once.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jax._src.varying import outdated
 from jax._src.varying import retrace
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.contents import parting_is_harmless
+from jax._src.varying.contents import divergence_is_harmless
 from jax._src.varying.rules import agreeing_predicates
 from jax._src.varying.rules import forwarded
 from jax._src.varying.rules import permute
@@ -55,7 +55,8 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
   predicate, = cond.jaxpr.outvars
   differs = lambda: cond.differs(predicate)
   while True:
-    pred = site.parts(*cond.run(cond_consts + carry), predicate, differs)
+    axes, = cond.run(cond_consts + carry)
+    pred = site.diverging(axes, predicate, differs)
     if pred and body.refs and flow.refs_widen():
       for n in vt.written(body.jaxpr):
         body_consts[n] |= pred
@@ -83,8 +84,8 @@ def scan_rule(site: flow.Site, ins: list[Axes]) -> None:
   if site.operands:
     carry = _grow(carry, site.operands[nc:nc + nk], body, nc)
   while True:
-    made = body.run(consts + carry + xs)
-    outs, ys = made[:nk], made[nk:]
+    results = body.run(consts + carry + xs)
+    outs, ys = results[:nk], results[nk:]
     grown = _grow(carry, outs, body, nc)
     if grown == carry:
       break
@@ -108,7 +109,7 @@ class _While(binding.Binding):
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
-    """True if no carry grows, and none differs where devices part ways."""
+    """True if no carry grows, and none differs where devices diverge."""
     loop = anatomy.while_loop(params)
     cond, body, nc = loop.predicate, loop.body, loop.tests
     invars, outs = body.invars, body.outvars
@@ -119,7 +120,7 @@ class _While(binding.Binding):
     carry = invars[loop.consts:]
     if not binding.same_axes(carry, [v.aval for v in outs]):
       return False
-    pred = vt.parting(vt.varying(cond.outvars[0].aval))
+    pred = vt.nontrivial(vt.varying(cond.outvars[0].aval))
     if not pred:
       return True
     if refs:
@@ -128,11 +129,12 @@ class _While(binding.Binding):
       if (v is not out and isinstance(v.aval, core.ShapedArray)
           and not pred <= vt.axes_of_array(v.aval)):
         return False
-    return parting_is_harmless(cond, pred) and parting_is_harmless(body, pred)
+    return (divergence_is_harmless(cond, pred)
+            and divergence_is_harmless(body, pred))
 
   @staticmethod
-  def agreed(args, params, avals):
-    return args, agreeing_predicates.agreed_loop(args, params), avals
+  def refine_predicate(args, params, avals):
+    return args, agreeing_predicates.refine_loop(args, params), avals
 
   @staticmethod
   def binders(params) -> list[core.Var]:
@@ -145,7 +147,7 @@ class _While(binding.Binding):
     params = site.eqn.params
     return permute.marked(site, dict(
         cond_jaxpr=vt.reclose(
-            params['cond_jaxpr'], agreeing_predicates.with_agreed_output(
+            params['cond_jaxpr'], agreeing_predicates.refine_output(
                 retype.rebuild(cond), site.agreeing)),
         body_jaxpr=vt.reclose(params['body_jaxpr'],
                               retype.rebuild(body, site.outs))))
@@ -320,7 +322,7 @@ def _grown(leaves: list, call) -> list[Axes] | None:
   """The axes that a loop's initial value comes to vary over, by leaf.
 
   That is seen in a trace of its own, where each leaf is another value, and
-  where derivatives are let pass that are summed where devices part.
+  where derivatives are let pass that are summed where devices diverge.
 
   Args:
     leaves: the initial value's.
@@ -339,12 +341,12 @@ def _grown(leaves: list, call) -> list[Axes] | None:
 
   try:
     with divergence.allow(True):
-      made = api.make_jaxpr(run)(*leaves)
+      closed = api.make_jaxpr(run)(*leaves)
   except retrace.CarryGrew as e:
     return e.axes_of(*inside)
   except Exception:  # pylint: disable=broad-except
     return None  # the refusal that led here says more
-  return [vt.varying(a) for a in made.out_avals[:len(leaves)]]
+  return [vt.varying(a) for a in closed.out_avals[:len(leaves)]]
 
 
 def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:

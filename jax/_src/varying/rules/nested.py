@@ -135,7 +135,7 @@ def with_outer(context: Any, outer: Any) -> Any:
     context: of the region, with its own axes.
     outer: the context that it stands in.
   """
-  manual = getattr(outer, 'manual_axes', frozenset())
+  manual: frozenset = getattr(outer, 'manual_axes', frozenset())
   return _NestedContext(
       context.mesh, context.manual_axes | manual) if manual else context
 

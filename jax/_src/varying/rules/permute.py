@@ -20,7 +20,7 @@ from jax._src.varying import flow
 
 
 def marked(site: flow.Site, params: dict[str, Any]) -> dict[str, Any]:
-  """A loop's or branch's jaxprs, marked if devices part ways there.
+  """A loop's or branch's jaxprs, marked if devices diverge there.
 
   Args:
     site: the loop or branch, solved.

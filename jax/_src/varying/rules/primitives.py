@@ -94,7 +94,7 @@ def _typed_by_union(rule):
   return abstract_eval
 
 
-def type_by_union(*prims: core.Primitive, cast: bool = True) -> None:
+def type_by_union(*prims: Any, cast: bool = True) -> None:
   """Types the outputs of each of ``prims`` by the union of its operands' axes.
 
   Args:
@@ -109,7 +109,7 @@ def type_by_union(*prims: core.Primitive, cast: bool = True) -> None:
   typed_by_union.update(prims)
 
 
-def vary_between_groups(*prims: core.Primitive) -> None:
+def vary_between_groups(*prims: Any) -> None:
   """Types reductions over groups of devices as different between groups.
 
   Args:
@@ -137,7 +137,7 @@ def _varying_between_groups(rule):
   return abstract_eval
 
 
-def bind_after_cast(*prims: core.Primitive) -> None:
+def bind_after_cast(*prims: Any) -> None:
   """Makes ``bind`` of each of ``prims`` cast its operands to their union."""
   for prim in prims:
     prim.bind = _after_cast(prim.bind)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import functools
 
+from jax._src.mend import pages
 from jax._src.varying import flow
 from jax._src.varying import types as vt
 
@@ -41,7 +42,8 @@ def refusing(insert: Callable) -> Callable:
           f'{e} For draws of its own on each device pass '
           f'jax.random.fold_in(key, jax.lax.axis_index({missing})); for the '
           'same bits on all of them, '
-          f"jax.lax.pcast(key, {missing}, to='varying').") from None
+          f"jax.lax.pcast(key, {missing}, to='varying')." +
+          pages.see('varying_primitives.md#random-keys')) from None
   return checked
 
 

@@ -22,6 +22,7 @@ from jax._src import core
 from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import pages
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
@@ -147,10 +148,12 @@ def _refusal(aval, axes: Axes, purpose) -> str:
             'that its content is the same on all devices along '
             f'{vt.ordered(axes - vt.varying(aval))}. Name those axes in the '
             "ref's in_spec, reduce the value over them (jax.lax.psum, "
-            'jax.lax.pmax), or make the ref inside.')
+            'jax.lax.pmax), or make the ref inside.' +
+            pages.see('varying_errors.md#writes-to-refs'))
   return (f'{message}.\nMake the ref from a value that varies over those axes: '
           f'new_ref(jax.lax.pcast(x, {vt.ordered(axes - vt.varying(aval))}, '
-          "to='varying')).")
+          "to='varying'))." +
+          pages.see('varying_errors.md#writes-to-refs'))
 
 
 def in_current_trace(ref):

@@ -120,7 +120,7 @@ def traced_anew(infer_params):
     traced = infer_params(*args)
     jaxpr = traced[0].params['jaxpr']
     if effects_of(jaxpr):
-      axes = _overtaken(vt.open_jaxpr(jaxpr), traced[1])
+      axes = _outdated_axes(vt.open_jaxpr(jaxpr), traced[1])
       if axes:
         with retrace.anew(axes):
           return infer_params(*args)
@@ -133,7 +133,7 @@ def remat_traced_anew(trace_to_jaxpr):
   @functools.wraps(trace_to_jaxpr)
   def trace(fun, in_tree, in_avals, debug):
     traced = jaxpr, captured, _ = trace_to_jaxpr(fun, in_tree, in_avals, debug)
-    axes = _overtaken(vt.open_jaxpr(jaxpr), captured, in_avals)
+    axes = _outdated_axes(vt.open_jaxpr(jaxpr), captured, in_avals)
     if axes:
       with retrace.anew(axes):
         return trace_to_jaxpr(fun, in_tree, in_avals, debug)
@@ -141,7 +141,7 @@ def remat_traced_anew(trace_to_jaxpr):
   return trace
 
 
-def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
+def _outdated_axes(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
   """The axes that refs vary over by now and their jaxpr doesn't know of."""
   if not vt.checking() or not vt.has_refs(jaxpr):
     return vt.NO_AXES
@@ -150,10 +150,10 @@ def _overtaken(jaxpr: core.Jaxpr, operands, avals=()) -> Axes:
   types = [vt.typeof(ref_tracers.in_current_trace(x))
            if vt.is_ref(a) and a is not x else a
            for a, x in zip(types, operands)]
-  return outdated.overtaken(jaxpr, [*types, *avals])
+  return outdated.by_refs(jaxpr, [*types, *avals])
 
 
-class _Call(binding.Binding):
+class _RefCall(binding.Binding):
   """The binding of a jitted or checkpointed function that uses refs."""
 
   def __init__(self, prim: core.Primitive, effects_of: Callable[[Any], Any]):
@@ -162,7 +162,8 @@ class _Call(binding.Binding):
     def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
       """True if it goes without refs, which costs next to nothing to see."""
       return not effects_of(params['jaxpr']) or not vt.any_ref(avals)
-    self.is_solved = is_solved
+    own: Any = self  # an instance's own: this costs a call less
+    own.is_solved = is_solved
 
   def solve(self, args, params, avals, but_for_index=False):
     del but_for_index
@@ -188,9 +189,11 @@ def bind_with_unified_refs() -> None:
   """Settles the types of refs whenever what uses them is bound."""
   from jax._src import ad_checkpoint, pjit
   from jax._src.state import primitives as state
+  prim: Any
   for prim, operands in ((state.get_p, 0), (state.swap_p, 1),
                          (state.addupdate_p, 1)):
     prim.bind = _unifying_access(prim, prim.bind, operands)
-  _Call(pjit.jit_p, jaxprs.effects_of_closed).install()
-  _Call(ad_checkpoint.remat_p, jaxprs.effects_of_open).install()
-  core.closed_call_p.bind = _unifying_closed_call(core.closed_call_p.bind)
+  _RefCall(pjit.jit_p, jaxprs.effects_of_closed).install()
+  _RefCall(ad_checkpoint.remat_p, jaxprs.effects_of_open).install()
+  prim = core.closed_call_p
+  prim.bind = _unifying_closed_call(prim.bind)

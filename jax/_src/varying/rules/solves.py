@@ -22,7 +22,6 @@ import functools
 import operator
 from typing import Any
 
-from jax._src import core
 from jax._src import tree_util
 from jax._src.varying import flow
 from jax._src.varying import retrace
@@ -100,7 +99,7 @@ def operands_as_traced(*args):
   return list(args)
 
 
-def type_by_solver(solve_p: core.Primitive) -> None:
+def type_by_solver(solve_p: Any) -> None:
   """Types the results of ``solve_p`` by the solver among its parameters."""
   rule = solve_p.abstract_eval
 

@@ -51,7 +51,7 @@ def cast_if_captured(x):
   return x
 
 
-def summed(axis_data, cts, dims) -> list:
+def sum_cotangents(axis_data, cts, dims) -> list:
   """Sums cotangents of what isn't mapped over the axes that a batch names.
 
   Args:

@@ -3,14 +3,16 @@
 
 Every message names `compute_on`, what was expected, what came, and what to
 write instead. The exception classes, and the words that upstream's own tests
-look for, are those of the base release. This module imports nothing of JAX:
-`jax._src.core` reaches it while it is itself being imported.
+look for, are those of the base release. This module imports nothing of the
+base: `jax._src.core` reaches it while it is itself being imported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from jax._src.mend import pages
 
 _NAMED_TYPES = ('device_host', 'device', 'tpu_sparsecore')
 _STREAM_PREFIX = 'gpu_stream:'
@@ -34,12 +36,14 @@ def check_compute_type(compute_type: Any) -> None:
     raise TypeError(
         "`compute_on`'s compute_type argument must be a string, one of"
         f" {_expected()}; got {compute_type!r} of type"
-        f' {type(compute_type).__name__}.{hint}')
+        f' {type(compute_type).__name__}.{hint}' +
+        pages.see('compute_on.md#ways-to-reach-the-host'))
   if (compute_type not in _NAMED_TYPES
       and not compute_type.startswith(_STREAM_PREFIX)):
     raise ValueError(
         f'Invalid compute type {compute_type!r} given to `compute_on`. Expected'
-        f' one of {_expected()}.')
+        f' one of {_expected()}.' +
+        pages.see('compute_on.md#ways-to-reach-the-host'))
 
 
 def check_function(fun: Any, compute_type: str) -> None:
@@ -56,7 +60,8 @@ def check_function(fun: Any, compute_type: str) -> None:
     raise TypeError(
         f'`compute_on` with compute type {compute_type!r} expected a function'
         f' to transform; got {fun!r} of type {type(fun).__name__}. Pass the'
-        ' function itself, not the result of calling it.')
+        ' function itself, not the result of calling it.' +
+        pages.see('compute_on.md#ways-to-reach-the-host'))
 
 
 def nesting_error(outer: str, inner: str | None) -> Callable[[str], Exception]:
@@ -72,7 +77,8 @@ def nesting_error(outer: str, inner: str | None) -> Callable[[str], Exception]:
              if inner is None else f'{inner!r}')
     return NotImplementedError(
         f'{message}. The outer compute type is {outer!r}, inside it came'
-        f' {asked}. Give both the same type, or call them one after the other.')
+        f' {asked}. Give both the same type, or call them one after the other.'
+        + pages.see('compute_on.md#nesting'))
   return error
 
 
@@ -91,7 +97,7 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
   Raises:
     ValueError: by the returned function, if another compute type is inside.
   """
-  def check(jaxpr: Any, name: str) -> bool:
+  def refuse(jaxpr: Any, name: str) -> bool:
     for eqn in _equations(jaxpr):
       inner = eqn.params.get('compute_type', compute_type)
       if eqn.primitive.name == name and inner != compute_type:
@@ -99,9 +105,10 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
             'Nesting `compute_on` with different compute types is not allowed.'
             f' The outer compute type is {compute_type!r}, inside it came'
             f' {inner!r}. Give both the same type, or call them one after the'
-            ' other.')
+            ' other.' +
+            pages.see('compute_on.md#nesting'))
     return False
-  return check
+  return refuse
 
 
 def _expected() -> str:

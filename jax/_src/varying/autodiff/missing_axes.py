@@ -33,6 +33,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.ad_util import SymbolicZero
+from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
@@ -78,9 +79,10 @@ def refuse(
     # is none.
     if found is None or any(
         _way(found, frozenset([axis]), cts, cts[i]) is Way.SUMMED
-        for axis in vt.parting(axes)):
+        for axis in vt.nontrivial(axes)):
       raise ValueError(_message(avals[i], cts[i], axes, attached_to,
-                                found is None))
+                                found is None) +
+                       pages.see('varying.md#gradients'))
 
 
 def _way(traced: ways.Traced, axes: Axes, cts, ct) -> int:
