@@ -219,7 +219,7 @@ class InferenceTest(jtu.JaxTestCase):
       eqn, = jax.make_jaxpr(opaque(wrap(f)))(1.).eqns
       noted = []
       axes, = axes_lib.of_results(
-          eqn, [frozenset()], axes_lib.Scope(frozenset('x'), noted.append))
+          eqn, [frozenset()], axes_lib.setting(frozenset('x'), noted.append))
       self.assertEqual(axes, frozenset() if known else frozenset('x'))
       self.assertEqual(noted, [] if known else [eqn])
 

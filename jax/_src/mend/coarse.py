@@ -1,24 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Coarse rules for the axes along which values may differ between devices.
+"""Coarse inference of the axes along which values may differ between devices.
 
-A forward inference on sets of axis names, by what operations do and not by how
-they are typed: a gather or reduction over one group of devices takes its axes
-away, a loop's carries have the least sets that hold in each round, and what a
-predicate decides may differ along its axes. It knows nothing of the dataflow
-that types programs (``varying.flow``), which is held against it where JAX
-checks itself (``varying.required``), and it stands in for types where there are
-none (``sanitizer.axes``). What these two say of calls, refs and kernels is
-theirs: one believes types, the other has none.
+It goes forward through a jaxpr with a set of mesh axes for each value, by what
+operations do:
 
-Cost: a loop's body is walked once for each round of its fixpoint.
+* a result may differ along what the operands do, less the axes that a gather or
+  reduction over one group of devices names, and with those that it names of a
+  device's own (``axis_index``). A cast adds nothing;
+* an equation that holds a jaxpr gives what that jaxpr makes of its operands; of
+  a loop, the carries that it ends with, the least that hold in each round;
+* what a branch or loop changes may differ along its predicate. An operand that
+  is handed on isn't changed (``inputs_of_results``);
+* a ref's content may differ along whatever is written to it, and where.
+
+It has nothing of the dataflow that types programs (``varying.flow``,
+``replication.rules.flow``): so it verifies what those find, and it stands in
+for types where there are none (``sanitizer``). A ``Setting`` tells where it is
+asked: the manual axes; whether types hold axes; and, in ``opaque``, what is
+taken of an equation that no rule knows, that it gives what its type says, or
+that it can be anything.
+
+Where types hold axes (``typed``), the inference gives what they must say: what
+``all_gather`` returns varies by its type. It goes on at the wider axes that it
+is given, with what an equation's type has beyond what its operands ask for.
+Where they don't, it gives what values are.
+
+Limits: what a kernel or reducer does within isn't looked at.
+
+Cost: a jaxpr is walked once, a loop's body once for each round of its fixpoint.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+import types
+from typing import Any, NamedTuple
 
+from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import foreign
+from jax._src.mend import jaxprs
+from jax._src.mend import manual_axes
+from jax._src.mend import manual_maps
 from jax._src.mend.manual_axes import Axes, NO_AXES
+from jax._src import util
+
+
+class Found(NamedTuple):
+  """Axes that are found.
+
+  Attributes:
+    outs: along which each result may differ.
+    writes: by the number of an operand, or of an input, that is a ref: along
+      which what is written to it may.
+  """
+  outs: list[Axes]
+  writes: Mapping[int, Axes] = types.MappingProxyType({})
+
+
+class Setting(NamedTuple):
+  """The place at which axes are inferred, and what is believed there.
+
+  Attributes:
+    manual: the manual axes.
+    opaque: is asked first, with an equation, the axes of its operands, and the
+      setting; None if rules are to tell.
+    typed: whether types hold axes.
+    single: the manual axes of one device, along which no predicate parts any.
+  """
+  manual: Axes
+  opaque: Callable[[core.JaxprEqn, Sequence[Axes], Setting], Found | None]
+  typed: bool = False
+  single: Axes = NO_AXES
+
+  def declared(self, v: Any) -> Axes:
+    """The axes that a variable's type names; none where types have none."""
+    return manual_axes.varying(v.aval) if self.typed else NO_AXES
 
 
 def union(sets) -> Axes:
@@ -32,46 +88,386 @@ def names_in(eqn: Any) -> Axes:
                    else (found,))
 
 
-def each(eqn: Any, ins: Sequence[Axes]) -> list[Axes]:
+def name_of(primitive: core.Primitive) -> str:
+  """The name that rules have for a primitive; none for another library's."""
+  return foreign.name_of(primitive).removesuffix('_p').removesuffix('_start')
+
+
+# What gives each device what is its own.
+_OWN = {'axis_index', 'ppermute', 'all_to_all', 'ragged_all_to_all',
+        'reduce_scatter', 'unreduced_reduce_scatter', 'psend', 'precv',
+        'pgather'}
+# What runs code that isn't JAX's, or holds jaxprs in a way of its own.
+_OUTSIDE = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
+            'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
+            'python_callback', 'infeed')
+_REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
+# The classes of JAX's own operations that only compute: what they hold is their
+# types, sizes, names and flags. The modules that define them enter them.
+computing: set[type] = set()
+
+
+def held(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
+  """The jaxprs in an equation's parameters, but a kernel's or a reducer's."""
+  if name_of(eqn.primitive).startswith((*_REDUCERS, 'pallas_call')):
+    return []
+  found = list(jaxprs.in_params(eqn.params))
+  traced = getattr(_operation_of(eqn), 'traced', None)
+  return found + [j for j in jaxprs.within(traced) if j not in found]
+
+
+def of_call(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
+            ) -> Found | None:
+  """The axes of a call of one jaxpr, whatever primitive calls it.
+
+  Returns:
+    What the first jaxpr in the parameters, or that of a traced operation, makes
+    of all operands; None if it takes or gives another number of values.
+  """
+  jaxpr = _one_held(eqn)
+  return None if jaxpr is None else of_jaxpr(jaxpr, ins, setting)
+
+
+def _one_held(eqn: core.JaxprEqn) -> core.Jaxpr | None:
+  operation = _operation_of(eqn)
+  found = held(eqn)[:1] if operation is None else list(
+      jaxprs.within(getattr(operation, 'traced', None)))
+  if found and (len(found[0].invars), len(found[0].outvars)) == (
+      len(eqn.invars), len(eqn.outvars)):
+    return found[0]
+  return None
+
+
+def _operation_of(eqn: core.JaxprEqn) -> Any:
+  """The operation that an equation applies (hijax), if it is one of these."""
+  if name_of(eqn.primitive) != 'call_hi_primitive':
+    return None
+  operation, = eqn.params.values()  # the parameter's name has changed
+  return operation
+
+
+def has_rule(eqn: core.JaxprEqn) -> bool:
+  """True if a rule tells what an equation gives, or an operation itself."""
+  name = name_of(eqn.primitive)
+  return (name in _RULES or name in anatomy.REDUCTIONS.rows
+          or anatomy.called(eqn) is not None or anatomy.is_cast(eqn))
+
+
+def is_opaque(eqn: core.JaxprEqn) -> bool:
+  """True if nothing is known of what an equation gives on each device."""
+  name = name_of(eqn.primitive)
+  if has_rule(eqn) and name != 'call_hi_primitive':
+    return False
+  if name.startswith(_OUTSIDE):
+    return True
+  if name == 'call_hi_primitive':  # JAX's own only compute
+    return not type(_operation_of(eqn)).__module__.startswith('jax.')
+  if any(hasattr(v.aval, 'inner_aval') for v in (*eqn.invars, *eqn.outvars)):
+    return True
+  return any(_by_device(e) for j in held(eqn) for e in j.eqns)
+
+
+def _by_device(eqn: core.JaxprEqn) -> bool:
+  """True if an equation, or one within, isn't a function of its operands."""
+  name = name_of(eqn.primitive)
+  return (is_opaque(eqn) or name in _OWN or name in anatomy.REDUCTIONS.rows
+          or any(_by_device(e) for j in jaxprs.in_params(eqn.params)
+                 for e in j.eqns))
+
+
+def believing(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
+              ) -> Found | None:
+  """Believes, as ``Setting.opaque``, what an opaque equation says it gives."""
+  del ins, setting
+  # 0.5.3's ``tie`` gives a value the type of another one.
+  return none_of(eqn) if is_opaque(eqn) or name_of(
+      eqn.primitive) == 'tie' else None
+
+
+def none_of(eqn: core.JaxprEqn) -> Found:
+  """Nothing that an equation's results must differ along."""
+  return Found([NO_AXES] * len(eqn.outvars))
+
+
+def of_equation(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
+                ) -> Found:
+  """The axes along which an equation's results and writes may differ.
+
+  Args:
+    eqn: the equation.
+    ins: what its operands may differ along.
+    setting: where it stands.
+  """
+  told = setting.opaque(eqn, ins, setting)
+  if told is not None:
+    return told
+  name = name_of(eqn.primitive)
+  if name in _RULES:
+    return _RULES[name](eqn, list(ins), setting)
+  if (called := anatomy.called(eqn)) is not None:
+    operands = [n for n in called.operands if n is not None]  # of a call, all
+    inside = of_jaxpr(called.jaxpr, [ins[n] for n in operands], setting)
+    return Found(inside.outs, {
+        operands[n]: axes for n, axes in inside.writes.items()})
+  if anatomy.is_cast(eqn) or anatomy.COPIES[eqn.primitive]:
+    return Found(list(ins))
+  axes = [union(ins)] * len(eqn.outvars)
+  if name in _OWN:
+    return Found([a | names_in(eqn) & setting.manual for a in axes])
+  if _is_reduced(eqn, name, setting):
+    return Found(_reduced(eqn, ins))
+  written = jaxprs.written(eqn).union({0} if name in _WRITES else ())
+  return Found(axes, dict.fromkeys(written, union(ins)))
+
+
+_WRITES = {'swap', 'addupdate'}
+
+
+def _is_reduced(eqn: core.JaxprEqn, name: str, setting: Setting) -> bool:
+  """True if all devices have the same results, and types say so, if they do."""
+  row = anatomy.REDUCTIONS.rows.get(name)
+  if setting.typed:
+    return row is not None and row.types != anatomy.VARYING
+  return row is not None or name == 'pbroadcast'
+
+
+def _each(eqn: Any, ins: Sequence[Axes]) -> list[Axes]:
   """The axes of results that are the operands, or made of all of them."""
   count = len(eqn.outvars)
   return list(ins) if len(ins) == count else [union(ins)] * count
 
 
-def reduced(eqn: Any, ins: Sequence[Axes]) -> list[Axes]:
+def _reduced(eqn: Any, ins: Sequence[Axes]) -> list[Axes]:
   """The axes of a reduction's results, equal within its one group."""
   groups = eqn.params.get('axis_index_groups')
   less = NO_AXES if groups and len(groups) > 1 else names_in(eqn)
-  return [a - less for a in each(eqn, ins)]
+  return [a - less for a in _each(eqn, ins)]
 
 
-def solved(loop: anatomy.Loop, ins: Sequence[Axes],
-           results: Callable[[list[Axes]], list[Axes]],
-           predicate: Callable[[list[Axes]], Axes] | None = None,
-           changes: Callable[[int], bool] = lambda n: True
-           ) -> tuple[list[Axes], list[Axes], Axes]:
+def of_jaxpr(jaxpr: Any, ins: Sequence[Axes], setting: Setting) -> Found:
+  """The axes along which a jaxpr's results, and its writes, may differ.
+
+  Args:
+    jaxpr: an open or a closed one.
+    ins: what its inputs may differ along.
+    setting: where it stands.
+
+  Returns:
+    The axes. Of a jaxpr with types at the axes that it was traced at, what
+    these say: whoever holds it has its equations looked at.
+  """
+  jaxpr = jaxprs.open_jaxpr(jaxpr)
+  declared, written = setting.declared, jaxprs.written(jaxpr)
+  ins = list(ins)
+  if setting.typed and ins == list(map(declared, jaxpr.invars)):
+    return Found(list(map(declared, jaxpr.outvars)),
+                 {n: ins[n] for n in written})
+  known = dict(zip(jaxpr.invars, ins))
+
+  def read(v: Any) -> Axes:
+    return declared(v) if type(v) is core.Literal else (
+        known[v] if v in known else declared(v))
+
+  grew = True
+  while grew:  # a ref is read before it is written to, in a loop or so
+    grew = False
+    for eqn in jaxpr.eqns:
+      found = of_equation(eqn, list(map(read, eqn.invars)), setting)
+      for v, axes in zip(eqn.outvars, _with_own(eqn, found.outs, setting)):
+        known[v] = axes | known[v] if v in known and hasattr(
+            v.aval, 'inner_aval') else axes
+      for n, axes in found.writes.items():
+        v = eqn.invars[n]
+        grew |= not axes <= read(v)
+        known[v] = axes | read(v)
+  return Found(list(map(read, jaxpr.outvars)),
+               {n: read(jaxpr.invars[n]) for n in written})
+
+
+def _with_own(eqn: core.JaxprEqn, outs: list[Axes], setting: Setting
+              ) -> list[Axes]:
+  """Results' axes with what types have that the operands didn't ask for."""
+  if not setting.typed:
+    return outs
+  needed = of_equation(eqn, list(map(setting.declared, eqn.invars)), setting)
+  return [out | setting.declared(v) - own
+          for v, out, own in zip(eqn.outvars, outs, needed.outs)]
+
+
+class Ends(NamedTuple):
+  """The axes of a loop, that hold in each round.
+
+  Attributes:
+    inputs: of its body's inputs.
+    outs: of its body's results.
+    predicate: of its predicate, along which devices part.
+    writes: of what is written to refs, by the numbers of the body's inputs.
+  """
+  inputs: list[Axes]
+  outs: list[Axes]
+  predicate: Axes
+  writes: dict[int, Axes]
+
+
+def of_loop(loop: anatomy.Loop, ins: Sequence[Axes], setting: Setting) -> Ends:
   """The least axes of a loop's inputs that hold in each round.
 
   Args:
     loop: its parts.
-    ins: the axes of all inputs of the body, at first.
-    results: gives those of the body's results, by those of its inputs.
-    predicate: gives those of the predicate, by the carries', if there is one.
-    changes: tells by a carry's number whether the body may change it.
-
-  Returns:
-    The axes of the body's inputs, of its results, and of the predicate.
+    ins: the axes of all of its operands.
+    setting: where it stands.
   """
-  ins, parting = list(ins), NO_AXES
+  body, predicate = loop.body, NO_AXES
+  tests, ins = list(ins[:loop.tests]), list(ins[loop.tests:])
+  arrays = {n for n, own in enumerate(loop.own)
+            if not hasattr(body.invars[own].aval, 'inner_aval')}
+  same = {n for n, (own, place) in enumerate(
+      zip(loop.own, inputs_of_results(body))) if place == own}
   while True:
-    outs = results(ins)
-    if predicate:
-      parting = predicate(ins[loop.consts:])
+    outs, writes = of_jaxpr(body, ins, setting)
+    if loop.predicate is not None:
+      predicate = of_jaxpr(loop.predicate, tests + ins[loop.consts:],
+                           setting).outs[0]
+    parting = predicate - setting.single
     grown = list(ins)
     for n, own in enumerate(loop.own):
-      grown[own] |= outs[n]
-      if parting and changes(n):
-        grown[own] |= parting
+      if n in arrays:
+        grown[own] |= outs[n] | (NO_AXES if n in same else parting)
     if grown == ins:
-      return ins, outs, parting
+      return Ends(ins, outs, predicate, {
+          n + loop.tests: axes | parting for n, axes in writes.items()})
     ins = grown
+
+
+def _while(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  loop = anatomy.while_loop(eqn.params)
+  ends = of_loop(loop, ins, setting)
+  return Found(ends.inputs[loop.consts:], ends.writes)
+
+
+def _scan(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  loop = anatomy.scan(eqn.params)
+  ends = of_loop(loop, ins, setting)
+  return Found(loop.split(ends.inputs)[2] + ends.outs[loop.carries:],
+               ends.writes)
+
+
+def _cond(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  index, branches = ins[0] - setting.single, anatomy.branches(eqn.params)
+  each = [of_jaxpr(b, ins[1:], setting) for b in branches]
+  handed_on = map(_is_one_value, zip(*(b.outvars for b in branches)),
+                  zip(*map(inputs_of_results, branches)))
+  outs = [union(outs) | (NO_AXES if same else index)
+          for outs, same in zip(zip(*(e.outs for e in each)), handed_on)]
+  writes: dict[int, Axes] = {}
+  for found in each:
+    for n, axes in found.writes.items():
+      writes[n + 1] = writes.get(n + 1, NO_AXES) | axes | index
+  return Found(outs, writes)
+
+
+def _is_one_value(variables: Sequence[Any], inputs: Sequence[int | None]
+                  ) -> bool:
+  """True if branches return one operand, or one number."""
+  if all(type(v) is core.Literal for v in variables):
+    return len({str(v.val) for v in variables}) == 1
+  return None not in inputs and len(set(inputs)) == 1
+
+
+def at_entry(parts: manual_maps.ManualMap, ins: Sequence[Axes],
+             axes: Axes) -> list[Axes]:
+  """The axes of a shard_map's arguments inside of it."""
+  return [a | manual_maps.named(s) & axes for a, s in zip(ins, parts.in_specs)]
+
+
+def within(eqn: core.JaxprEqn, setting: Setting) -> Setting:
+  """The setting inside of a shard_map that stands in another."""
+  parts = manual_maps.of(eqn)
+  sizes, typed = parts.mesh.shape, setting.typed and parts.checked
+  own = frozenset(a for a in parts.manual - setting.manual
+                  if typed or sizes[a] > 1)
+  return setting._replace(
+      manual=setting.manual | own, typed=typed,
+      single=setting.single.union(a for a in own if sizes[a] == 1))
+
+
+def _shard_map(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  """A shard_map in another: what varies outside does so inside, too."""
+  parts, inside = manual_maps.of(eqn), within(eqn, setting)
+  # Up to 0.5.3 an inner one names the outer one's axes as well.
+  own = frozenset(parts.manual) - setting.manual
+  jaxpr = jaxprs.open_jaxpr(eqn.params['jaxpr'])
+  ins = at_entry(parts, ins, inside.manual & own)
+  found = of_jaxpr(jaxpr, [a | inside.declared(v)
+                           for v, a in zip(jaxpr.invars, ins)], inside)
+  return Found([a - own for a in found.outs],
+               {n: a - own for n, a in found.writes.items()})
+
+
+def _agreed(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  """A predicate, along axes along which it isn't known to agree."""
+  del setting
+  return Found([ins[0].difference(eqn.params['along'])])
+
+
+def _put(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  del setting
+  return Found(_each(eqn, ins))
+
+
+def _operation(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
+  """A traced function gives what it makes; types that others say are believed.
+  """
+  found = of_call(eqn, ins, setting)
+  if found is not None:
+    return found
+  if setting.typed and type(_operation_of(eqn)) not in computing:
+    return none_of(eqn)
+  return Found([union(ins)] * len(eqn.outvars))
+
+
+_RULES: dict[str, Callable[[core.JaxprEqn, list[Axes], Setting], Found]] = {
+    'while': _while, 'scan': _scan, 'cond': _cond, 'shard_map': _shard_map,
+    'agreed': _agreed, 'device_put': _put, 'call_hi_primitive': _operation}
+
+
+@util.weakref_lru_cache
+def inputs_of_results(jaxpr: core.Jaxpr) -> tuple[int | None, ...]:
+  """The number of the input that each result of a jaxpr is; None if none.
+
+  A result is an input if it is handed on, cast, or carried through a loop as it
+  was, through branches and calls as well.
+  """
+  place: dict[Any, int | None] = {v: n for n, v in enumerate(jaxpr.invars)}
+  read = lambda v: None if type(v) is core.Literal else place.get(v)
+  for eqn in jaxpr.eqns:
+    for v, operands in zip(eqn.outvars, _operands_of_results(eqn)):
+      inputs = {read(eqn.invars[n]) for n in operands}
+      place[v] = inputs.pop() if len(inputs) == 1 else None
+  return tuple(map(read, jaxpr.outvars))
+
+
+def _operands_of_results(eqn: core.JaxprEqn) -> list[list[int]]:
+  """Numbers of operands, one of which each result is; none if it is new."""
+  count, prim = len(eqn.outvars), eqn.primitive
+  if (anatomy.COPIES[prim] or anatomy.CASTS[prim] == anatomy.VARYING
+      or anatomy.CASTS[prim] is None and anatomy.is_cast(eqn)):
+    return [[n] for n in range(count)]
+  if (loop := anatomy.loop(eqn)) is not None:
+    inputs = inputs_of_results(loop.body)
+    return [[loop.first + n] if n < loop.carries and inputs[n] == loop.own[n]
+            else [] for n in range(count)]
+  if name_of(prim) == 'cond':
+    return [[n + 1 for n in places] if None not in places else []
+            for places in zip(*map(inputs_of_results,
+                                   anatomy.branches(eqn.params)))]
+  called = anatomy.called(eqn)
+  jaxpr = (_one_held(eqn) if called is None else
+           jaxprs.open_jaxpr(called.jaxpr))
+  operands: Sequence[int | None] = (
+      range(len(eqn.invars)) if called is None else called.operands)
+  if jaxpr is None or name_of(prim) == 'shard_map':
+    return [[]] * count
+  places = [None if n is None else operands[n]
+            for n in inputs_of_results(jaxpr)]
+  return [[] if n is None else [n] for n in places]

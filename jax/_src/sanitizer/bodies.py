@@ -33,6 +33,7 @@ from jax._src import linear_util as lu
 from jax._src.interpreters import partial_eval as pe
 from jax._src.lax import parallel
 from jax._src.mend import anatomy
+from jax._src.mend import coarse
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
@@ -178,8 +179,9 @@ def _known_axes(region: Region, eqn: core.JaxprEqn,
              for v in eqn.outvars]
   if region.typed >= region.manual:
     return by_type
-  scope = axes_lib.Scope(region.manual, region.plan.note)
-  inferred = axes_lib.of_results(eqn, [k.axes for k in knowns], scope)
+  inferred = axes_lib.of_results(
+      eqn, [k.axes for k in knowns],
+      axes_lib.setting(region.manual, region.plan.note))
   return [t & region.typed | i - region.typed
           for t, i in zip(by_type, inferred)]
 
@@ -262,10 +264,13 @@ def _inputs(region: Region, jaxpr: core.Jaxpr, knowns: Sequence[Known],
   return [Known(a, k.compared) for a, k in zip(axes, knowns)]
 
 
-def _scope(region: Region) -> axes_lib.Scope | None:
+def _of_loop(region: Region, eqn: core.JaxprEqn, knowns: Sequence[Known]
+             ) -> coarse.Ends | None:
+  """The axes of a loop's values, where types don't tell all of them."""
   if region.typed >= region.manual:
     return None
-  return axes_lib.Scope(region.manual, region.plan.note)
+  return axes_lib.of_loop(eqn, [k.axes for k in knowns], axes_lib.setting(
+      region.manual, region.plan.note))
 
 
 def _loop(region: Region, eqn: core.JaxprEqn, what: str) -> sites_lib.Loop:
@@ -278,10 +283,8 @@ def _scan(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
   body, body_consts = closed(params['jaxpr'])
   parts = anatomy.scan(params)
   nc, nk = parts.consts, parts.carries
-  scope = _scope(region)
-  inferred = scope and axes_lib.of_scan(eqn, [k.axes for k in knowns],
-                                        scope)[0]
-  inner = _inputs(region, body, knowns, inferred)
+  inferred = _of_loop(region, eqn, knowns)
+  inner = _inputs(region, body, knowns, inferred and inferred.inputs)
   region.flush()
   loop = _loop(region, eqn, 'scan')
   init = list(map(_typed_as, eqn.invars[nc:nc + nk], values[nc:nc + nk]))
@@ -324,13 +327,11 @@ def _while(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
   cond, cond_consts = closed(params['cond_jaxpr'])
   parts = anatomy.while_loop(params)
   nc, nb = parts.tests, parts.consts
-  scope = _scope(region)
-  inferred, parting = None, manual_axes.varying(cond.outvars[0].aval)
-  if scope is not None:
-    carried, own = axes_lib.of_while(eqn, [k.axes for k in knowns], scope)
-    inferred = [*(k.axes for k in knowns[nc:nc + nb]), *carried]
-    parting = parting & region.typed | own - region.typed
-  inner = _inputs(region, body, knowns[nc:], inferred)
+  inferred = _of_loop(region, eqn, knowns)
+  parting = manual_axes.varying(cond.outvars[0].aval)
+  if inferred is not None:
+    parting = parting & region.typed | inferred.predicate - region.typed
+  inner = _inputs(region, body, knowns[nc:], inferred and inferred.inputs)
   region.flush()
   loop = _loop(region, eqn, 'while loop')
   carry_vars = eqn.invars[nc + nb:]

@@ -119,17 +119,14 @@ def _define(scope: Scope, variables: Sequence[core.Var],
     scope.at[v] = by_type & scope.typed | axes - scope.typed
 
 
-def _inference(scope: Scope) -> axes_lib.Scope:
-  return axes_lib.Scope(Axes(scope.names), scope.unknown.append)
-
-
 def _results(scope: Scope, eqn: core.JaxprEqn, ins: Sequence[Axes]
              ) -> list[Axes]:
   if scope.typed >= set(scope.names):
     return [Axes()] * len(eqn.outvars)
   if axes_lib.is_cast(eqn):
     return [a | axes_lib.names_in(eqn) for a in ins]
-  return axes_lib.of_results(eqn, ins, _inference(scope))
+  return axes_lib.of_results(eqn, ins, axes_lib.setting(
+      Axes(scope.names), scope.unknown.append))
 
 
 def _inner(scope: Scope, eqn: core.JaxprEqn, ins: list[Axes]) -> list[Scope]:
@@ -148,12 +145,9 @@ def _inner(scope: Scope, eqn: core.JaxprEqn, ins: list[Axes]) -> list[Scope]:
 
 def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
   """The jaxprs of an equation, by roles, and what their inputs vary over."""
-  quiet = axes_lib.Scope(Axes(scope.names))
-  if name == 'scan':
-    ins = axes_lib.of_scan(eqn, ins, quiet)[0]
-  elif name == 'while':
-    first = anatomy.while_loop(eqn.params).first
-    ins = [*ins[:first], *axes_lib.of_while(eqn, ins, quiet)[0]]
+  if (loop := anatomy.loop(eqn)) is not None:
+    ends = axes_lib.of_loop(eqn, ins, axes_lib.setting(Axes(scope.names)))
+    ins = [*ins[:loop.tests], *ends.inputs]
   if anatomy.called(eqn) is not None:
     return [('call', *axes_lib.callee(eqn, ins))]
   if name in ('scan', 'while', 'cond'):

@@ -12,7 +12,7 @@ least ones, ``retype`` writes a jaxpr at them, ``bind`` does both where an
 equation is bound, and ``retrace`` and ``outdated`` tell when that isn't enough.
 ``dependences`` and ``agreement`` know what is the same on all devices though
 its type says that it varies; ``divergence`` and ``origin`` explain refusals;
-``verify`` holds types against the coarse rules of ``required``. ``rules`` know
+``verify`` holds types against the coarse rules of ``mend``. ``rules`` know
 single primitives, ``autodiff`` what differentiation makes of them. What a
 module stands on says ``tests/build/maintenance/layout_test.py``. Begin with
 ``types``, then ``flow``.
@@ -21,7 +21,7 @@ What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
 ``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``,
 ``PROMOTERS`` to ``retrace``, ``DIVERGENCE_CHECKS`` to ``flow`` again, and
-``BELIEVED`` to ``required``.
+``BELIEVED`` to ``verify``.
 
 Words: a value *varies* along the mesh axes that its type names, as devices
 along them may have other values. To *cast* (or *promote*) makes a value vary
@@ -53,12 +53,12 @@ def enter_rules() -> None:
   lacks the primitives.
   """
   # They import core.
-  from jax._src.varying import bind, flow, required, retrace, retype
+  from jax._src.varying import bind, flow, retrace, retype, verify
   tables: dict[str, dict] = {
       'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
       'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
       'DIVERGENCE_CHECKS': flow.divergence_checks,
-      'BELIEVED': required.believed}
+      'BELIEVED': verify.believed}
   for name in RULES:
     module = releases.optional_module(f'{__name__}.{name}')
     for table, entries in tables.items():

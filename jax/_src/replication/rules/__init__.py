@@ -12,6 +12,7 @@ The modules here complete both tables:
 * ``reps``, ``refine``, ``equal``: values that vary and are the same everywhere;
 * ``proven``: outputs of a derivative that need no other proof;
 * ``nested``: a ``shard_map`` within another;
+* ``verify``: what the check says, held against coarser rules;
 * ``unmapped``, ``mapped``: a ``shard_map`` under ``vmap(spmd_axis_name=)``;
 * ``collectives``: how the named-axis primitives fit in;
 * ``loops``: ``while_loop`` and ``scan``;

@@ -13,12 +13,14 @@ Limits: what 0.5.3 cannot run with ``check_rep=False`` either, as an inner
 """
 from __future__ import annotations
 
+from jax._src import config
 from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import util
 from jax._src.mend import axis_types
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import type_rules
+from jax._src.replication.rules import verify
 from jax.experimental import shard_map as sm
 
 
@@ -47,10 +49,14 @@ def rewrite(fun, mesh, in_names, out_names_thunk, auto):
 def check(mesh, auto, jaxpr, in_rep):
   """Returns the types of a jaxpr's outputs, by the axes that are its own."""
   mine = own(mesh, auto)
-  if mine is mesh:
-    return sm._check_rep(mesh, jaxpr, in_rep)
   axes = set(mine.axis_names)
-  out_rep = sm._check_rep(mine, jaxpr, [r & axes for r in in_rep])
+  if mine is not mesh:
+    in_rep = [r & axes for r in in_rep]
+  out_rep = sm._check_rep(mine, jaxpr, in_rep)
+  if config.enable_checks.value:
+    verify.verify(mine, jaxpr, in_rep)
+  if mine is mesh:
+    return out_rep
   others = set(mesh.axis_names) - axes
   return [r if r is None else r | others for r in out_rep]
 

@@ -20,9 +20,9 @@ import copy
 from typing import Any
 import weakref
 
+from jax._src.mend import coarse
 from jax._src import tree_util
 from jax._src.varying import flow
-from jax._src.varying import required
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.rules import hijax
@@ -92,7 +92,7 @@ def _rule(site: flow.Site, ins: list[Axes]) -> None:
   if (not _has_rules(operation) or operation.effects
       or operation.traced._consts or _rules_of(operation) is None):
     flow.unknown(site, ins)
-    site.opaque = type(operation) not in required.computing
+    site.opaque = type(operation) not in coarse.computing
     return
   region, = site.regions(operation.traced.jaxpr)
   site.operands = ins

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 import copy
 from typing import Any
 
+from jax._src.mend import coarse
 from jax._src.varying import flow
-from jax._src.varying import required
 from jax._src.varying import retype
 from jax._src.varying import retype_values
 from jax._src.varying import types as vt
@@ -63,7 +63,7 @@ def correct(prim: Any) -> None:
   bind = prim.bind
 
   def corrected(*args, _prim):
-    if vt.checking() and type(_prim) in required.computing:
+    if vt.checking() and type(_prim) in coarse.computing:
       ins = [vt.varying(a) for a in _prim.in_avals_flat]
       least = flow.union(ins)
       outs = [vt.varying(a) | least for a in _prim.out_avals_flat]
