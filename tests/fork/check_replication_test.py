@@ -252,8 +252,7 @@ class CheckReplicationTest(jtu.JaxTestCase):
                           out_specs=P(), axis_names={'y'}, check_vma=False)
         return lax.psum(g(a), 'x')
       f = mapped(f, self.mesh, P('x'), axis_names={'x'})
-    with jax.enable_checks(False):  # its type is too narrow outside
-      self.assertIn('result 0 of the shard_map', self.said(f, rows()))
+    self.assertIn('result 0 of the shard_map', self.said(f, rows()))
 
   def test_backward_pass(self):
     check = jax.debug.check_replication

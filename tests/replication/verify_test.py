@@ -7,7 +7,6 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import test_util as jtu
-from jax._src.lax import lax as lax_internal
 from jax._src.replication.rules import verify
 from jax.experimental import shard_map as sm
 from jax.experimental.shard_map import shard_map
@@ -82,21 +81,16 @@ class VerifyTest(jtu.JaxTestCase):
     jax.make_jaxpr(mapped(f, (1, 4)))(ROWS[:1], np.float32(1))
 
   def test_shard_map_without_the_check_in_another(self):
-    def f(a, w):
-      inner = shard_map(lambda a, w: w * lax_internal.mul(a, 2.), mesh=mesh,
-                        in_specs=(P(), P()), out_specs=P(), check_rep=False)
-      return inner(a, w)
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
-    g = lambda: jax.make_jaxpr(shard_map(
-        lambda a, w: f(a[0], w)[None], mesh=mesh, in_specs=(P('x'), P()),
-        out_specs=P('x'), auto=frozenset(['y'])))(ROWS[:2], np.float32(1))
+    def f(a, w):
+      inner = shard_map(lambda a, w: w * a, mesh=mesh, in_specs=(P(), P()),
+                        out_specs=P(), check_rep=False)
+      return inner(a[0], w)[None]
     before = verify.checked
-    g()
+    jax.make_jaxpr(shard_map(
+        f, mesh=mesh, in_specs=(P('x'), P()), out_specs=P('x'),
+        auto=frozenset(['y'])))(ROWS[:2], np.float32(1))
     self.assertGreater(verify.checked, before)
-    rule = lambda mesh, /, *_, **__: [set(mesh.axis_names)]
-    with mock.patch.dict(sm._check_rules, {sm.shard_map_p: rule}):
-      with self.assertRaisesRegex(verify.NarrowTypeError, '^shard_map at '):
-        g()
 
   @parameterized.parameters('jit', 'grad', 'jvp', 'vmap')
   def test_looks_at_every_equation_of_what_is_right(self, transform):

@@ -10,15 +10,14 @@ they have nothing of ``flow``'s, so that one's mistake isn't the other's.
 Each equation of a jaxpr is held against the types that its operands have there.
 A jaxpr that was traced at narrower types than it is called at is evaluated at
 the wider ones for what comes out of it: that is what the call's results need.
-A ``shard_map`` without the check has no types inside. Of one in another, what
-its results vary along, of the other's axes, is inferred from what its
-operations are; one with the check in it is looked at along its own axes.
+A ``shard_map`` without the check has no types inside, and one with the check in
+it is looked at along its own axes.
 
 Limits: types may be wider than need be. Rules of a derivative or of another
 library that say what they give (``custom_vjp``'s linear part, a user's
 ``HiPrim``), kernels that can tell devices apart, what ``run_state`` and the
-like hold, and the ``out_specs`` of a ``shard_map`` without the check are
-believed, and before 0.10 a jaxpr whose inputs are refs. Whether a ref is the
+like hold, and the results of a ``shard_map`` without the check are believed,
+and before 0.10 a jaxpr whose inputs are refs. Whether a ref is the
 one that a program meant, and whether a sum of a gradient is wanted, no type
 shows.
 
@@ -114,9 +113,9 @@ def _needs(eqn: core.JaxprEqn, ins: Sequence[Axes]) -> coarse.Found:
 def _opaque(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: coarse.Setting
             ) -> coarse.Found | None:
   """Types are believed where something else than their operands makes them."""
-  if not setting.typed:
-    return coarse.believing(eqn, ins, setting)
   name = vt.name_of(eqn.primitive)
+  if name == 'shard_map' and not manual_maps.of(eqn).checked:
+    return coarse.none_of(eqn)
   if name in _OF_DERIVATIVES:
     return coarse.none_of(eqn)
   if name in believed:

@@ -8,9 +8,9 @@ must not be the same along an axis along which they may differ. So are those of
 a loop's body, a branch or a call, by what comes out of these.
 
 Limits: a rule that says too little isn't seen. Believed are kernels, calls of
-foreign code, refs, and what holds jaxprs that no rule knows; so is what is
-evaluated without ``jit``, and a ``shard_map`` with the check off, but for what
-another one around it, with the check on, is told of it.
+foreign code, refs, what holds jaxprs that no rule knows, other libraries'
+primitives, and a ``shard_map`` with the check off. Nothing is looked at that is
+evaluated without ``jit``.
 
 Cost: nothing without ``jax_enable_checks``. With it each jaxpr is walked once
 more whenever it is checked.
@@ -23,6 +23,7 @@ from typing import Any
 from jax._src import core
 from jax._src import source_info_util
 from jax._src.mend import coarse
+from jax._src.mend import foreign
 from jax._src.mend import pages
 from jax._src.replication.rules import lookup
 from jax._src.replication.rules import reps
@@ -49,7 +50,7 @@ def verify(mesh: Any, jaxpr: core.Jaxpr, in_rep: Sequence[Any]) -> None:
   """
   global checked
   names = frozenset(mesh.axis_names)
-  setting = coarse.Setting(names, coarse.believing, single=frozenset(
+  setting = coarse.Setting(names, _believed, single=frozenset(
       a for a in names if mesh.shape[a] == 1))
   types: dict[core.Var, Any] = dict.fromkeys(jaxpr.constvars, set(names))
   types.update(zip(jaxpr.invars, in_rep))
@@ -65,6 +66,15 @@ def verify(mesh: Any, jaxpr: core.Jaxpr, in_rep: Sequence[Any]) -> None:
       types[v] = rep
       if missing := axes - _differing(names, rep):
         raise NarrowTypeError(_message(eqn, n, missing))
+
+
+def _believed(eqn: core.JaxprEqn, ins: Sequence[frozenset[Any]],
+              setting: coarse.Setting) -> coarse.Found | None:
+  """Nothing, of what says itself what its results are; else None."""
+  if foreign.is_foreign_primitive(eqn.primitive) or (
+      eqn.primitive is sm.shard_map_p and not eqn.params['check_rep']):
+    return coarse.none_of(eqn)
+  return coarse.believing(eqn, ins, setting)
 
 
 def _differing(names: frozenset[Any], rep: Any) -> frozenset[Any]:
