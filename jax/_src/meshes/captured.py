@@ -46,7 +46,7 @@ _EARLY = not release_types.shardings_update()  # up to 0.6.0
 # What is typed by its arguments before these are bound, and sums of cotangents
 # that are still to be of the type of outside. (What ``bind`` leaves alone by
 # itself, such as a scan, isn't named.)
-_LEFT_ALONE = frozenset({'remat2', 'checkpoint', 'add_any'})
+_LEFT_ALONE = frozenset({'remat2', 'add_any'})
 
 
 def enter(primitive: core.Primitive | None, x: Any, aval, mesh) -> tuple:

@@ -51,7 +51,7 @@ option = config.enum_state(
 # What is linear in each operand by itself: scaled, shaped, or added.
 _LINEAR = frozenset([
     'add', 'add_any', 'broadcast_in_dim', 'concatenate', 'convert_element_type',
-    'copy', 'copy_p', 'mul', 'neg', 'reshape', 'slice', 'squeeze', 'transpose'])
+    'copy', 'mul', 'neg', 'reshape', 'slice', 'squeeze', 'transpose'])
 _FIRST = frozenset(['div', 'reduce_precision'])  # in the first only
 _CALLED = frozenset(['jaxpr', 'call_jaxpr', 'fun_jaxpr'])
 _LOOPS = frozenset(['scan', 'while', 'cond'])
