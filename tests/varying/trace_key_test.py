@@ -9,6 +9,7 @@ import jax
 from jax._src import test_util as jtu
 from jax._src.mend import trace_key
 from jax._src.varying import casts
+from jax._src.varying import context
 from jax._src.varying import divergence
 from jax._src.varying import types as vt
 import jax.numpy as jnp
@@ -53,7 +54,7 @@ class TraceKeyTest(jtu.JaxTestCase):
 
   def test_there_is_none_until_something_is_set(self):
     self.assertIsNone(trace_key._entry.value)
-    self.assertGreater(len(trace_key._parts), 3)
+    self.assertGreater(len(trace_key._parts), 2)
 
   @parameterized.parameters(*OPTIONS)
   def test_an_option_has_functions_traced_anew(self, option, name, other):
@@ -90,6 +91,39 @@ class TraceKeyTest(jtu.JaxTestCase):
     with casts.tracing_again():
       self.assertGreater(f(), first)
       self.assertIsNotNone(trace_key._entry.value)
+    self.assertIsNone(trace_key._entry.value)
+
+  def test_a_setting_for_all_threads_counts_after_a_state(self):
+    with casts.tracing_again(), vt.predicates_agreeing():
+      pass
+    (_, name, other), f = OPTIONS[0], Counted()
+    first = f()
+    with of_all_threads(name, other):
+      self.assertGreater(f(), first)
+
+  def test_fields_are_put_back_one_by_one(self):
+    keyed = context.keyed
+    with vt.predicates_agreeing():
+      again = context.swap('traced_again', True)
+      self.assertEqual(keyed.value, context.Keyed(
+          traced_again=True, predicates_agree=True))
+    self.assertEqual(keyed.value, context.Keyed(traced_again=True))
+    context.swap('traced_again', again)
+    self.assertEqual(keyed.value, context.Keyed())
+    self.assertIsNone(trace_key._entry.value)
+
+  def test_what_runs_is_told_by_its_name_and_to_nobody_else(self):
+    def f(field, /, function, *, fail=False):  # a caller's own words
+      self.assertTrue(getattr(context.running.now, field))
+      if fail:
+        raise ZeroDivisionError
+      return function
+    for field in context.Running._fields:
+      run = context.while_running(field, f)
+      self.assertEqual(run(field, function=3), 3)
+      with self.assertRaises(ZeroDivisionError):
+        run(field, function=3, fail=True)
+      self.assertEqual(context.running.now, context.Running())
     self.assertIsNone(trace_key._entry.value)
 
   def test_it_is_put_back_after_an_error(self):

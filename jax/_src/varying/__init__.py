@@ -7,7 +7,8 @@ cast to them outside, and the jaxpr is written once more, where it is bound.
 Only where a derivative was taken by something that then grew is the trace
 itself wrong, and is made again.
 
-``types`` has the sets of axes, and what types spell them; ``flow`` finds the
+``types`` has the sets of axes, and what types spell them; ``context`` what this
+thread is about, and what of it tracing caches' keys have; ``flow`` finds the
 least ones, ``retype`` writes a jaxpr at them, ``bind`` does both where an
 equation is bound, and ``retrace`` and ``outdated`` tell when that isn't enough.
 ``dependences`` and ``agreement`` know what is the same on all devices though

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import functools
-import threading
 from typing import Any, NamedTuple
 import weakref
 
 from jax._src import core
 from jax._src.mend import traces
 from jax._src.varying import contents
+from jax._src.varying import context
 from jax._src.varying import dependences
 from jax._src.varying import flow
 from jax._src.varying import types as vt
@@ -215,16 +215,9 @@ class Bound(NamedTuple):
   effects: Any = frozenset()
 
 
-class _Executing(threading.local):
-  on = False
-
-
-_executing = _Executing()
-
-
 def executing() -> bool:
   """True while an eager ``shard_map`` runs what was bound, facts at hand."""
-  return _executing.on
+  return context.running.now.executing
 
 
 def remembering(process):
@@ -233,13 +226,11 @@ def remembering(process):
   Args:
     process: ``ShardMapTrace.process_primitive``.
   """
+  execute = context.while_running('executing', process)
+
   @functools.wraps(process)
   def process_primitive(self, prim, tracers, params):
-    before, _executing.on = _executing.on, True
-    try:
-      result = process(self, prim, tracers, params)
-    finally:
-      _executing.on = before
+    result = execute(self, prim, tracers, params)
     if vt.checking():
       outs = result if prim.multiple_results else [result]
       jaxprs = map(vt.open_jaxpr, contents.jaxprs_in(params))

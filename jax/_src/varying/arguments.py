@@ -31,9 +31,9 @@ import weakref
 
 from jax._src import core
 from jax._src.mend import pages
-from jax._src.mend import trace_key
 from jax._src import tree_util
 from jax._src.varying import agreement
+from jax._src.varying import context
 from jax._src.varying import dependences
 from jax._src.varying import divergence
 from jax._src.varying import flow
@@ -97,7 +97,6 @@ class _State(threading.local):
 
 
 _state = _State()
-_facts = trace_key.state('facts_of_arguments', None)
 # The traces of functions that are called so, and the calls.
 _traces: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
@@ -184,7 +183,7 @@ def _careful(call: _Call, api: Callable, args, kwargs) -> Any:
   if call.carries or call.gives and any(
       vt.nontrivial(agreement.varying(x) - f) for x, f in zip(leaves, facts)):
     call.facts = facts
-  before = _facts.swap_local(call.facts)
+  before = context.swap('facts', call.facts)
   try:
     while True:
       try:
@@ -194,9 +193,9 @@ def _careful(call: _Call, api: Callable, args, kwargs) -> Any:
         if e.call is not call:
           raise
         call.facts = e.facts
-        _facts.set_local(call.facts)
+        context.swap('facts', call.facts)
   finally:
-    _facts.set_local(before)
+    context.swap('facts', before)
 
 
 def begun(trace: core.Trace) -> None:
@@ -209,7 +208,8 @@ def begun(trace: core.Trace) -> None:
     _traces[trace] = call
     if call.facts is not None:
       agreement.given_in_order[trace] = call.facts
-      _facts.set_local(None)  # they aren't those of another function's inside
+      # They aren't those of another function's inside.
+      context.swap('facts', None)
   elif not _state.careful and around is core.eval_trace:  # while it is bound
     _traces[trace] = call
 
@@ -233,7 +233,7 @@ def ended(trace: core.Trace, traced: tuple) -> tuple:
       return notes.with_note(jaxpr, **{**seen, 'trusts': trusts}), *others
     if call is not None and call.facts is not None:
       agreement.given_in_order.pop(trace, None)
-      _facts.set_local(call.facts)
+      context.swap('facts', call.facts)
       if call.carries and len(call.facts) == len(jaxpr.invars) and (
           call.carries <= len(jaxpr.outvars)):
         _check_carry(call, trace, jaxpr, others)

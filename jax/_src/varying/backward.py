@@ -13,33 +13,17 @@ from collections.abc import Callable, Sequence
 import contextlib
 import functools
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 import weakref
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
-from jax._src.mend import trace_key
 from jax._src.mend import traces
 from jax._src.varying import casts
+from jax._src.varying import context
 from jax._src.varying import contents
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
-
-
-class At(NamedTuple):
-  """The types that a rule runs at.
-
-  Attributes:
-    retyped: whether it, or a cotangent of it, varies over more axes than when
-      its function was traced.
-    inputs: the types of the primal inputs, as traced and as told, while it runs
-      at others than it was traced at.
-  """
-  retyped: bool = False
-  inputs: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None
-
-
-_at = trace_key.state('backward_rule', At())
 
 
 class _Rule(threading.local):
@@ -65,8 +49,8 @@ class _Rule(threading.local):
   ended: tuple[Any, Sequence[Any]] = (None, ())
 
   @property
-  def at(self) -> At:
-    return _at.value
+  def types(self) -> context.RuleTypes:
+    return context.keyed.value.rule
 
   @contextlib.contextmanager
   def running(self, retyped: bool, wanted: Sequence[bool] | None):
@@ -75,15 +59,16 @@ class _Rule(threading.local):
     One that is re-typed is given residuals that vary by a promotion, which the
     user's own casts in it were to make vary.
     """
-    before = self.made, self.wanted, _at.swap_local(At(retyped))
+    before = self.made, self.wanted, context.swap(
+        'rule', context.RuleTypes(retyped))
     self.made, self.wanted = [], wanted
     again = casts.tracing_again() if retyped else contextlib.nullcontext()
     try:
       with again:
         yield
     finally:
-      self.made, self.wanted, at = before
-      _at.set_local(at)
+      self.made, self.wanted, types = before
+      context.swap('rule', types)
 
   @contextlib.contextmanager
   def of(self, axes: Sequence[Axes | None]):
@@ -107,7 +92,8 @@ def in_avals(traced):
     return traced
   told = [a if x is None else vt.with_varying(a, x)
           for a, x in zip(traced, axes)]
-  _at.set_local(rule.at._replace(inputs=(tuple(traced), tuple(told))))
+  context.swap('rule', rule.types._replace(
+      inputs=(tuple(traced), tuple(told))))
   return told
 
 
@@ -148,7 +134,7 @@ def record_program(jaxpr, primals: Sequence[Any]) -> None:
     jaxpr: the program. In a backward rule its types are those of now.
     primals: the primal inputs.
   """
-  if rule.at.retyped:
+  if rule.types.retyped:
     programs: Any = rule.made  # a list while a rule runs
     programs.append(jaxpr)
   if rule.given:

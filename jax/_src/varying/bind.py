@@ -13,9 +13,7 @@ so that programs can be nested as deeply as ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import functools
 import itertools
-import threading
 from typing import Any, NamedTuple
 
 from jax._src import config
@@ -25,6 +23,7 @@ from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src import source_info_util
 from jax._src.varying import agreement
+from jax._src.varying import context
 from jax._src.varying import flow
 from jax._src.varying import outdated
 from jax._src.varying import retrace
@@ -35,27 +34,13 @@ from jax._src.varying.flow import Site
 from jax._src.varying.types import Axes, NO_AXES
 
 
-class _Discharging(threading.local):
-  on = False
-
-
-_discharging = _Discharging()
-
-
 def discharged_as_traced(discharge):
   """Has refs made values without a look at predicates, before 0.9.1.
 
   What only some devices write to a ref is typed as the ref is there, and so is
   the value that the ref becomes.
   """
-  @functools.wraps(discharge)
-  def discharge_as_traced(*args, **kwargs):
-    before, _discharging.on = _discharging.on, True
-    try:
-      return discharge(*args, **kwargs)
-    finally:
-      _discharging.on = before
-  return discharge_as_traced
+  return context.while_running('discharging', discharge)
 
 
 class Binding:
@@ -135,7 +120,8 @@ class Binding:
         check_refs(jaxpr, given, avals)
       if self.is_solved(params, avals, True):
         return args, params, avals
-    if _discharging.on and _is_as_traced(self.prim, params, avals):
+    if context.running.now.discharging and _is_as_traced(
+        self.prim, params, avals):
       return args, params, avals
     given = args, params
     args, params, avals = self.refine_predicate(args, params, avals)

@@ -14,31 +14,23 @@ Cost: outside of that a look at a flag for each cast by hand.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 import contextlib
 from typing import Any
 
 from jax._src import tree_util
-from jax._src.mend import trace_key
+from jax._src.varying import context
 from jax._src.varying import types as vt
 
-# What is traced again calls functions with tracing caches of their own.
-_again = trace_key.state('traced_again', False)
 
-
-@contextlib.contextmanager
-def tracing_again() -> Iterator[None]:
+def tracing_again() -> contextlib.AbstractContextManager[None]:
   """While a function is traced again, with promoted inputs."""
-  before = _again.swap_local(True)
-  try:
-    yield
-  finally:
-    _again.set_local(before)
+  return context.replacing('traced_again', True)
 
 
 def traced_again() -> bool:
   """True if what is traced was traced before, with inputs that varied less."""
-  return _again.value
+  return context.keyed.value.traced_again
 
 
 def cast_missing_axes(cast: Callable[..., Any], x: Any, axis_name, /,
@@ -60,8 +52,5 @@ def cast_missing_axes(cast: Callable[..., Any], x: Any, axis_name, /,
     left = tuple([a for a in axes if a not in vt.varying(vt.typeof(leaf))])
     return cast(leaf, left, **options) if left else leaf
 
-  before = _again.swap_local(False)
-  try:
+  with context.replacing('traced_again', False):
     return tree_util.tree_map(of_leaf, x)
-  finally:
-    _again.set_local(before)

@@ -24,8 +24,8 @@ import numpy as np
 from jax._src import core
 from jax._src import dtypes
 from jax._src.mend import pages
-from jax._src.mend import trace_key
 from jax._src.varying import casts
+from jax._src.varying import context
 from jax._src.varying import types as vt
 from jax._src.varying.contents import from_derivative, jaxprs_in
 from jax._src.varying.types import Axes, NO_AXES
@@ -58,23 +58,15 @@ class TracedTooEarly(TypeError):
     self.axes = axes
 
 
-# Part of every tracing cache's key: what refs outside were widened by, whenever
-# something was traced again for that.
-_widened = trace_key.state('refs_widened', ())
-
-
 @contextlib.contextmanager
 def anew(axes: Axes):
   """While a function is traced as if for the first time.
 
   What its refs rose to varies before its own casts do something to it.
   """
-  before = _widened.swap_local((*_widened.value, axes))
-  try:
-    with casts.tracing_again():
-      yield
-  finally:
-    _widened.set_local(before)
+  widened = (*context.keyed.value.refs_widened, axes)
+  with context.replacing('refs_widened', widened), casts.tracing_again():
+    yield
 
 
 # By the kind, 'ref': has what the axes say reach an operand that isn't cast, as
@@ -116,7 +108,8 @@ class RefGrew(TypeError):
     """
     for ref, axes in self.refs:
       if not isinstance(ref, core.Tracer) or (
-          not ref._trace.is_valid() or len(_widened.value) > self.MOST_RETRIES):
+          not ref._trace.is_valid() or len(
+              context.keyed.value.refs_widened) > self.MOST_RETRIES):
         raise self
       promoters['ref'](ref, axes)
     with anew(self.axes):

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import operator
-import threading
 
 from jax._src import core
 from jax._src.varying import agreement
+from jax._src.varying import context
 from jax._src.varying import flow
 from jax._src.varying import notes
 from jax._src.varying import outdated
@@ -27,25 +27,12 @@ from jax._src.varying import retype
 _type_of = operator.attrgetter('aval')
 
 
-class _Directions(threading.local):
-  given = False
-
-
-_directions = _Directions()
-
-
 def for_directions(evaluate: Callable[..., list]) -> Callable[..., list]:
   """``core.eval_jaxpr``, where what varies over more axes are directions.
 
   Nothing is differentiated by what meets them: no sum can be missing.
   """
-  def evaluated(*args, **kwargs):
-    before, _directions.given = _directions.given, True
-    try:
-      return evaluate(*args, **kwargs)
-    finally:
-      _directions.given = before
-  return evaluated
+  return context.while_running('directions', evaluate)
 
 
 def retype_for_values(jaxpr: core.Jaxpr, consts, args):
@@ -136,11 +123,11 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
   region = flow.Region(jaxpr)
   region.facts = lambda n: agreement.differs(values[n])
   region.run(joined)
-  missing = not _directions.given and outdated.missing_sums(region)
+  missing = not context.running.now.directions and outdated.missing_sums(region)
   if missing:
     raise retrace.TracedTooEarly(missing, missing=True)
   flow.check_divergence(region.sites.values())
-  if _directions.given:
+  if context.running.now.directions:
     outdated.accept(region)
   return retype.rebuild(region), (), [
       vt.cast(x, a) for x, a in zip(values, joined)]

@@ -26,6 +26,7 @@ from jax._src.mend import traces
 from jax._src import mesh as mesh_lib
 from jax._src.named_sharding import NamedSharding
 from jax._src import tree_util
+from jax._src.varying import context
 from jax._src.varying import reduced
 
 typeof, is_ref = traces.typeof, traces.is_ref_type
@@ -186,17 +187,9 @@ def castable(aval, axes: Axes) -> bool:
   return axes.isdisjoint(manual_axes.unreduced(aval))
 
 
-_agreeing = trace_key.state('predicates_agree', False)
-
-
-@contextlib.contextmanager
-def predicates_agreeing():
+def predicates_agreeing() -> contextlib.AbstractContextManager[None]:
   """While predicates are taken to be the same on all devices, as JAX does."""
-  before = _agreeing.swap_local(True)
-  try:
-    yield
-  finally:
-    _agreeing.set_local(before)
+  return context.replacing('predicates_agree', True)
 
 
 def nontrivial(axes: Axes) -> Axes:
@@ -206,7 +199,7 @@ def nontrivial(axes: Axes) -> Axes:
   such a predicate. The sizes are those of the current mesh, or, where it lacks
   an axis, of what else binds its name; one that isn't known counts as several.
   """
-  if not axes or _agreeing.value:
+  if not axes or context.keyed.value.predicates_agree:
     return NO_AXES
   mesh = mesh_lib.get_abstract_mesh()
   for axis in axes:

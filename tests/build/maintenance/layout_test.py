@@ -27,8 +27,8 @@ STEPS = {
         ("bodies",), ("programs",), ("replication",), ("scopes",),
         ("reasons",), ("lines",), ("pictures",), ("showing",)),
     "jax._src.varying": (
-        ("types", "carry_types", "reduced", "notes", "contents", "verify",
-         "dependences"),
+        ("context", "types", "carry_types", "reduced", "notes", "contents",
+         "verify", "dependences"),
         ("flow", "casts", "retrace", "outdated", "backward", "agreement"),
         ("retype", "retype_values", "bind", "divergence", "origin_walk",
          "origin", "arguments"),

@@ -24,8 +24,6 @@ each operand of ``psum``; the walk is for those that are traced and don't vary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import functools
-import threading
 from typing import Any, NamedTuple
 import weakref
 
@@ -39,6 +37,7 @@ from jax._src import source_info_util
 from jax._src import tree_util
 from jax._src.interpreters import partial_eval as pe
 from jax._src.varying import backward
+from jax._src.varying import context
 from jax._src.varying import types as vt
 from jax._src.varying.contents import jaxprs_in
 
@@ -61,11 +60,6 @@ Node = tuple[Any, Callable]  # a value, and what gives the equation behind it
 Step = tuple[Any, Sequence[Node], int]  # the equation, operands, which result
 
 
-class _Mean(threading.local):
-  running = False
-
-
-_mean = _Mean()
 _said: set[tuple[str, str]] = set()  # the function and the line
 # By trace, the axes over which a loss is known to be reduced: one walk will do.
 _averaged: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -97,15 +91,7 @@ def look(x: Any, axis_name: Any) -> None:
 
 def of_mean(psum: Callable) -> Callable:
   """``psum``, as ``pmean`` calls it."""
-  return functools.partial(_for_mean, psum)
-
-
-def _for_mean(psum: Callable, /, *args, **kwargs) -> Any:
-  before, _mean.running = _mean.running, True
-  try:
-    return psum(*args, **kwargs)
-  finally:
-    _mean.running = before
+  return context.while_running('mean', psum)
 
 
 class Sum(NamedTuple):
@@ -128,7 +114,7 @@ class Sum(NamedTuple):
 
 
 def _look_at(x: core.Tracer, axes: vt.Axes) -> None:
-  found = Sum(x, axes, _mean.running,
+  found = Sum(x, axes, context.running.now.mean,
               source_info_util.summarize(source_info_util.current()))
   if backward.rule.sums is None:
     if option.value != 'off':

@@ -54,7 +54,7 @@ def out_types(cts: Sequence[Any], avals: Sequence[Any]) -> list[Any]:
     The types; while a backward rule runs at new types, varying along the axes
     of the cotangents too. Whether they may is for `retype_program` to say.
   """
-  if not backward.rule.at.retyped:
+  if not backward.rule.types.retyped:
     return list(avals)
   return [vt.with_varying(a, vt.varying(a) | vt.varying(_type(ct)))
           if smc.comparable(_type(ct), smc.cotangent_type(a)) else a
@@ -81,7 +81,7 @@ def retype_program(
   Raises:
     ValueError: a cotangent varies where its result can't.
   """
-  if not backward.rule.at.retyped:
+  if not backward.rule.types.retyped:
     return jaxpr, residuals
   constants, count = bool(jaxpr.constvars), len(residuals)
   opened = pe.convert_constvars_jaxpr(jaxpr) if constants else jaxpr
@@ -163,10 +163,10 @@ def _with_casts_made(jaxpr: core.Jaxpr, residuals: Sequence[Any]):
 def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
   """The axes of each input that it lacked when ``fwd`` was traced."""
   none = [NO_AXES] * len(inputs)
-  if (backward.rule.at.inputs is None
+  if (backward.rule.types.inputs is None
       or any(jaxpr is made for made in backward.rule.made)):
     return none
-  traced, told = backward.rule.at.inputs
+  traced, told = backward.rule.types.inputs
   grown = [vt.varying(b) - vt.varying(a) for a, b in zip(traced, told)]
   if not any(grown):
     return none
