@@ -32,7 +32,7 @@ class _Rule(threading.local):
   Attributes:
     axes: what the primal inputs vary over, until the rule has been told; None
       for one whose axes are those of its type.
-    made: the linear programs of ``jax.vjp`` that were made while it ran.
+    programs: the linear ones of ``jax.vjp`` that were made while it ran.
     wanted: of each primal input, whether its cotangent is wanted; None if that
       isn't known.
     given: the primal inputs of the forward rule that runs.
@@ -43,7 +43,7 @@ class _Rule(threading.local):
   """
   axes: Sequence[Axes | None] | None = None
   given: Sequence[Any] = ()
-  made: Sequence[Any] = ()
+  programs: Sequence[Any] = ()
   wanted: Sequence[bool] | None = None
   sums: list[Any] | None = None
   ended: tuple[Any, Sequence[Any]] = (None, ())
@@ -59,15 +59,15 @@ class _Rule(threading.local):
     One that is re-typed is given residuals that vary by a promotion, which the
     user's own casts in it were to make vary.
     """
-    before = self.made, self.wanted, context.swap(
+    before = self.programs, self.wanted, context.swap(
         'rule', context.RuleTypes(retyped))
-    self.made, self.wanted = [], wanted
+    self.programs, self.wanted = [], wanted
     again = casts.tracing_again() if retyped else contextlib.nullcontext()
     try:
       with again:
         yield
     finally:
-      self.made, self.wanted, types = before
+      self.programs, self.wanted, types = before
       context.swap('rule', types)
 
   @contextlib.contextmanager
@@ -135,7 +135,7 @@ def record_program(jaxpr, primals: Sequence[Any]) -> None:
     primals: the primal inputs.
   """
   if rule.types.retyped:
-    programs: Any = rule.made  # a list while a rule runs
+    programs: Any = rule.programs  # a list while a rule runs
     programs.append(jaxpr)
   if rule.given:
     _places[jaxpr] = list(map(_Sources(rule.given).of, primals))
