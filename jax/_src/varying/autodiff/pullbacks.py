@@ -164,7 +164,7 @@ def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
   """The axes of each input that it lacked when ``fwd`` was traced."""
   none = [NO_AXES] * len(inputs)
   if (backward.rule.types.inputs is None
-      or any(jaxpr is made for made in backward.rule.made)):
+      or any(jaxpr is p for p in backward.rule.programs)):
     return none
   traced, told = backward.rule.types.inputs
   grown = [vt.varying(b) - vt.varying(a) for a, b in zip(traced, told)]
