@@ -32,7 +32,7 @@ AVAL = core_src.ShapedArray(X.shape, X.dtype)
 UPSTREAM = {'self'}
 # Those that a library can't call, or whose names are those of the function
 # that they stand for: a loop's or call's own parameters have fixed names.
-FIXED = {'checkify.check_shard_map', 'origin_walk._scope', 'custom._bind_below',
+FIXED = {'checkify.check_shard_map', 'origin_walk._level', 'custom._bind_below',
          'nested.process_shard_map', 'declarations.wrapper',
          'mapped_axes.bind', 'stages.compute_on', 'batched_refs.batch_scan',
          'batched_refs.of_while'}

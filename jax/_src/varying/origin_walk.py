@@ -37,7 +37,7 @@ class Origin(NamedTuple):
   user: core.JaxprEqn | None  # the equation that the walk came through
 
 
-def _level(jaxpr, *args, **kwargs) -> Level:
+def _level(jaxpr: Any, /, *args: Any, **kwargs: Any) -> Level:
   jaxpr = vt.open_jaxpr(jaxpr)
   made_by = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
   return Level(jaxpr, made_by, *args, **kwargs)
