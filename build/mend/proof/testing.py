@@ -287,5 +287,6 @@ def _run_job(servers: fork_servers.Sharing, job: Job,
       server=servers.of(python, job.base, before))
   tally = (judging.judge_pristine(job.label, outcomes, job.reds)
            if job.side == "pristine" else judging.judge_mended(
-               job.label, outcomes, job.reds, job.extent != jobs.WHOLE))
+               job.label, outcomes, job.reds, job.extent != jobs.WHOLE,
+               job.test is None))
   return job, tally, time.monotonic() - began

@@ -2,6 +2,7 @@
 """The part of the tests that a release has in a run of everything."""
 
 import collections
+import dataclasses
 import pathlib
 import sys
 
@@ -9,7 +10,8 @@ from conftest import write
 from mend.editing import patches
 from mend.editing.expected_failures import Red
 from mend.ground.errors import MendError
-from mend.proof import changes, environments, jobs, pytest_run, shares, testing
+from mend.proof import (
+    alone, changes, environments, jobs, pytest_run, shares, testing)
 from mend.releases import bases
 import pytest
 
@@ -181,6 +183,10 @@ def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
   assert jobs.settings(shares.one_case(job, only_red=True)) == {
       "MEND_REDS": "T.a(*\nT.b(*\nT.c(*", "MEND_ONLY_RED": "1",
       "MEND_CASE": str(number)}
+  (one, *_) = alone.jobs_of(SERIES, bases.all_bases()[-1], None)
+  assert one.extent == "one of its regression tests"
+  assert jobs.settings(dataclasses.replace(one, side="mended", environment=(
+      job.environment)))["MEND_SHARE"] == "0/9999"
 
 
 def test_a_share_of_a_files_tests(tmp_path):
