@@ -68,12 +68,16 @@ class Store:
 
 
 def _summary(np: Any, value: Any) -> dict[str, float]:
+  """The largest magnitude and the norm, by blocks: a copy costs more."""
+  flat, largest, square = value.reshape(-1), 0., 0.
   try:
-    numbers = np.abs(value).astype(np.float64).reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+      numbers = np.abs(flat[start:start + _BLOCK]).astype(np.float64)
+      largest = float(np.maximum(largest, numbers.max()))  # nan, if one is
+      square += float(np.dot(numbers, numbers))
   except (TypeError, ValueError):
     return {}
-  return {"largest": float(numbers.max(initial=0)),
-          "norm": float(np.sqrt(np.dot(numbers, numbers)))}
+  return {"largest": largest, "norm": square ** .5}
 
 
 def kept(folder: str) -> dict[str, dict[str, Any]]:
