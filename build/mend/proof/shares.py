@@ -6,7 +6,7 @@ both sides, and on mended one case of each test on two other lines, of which
 each has a third of the files and deals them out to its releases. Files of the
 patches that a change touches (`changes`) run whole on one release of each line.
 One release alone, and `--whole`, have every test. The plain command has one
-case of each test on the default release, and of some files on each other line.
+case of each test on the default release, and one of some files on each line.
 One case of each test means one, too, of what each `red` at it names; on
 pristine, regression tests only.
 """
@@ -163,6 +163,6 @@ def _plain(run: Run, series: Sequence[patches.Patch],
   for job in found:
     if job.side == "mended" and job.reds:
       by_family[families.of(job.file.removeprefix("tests/"))].append(
-          dataclasses.replace(job, only_red=True))
+          dataclasses.replace(job, only_red=True, test=number))
   return [job for mine in by_family.values() for i, job in enumerate(mine)
           if i % of == number % len(mine)]

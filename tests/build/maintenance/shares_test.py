@@ -102,7 +102,7 @@ def test_a_plain_run_has_the_default_release_and_some_of_each_line(
     assert len(files) < len(having) / 3
     assert {f.split("/")[1] for f in files} == {
         f.split("/")[1] for f in having}
-  assert all(what.startswith("one case")
+  assert all(what.startswith("one ")
              for runs in of.values() for what in runs.values())
 
 
