@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one entry that Mend's options and states have in tracing caches' keys."""
 import contextlib
+import functools
 import threading
 
 from absl.testing import absltest
@@ -119,7 +120,7 @@ class TraceKeyTest(jtu.JaxTestCase):
         raise ZeroDivisionError
       return function
     for field in context.Running._fields:
-      run = context.while_running(field, f)
+      run = functools.partial(context.run, field, f)
       self.assertEqual(run(field, function=3), 3)
       with self.assertRaises(ZeroDivisionError):
         run(field, function=3, fail=True)

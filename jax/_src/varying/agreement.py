@@ -226,11 +226,9 @@ def remembering(process):
   Args:
     process: ``ShardMapTrace.process_primitive``.
   """
-  execute = context.while_running('executing', process)
-
   @functools.wraps(process)
   def process_primitive(self, prim, tracers, params):
-    result = execute(self, prim, tracers, params)
+    result = context.run('executing', process, self, prim, tracers, params)
     if vt.checking():
       outs = result if prim.multiple_results else [result]
       jaxprs = map(vt.open_jaxpr, contents.jaxprs_in(params))

@@ -13,6 +13,7 @@ so that programs can be nested as deeply as ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -40,7 +41,10 @@ def discharged_as_traced(discharge):
   What only some devices write to a ref is typed as the ref is there, and so is
   the value that the ref becomes.
   """
-  return context.while_running('discharging', discharge)
+  @functools.wraps(discharge)
+  def discharge_as_traced(*args, **kwargs):
+    return context.run('discharging', discharge, *args, **kwargs)
+  return discharge_as_traced
 
 
 class Binding:

@@ -5,7 +5,8 @@ It is one immutable value for each thread, in two parts. What a trace comes out
 differently by is ``Keyed``, and part of the keys of all tracing caches, as one
 entry (``mend.trace_key``); what only tells who calls whom is ``Running``. A
 part of the program replaces a field while it runs, and puts back what the field
-was, whatever the others have become.
+of ``Keyed`` was, whatever the others have become; calls with one of ``Running``
+nest.
 
 Cost: a look at a field is an attribute; a replaced one makes a tuple.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 import contextlib
-import functools
 import threading
 from typing import Any, NamedTuple
 
@@ -100,19 +100,20 @@ def replacing(field: str, value: Any) -> Iterator[None]:
     swap(field, before)
 
 
-def while_running(field: str, function: Callable) -> Callable:
-  """A function that runs with a field of ``Running`` on.
+def run(field: str, function: Callable, /, *args: Any, **kwargs: Any) -> Any:
+  """Calls a function while a field of ``Running`` is on.
 
   Args:
     field: its name.
-    function: takes whatever its caller passes.
+    function: takes the other arguments.
+    *args: whatever its caller passes, and ``kwargs``.
+
+  Returns:
+    What ``function`` returns.
   """
-  @functools.wraps(function)
-  def run(*args: Any, **kwargs: Any) -> Any:
-    before = getattr(running.now, field)
-    running.now = running.now._replace(**{field: True})
-    try:
-      return function(*args, **kwargs)
-    finally:
-      running.now = running.now._replace(**{field: before})
-  return run
+  before = running.now
+  running.now = before._replace(**{field: True})
+  try:
+    return function(*args, **kwargs)
+  finally:
+    running.now = before

@@ -11,6 +11,7 @@ Cost: a comparison of types, and of the equations' where values vary over fewer.
 from __future__ import annotations
 
 from collections.abc import Callable
+import functools
 import operator
 
 from jax._src import core
@@ -32,7 +33,7 @@ def for_directions(evaluate: Callable[..., list]) -> Callable[..., list]:
 
   Nothing is differentiated by what meets them: no sum can be missing.
   """
-  return context.while_running('directions', evaluate)
+  return functools.partial(context.run, 'directions', evaluate)
 
 
 def retype_for_values(jaxpr: core.Jaxpr, consts, args):
