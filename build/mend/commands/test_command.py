@@ -38,6 +38,25 @@ def _with_pythons(args: argparse.Namespace) -> tuple[
   return here, others
 
 
+def _refuse_choices_of_others(args: argparse.Namespace) -> None:
+  """Refuses --list and --since where they would be ignored.
+
+  Raises:
+    MendError: what is run instead isn't the project's tests, or isn't chosen by
+      a change.
+  """
+  theirs = (args.upstream or args.array_api or args.clients is not None
+            or args.mutation or args.each)
+  if args.list and theirs:
+    raise MendError("--list goes with the project's tests only.",
+                    f"{COMMAND} test --base=V --list, or leave --list away")
+  if args.since and (theirs or args.tests or args.patches or args.live
+                     or not args.base):
+    raise MendError("--since goes with a run of everything on releases that "
+                    "--base names.", f"{COMMAND} test --base=all "
+                    f"--since={args.since}, or leave --since away")
+
+
 def _test(args: argparse.Namespace) -> Verdict:
   whose = "upstream" if args.clients is None else "clients"
   only_with(args, "upstream", ("only", None))
@@ -48,6 +67,7 @@ def _test(args: argparse.Namespace) -> Verdict:
     raise MendError("--share goes with the project's tests, --upstream and "
                     "--clients only.", f"{COMMAND} test --base=V "
                     f"--share={number}/{of}, or leave --share away")
+  _refuse_choices_of_others(args)
   if not args.mutation:
     only_with(args, whose, ("write", False))
   if args.clients is not None:

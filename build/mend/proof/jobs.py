@@ -89,15 +89,19 @@ def makers(todo: Iterable[Job]) -> list[Callable[[], pathlib.Path]]:
           {id(job.environment): job.environment for job in todo}.values()]
 
 
-def listed(todo: Sequence[Job]) -> Verdict:
-  """Says what would run."""
+def listed(todo: Sequence[Job], tools: Sequence[pathlib.Path]) -> Verdict:
+  """Says what would run, of the patches and of the tool."""
   for job in todo:
     report.say(f"{job.label}: {job.extent}")
-  if not todo:
+  for file in tools:
+    report.say(f"{file.relative_to(bases.ROOT)}: {WHOLE}")
+  if not todo and not tools:
     return Verdict("nothing would run.", "python3 build/build.py test --list")
   counts = collections.Counter(job.extent for job in todo)
-  return Verdict(f"{len(todo)} test files on a side of a release: " + ", ".join(
-      f"{n} {what}" for what, n in counts.items()) + ".")
+  return Verdict(
+      f"{len(todo)} test files on a side of a release: " + ", ".join(
+          f"{n} {what}" for what, n in counts.items())
+      + f"; and {len(tools)} of the tool's.")
 
 
 def settings(job: Job) -> dict[str, str]:

@@ -14,7 +14,7 @@ pristine, regression tests only.
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import enum
 
@@ -51,19 +51,24 @@ class Run:
   touched: Collection[str] = ()
 
 
-def chosen_for(run: Run, series: Sequence[patches.Patch],
-               base: Base) -> list[Job]:
-  """The jobs of a release in a run of everything."""
+def jobs_of(run: Run, series: Sequence[patches.Patch]) -> list[Job]:
+  """The jobs of all releases in a run of everything."""
   if run.extent is Extent.PLAIN:
-    return _plain(run, series, base)
-  found = jobs.for_base(series, base, (), run.python_version)
+    return [job for base in run.chosen for job in _plain(run, series, base)]
   if run.extent is Extent.WHOLE or len(run.chosen) == 1:
-    return found
+    return [job for base in run.chosen for job in jobs.for_base(
+        series, base, (), run.python_version)]
   having = _bases_of_files(series)
+  return [job for base in run.chosen
+          for job in _of_change(run, series, base, having)]
+
+
+def _of_change(run: Run, series: Sequence[patches.Patch], base: Base,
+               having: Mapping[str, Sequence[Base]]) -> list[Job]:
   touched = {f for p in patches.for_base(series, base) if p.id in run.touched
              for f in (*p.tests, *p.unit_tests)}
   out = []
-  for job in found:
+  for job in jobs.for_base(series, base, (), run.python_version):
     if base == having[job.file][-1]:
       out.append(job)
     elif base == _taker(job, [b for b in having[job.file][:-1]

@@ -98,7 +98,7 @@ def run_tests(request: Request) -> Verdict:
   todo = jobs.longest_first(
       shares.share_of(_jobs(series, request), *request.share))
   if request.only_list:
-    return jobs.listed(todo)
+    return jobs.listed(todo, _tools_of(request))
   total, others = Tally(), _others(request)
   with pools.pool() as pool:
     made, done = pools.submit_in_turn(pool, jobs.makers(todo), others)
@@ -119,11 +119,18 @@ def _others(request: Request) -> list[Callable[[], Tally]]:
   """
   if request.only or request.live:
     return []
-  number, of = request.share
+  number, _ = request.share
   checks = () if request.names or number > 1 else request.checks
-  files = _tool_tests(request.names, request.is_plain)[number - 1::of]
   return [*checks, *(functools.partial(_tool_test, request.chosen[-1], f)
-                     for f in files)]
+                     for f in _tools_of(request))]
+
+
+def _tools_of(request: Request) -> list[pathlib.Path]:
+  """The files of the tool's tests in a run, or in its share."""
+  if request.only or request.live:
+    return []
+  number, of = request.share
+  return _tool_tests(request.names, request.is_plain)[number - 1::of]
 
 
 def _say_left_out(left_out: Sequence[Base]) -> None:
@@ -148,8 +155,7 @@ def _jobs(series: Sequence[patches.Patch], request: Request) -> list[Job]:
   touched = changes.touched(series, changes.since(request.since)
                             ) if request.since else frozenset()
   run = shares.Run(request.extent, chosen, version, touched)
-  found = [job for base in chosen
-           for job in shares.chosen_for(run, series, base)]
+  found = shares.jobs_of(run, series)
   newest = (shares.tested_whole(chosen) if request.is_plain
             else bases.all_bases()[-1])
   if newest in chosen:

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from conftest import write
+from mend import cli
 from mend.editing import patches
 from mend.editing.expected_failures import Red
 from mend.ground.errors import MendError
@@ -25,10 +26,9 @@ def found(chosen, extent=shares.Extent.CHANGE, touched=()):
   """By file and side: the releases that run it, and what of it."""
   run = shares.Run(extent, chosen, None, touched)
   out = collections.defaultdict(dict)
-  for base in chosen:
-    for job in shares.chosen_for(run, SERIES, base):
-      assert base not in out[job.file, job.side]
-      out[job.file, job.side][base] = job.extent
+  for job in shares.jobs_of(run, SERIES):
+    assert job.base not in out[job.file, job.side]
+    out[job.file, job.side][job.base] = job.extent
   return out
 
 
@@ -115,6 +115,19 @@ def test_shares_of_a_run_have_each_job_once(base):
   assert {j.file for j in parts[0]}.isdisjoint(j.file for j in parts[1])
 
 
+@pytest.mark.parametrize("options,words", [
+    ("--list --upstream=x", "--list goes with the project's tests"),
+    ("--list --each", "--list goes with"),
+    ("--list --clients=a", "--list goes with"),
+    ("--since=HEAD", "--since goes with a run of everything"),
+    ("--since=HEAD --base=all tests/varying/loops_test.py", "--since goes"),
+    ("--since=HEAD --base=all --live", "--since goes with")])
+def test_what_would_be_ignored_is_refused(options, words):
+  args = cli._parser().parse_args(["test", *options.split()])
+  with pytest.raises(MendError, match=words):
+    args.function(args)
+
+
 @pytest.mark.parametrize("extent,twins", [
     (shares.Extent.CHANGE, ["0.12.0"]), (shares.Extent.PLAIN, [])])
 def test_a_run_of_everything_has_each_twin_and_builds_nothing_to_say_so(
@@ -127,8 +140,11 @@ def test_a_run_of_everything_has_each_twin_and_builds_nothing_to_say_so(
   monkeypatch.setattr(testing.report, "say", said.append)
   verdict = testing.run_tests(testing.Request(
       bases.all_bases()[-2:], extent=extent, only_list=True))
+  of_tool = [line for line in said if line.startswith("tests/build/")]
+  said = [line for line in said if line not in of_tool]
   assert verdict.good and verdict.words.startswith(f"{len(said)} test files")
-  assert len(said) > 100
+  assert verdict.words.endswith(f" {len(of_tool)} of the tool's.")
+  assert len(said) > 100 and len(of_tool) > 20
   names = {line.split(" on ")[1].split()[1].rstrip(":,") for line in said}
   assert [b.version for b in bases.releases()
           if b.twin_of and b.version in names] == twins
