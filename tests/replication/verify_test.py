@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 from jax._src.replication.rules import verify
 from jax.experimental import shard_map as sm
@@ -90,6 +91,23 @@ class VerifyTest(jtu.JaxTestCase):
     jax.make_jaxpr(shard_map(
         f, mesh=mesh, in_specs=(P('x'), P()), out_specs=P('x'),
         auto=frozenset(['y'])))(ROWS[:2], np.float32(1))
+    self.assertGreater(verify.checked, before)
+
+  def test_primitive_of_another_library_speaks_for_itself(self):
+    total_p = core.Primitive('total')  # a sum over devices, of its own
+
+    def shape(x, *, axes):  # of this module, and not of jax
+      del axes
+      return x
+    total_p.def_abstract_eval(shape)
+    sm.register_check(total_p)(
+        lambda mesh, *in_rep, axes: in_rep[0] | set(axes))
+    sm.register_norewrite(total_p)
+    self.addCleanup(sm._check_rules.pop, total_p)
+    self.addCleanup(sm._rewrite_rules.pop, total_p)
+    f = mapped(lambda a, w: total_p.bind(a, axes=('x',)) * w)
+    before = verify.checked
+    jax.make_jaxpr(f)(ROWS, np.float32(1))
     self.assertGreater(verify.checked, before)
 
   @parameterized.parameters('jit', 'grad', 'jvp', 'vmap')

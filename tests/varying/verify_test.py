@@ -426,8 +426,9 @@ class UncheckedTest(VerifyTestCase):
       self.skipTest('a shard_map in another is over Explicit axes there')
 
   @parameterized.named_parameters(
-      ('differs', lambda x, w: x * w), ('same', lambda x, w: lax.psum(x, 'x')))
-  def test_results_in_another_are_believed(self, f):
+      ('differs', lambda x, w: x * w, np.arange(4) * (1 + WEIGHT)),
+      ('same', lambda x, w: lax.psum(x, 'x'), np.array([2, 5, 4, 7])))
+  def test_results_in_another_are_believed(self, f, want):
     def both(x, w):
       return x + partial_map('y')(f, in_specs=(P(), P()), out_specs=P(),
                                   **UNCHECKED)(x, w)
@@ -435,8 +436,8 @@ class UncheckedTest(VerifyTestCase):
         both, in_specs=(P('x'), P()), out_specs=P('x'))
     before = verify.checked
     with jax.enable_checks(True):
-      out = jax.jit(g)(np.ones(4, np.float32), WEIGHT)
-    self.assertEqual(out.shape, (4,))
+      out = jax.jit(g)(np.arange(4, dtype=np.float32), WEIGHT)
+    self.assertAllClose(out, want.astype(np.float32))
     self.assertGreater(verify.checked, before)
 
   def test_checked_one_in_it(self):
