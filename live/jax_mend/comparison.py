@@ -4,6 +4,10 @@
 Runs it on the stock jax and mended; where they differ once more on the stock
 jax, to see whether it is the same twice; then, for the reason, mended with
 fewer patches, at most four times. Each run is a process of its own.
+
+Of the first run's values only digests are kept, of the second's those that the
+first doesn't have: of a program that no fix concerns nothing is written. The
+stock values that differ are kept by the run that is made once more.
 """
 
 from __future__ import annotations
@@ -89,11 +93,14 @@ def compare(settings: runs.Settings, folder: str,
   others.gather("stock")
   stock = runs.run(settings, at("stock"), runs.STOCK)
   others.gather("mended")
-  mended = runs.run(settings, at("mended"), part, at("stock"), evidence=True)
+  mended = runs.run(settings, at("mended"), part, [at("stock")], None,
+                    evidence=True)
   found = Comparison(stock, mended, pairing.rows(stock, mended, tolerance))
   if any(others.gather(bool(found.differing or not found.ends_alike))):
-    again = runs.run(settings, at("again"), runs.STOCK, at("stock"))
+    again = runs.run(settings, at("again"), runs.STOCK, [at("mended")],
+                     pairing.unequal(stock, mended))
     found.repeated = True
+    found.rows = pairing.rows(stock, mended, tolerance, again)
     pairing.same_twice(stock, again, found.rows)
     _explain(found, settings, at, part, others)
   pairing.after_others(found.rows)
@@ -106,7 +113,8 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
 
   patches = _patches(ordinary.functions(settings, at("ordinary"), part))
 
-  def restored(probe: why.Probe, gone: Sequence[str]) -> Any:
+  def restored(probe: why.Probe,
+               gone: Sequence[str]) -> why.Restored:
     found.searched.append(f"{probe.kind} {probe.patch}")
     others.gather("again")
     words = why.words(gone)
@@ -114,8 +122,7 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
       words = f"{part},{words}"
     if len(gone) == len(patches.ids):
       words = runs.STOCK
-    run = runs.run(settings, at(f"without{len(found.searched)}"), words,
-                   at("stock"))
+    run = runs.run(settings, at(f"without{len(found.searched)}"), words)
     return why.as_on_stock(found.stock, run, found.rows)
 
   def agree(probe: str) -> str:

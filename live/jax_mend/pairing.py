@@ -86,9 +86,26 @@ def pairs(stock: Sequence[Program], mended: Sequence[Program]) -> list[
   return found
 
 
-def rows(stock: Run, mended: Run, tolerance: Tolerance) -> list[Row]:
-  """A row for each program of two runs."""
-  kept = {**values.kept(mended.folder), **values.kept(stock.folder)}
+def unequal(stock: Run, mended: Run) -> set[str]:
+  """The values of two runs that are to be compared with others."""
+  return {part[2] for a, b in pairs(stock.programs, mended.programs) if a and b
+          for at in {*a.calls} & {*b.calls}
+          for one, two in zip(a.calls[at], b.calls[at]) if one != two
+          for part in (*one, *two)}
+
+
+def rows(stock: Run, mended: Run, tolerance: Tolerance,
+         again: Run | None = None) -> list[Row]:
+  """A row for each program of two runs.
+
+  Args:
+    stock: one of them.
+    mended: the other.
+    tolerance: the differences of values that count as none.
+    again: another run on the stock jax, which has kept values.
+  """
+  kept = {name: row for run in (stock, mended, again) if run
+          for name, row in values.kept(run.folder).items()}
   out: list[Row] = []
   counts: dict[tuple[str, str, str], int] = {}
   for a, b in pairs(stock.programs, mended.programs):
@@ -235,8 +252,9 @@ def _summary(names: tuple[str, str], kept: Mapping[str, Any]) -> str:
   if not any(names):
     return "not compared"
   known = [kept.get(name, {}) for name in names]
-  texts = [f"largest {k['largest']:.6g}, norm {k['norm']:.6g}"
-           if "norm" in k else "checksum" for k in known]
+  if not all("norm" in k for k in known):  # also if it isn't the same twice
+    return "other checksums"
+  texts = [f"largest {k['largest']:.6g}, norm {k['norm']:.6g}" for k in known]
   return f"beyond --store: {texts[0]}; mended {texts[1]}"
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -107,7 +107,8 @@ class Settings:
   cwd: str = "."
 
 
-def run(settings: Settings, folder: str, words: str, other: str = "",
+def run(settings: Settings, folder: str, words: str,
+        others: Sequence[str] = (), wanted: Collection[str] | None = (),
         evidence: bool = False) -> Run:
   """Runs the program once.
 
@@ -115,13 +116,15 @@ def run(settings: Settings, folder: str, words: str, other: str = "",
     settings: of the comparison.
     folder: a new one, for what is recorded.
     words: the value of JAX_MEND.
-    other: the folder of a run whose values needn't be kept again.
+    others: the folders of runs whose values needn't be kept.
+    wanted: the values to keep, by name; None for all.
     evidence: whether to tell the patches whose code runs.
   """
   os.mkdir(folder)
   with open(os.path.join(folder, "settings.json"), "w",
             encoding="utf-8") as file:
-    json.dump({"store": settings.store, "other": other,
+    json.dump({"store": settings.store, "others": others,
+               "wanted": None if wanted is None else [*wanted],
                "limit": settings.limit, "evidence": evidence}, file)
   env = {**os.environ, "JAX_MEND": words, "JAX_MEND_QUIET": "1",
          recorder.FOLDER: folder}

@@ -2,13 +2,14 @@
 """Keeps the values that programs return, so that two runs can be compared.
 
 A value is known by a digest: a 64-bit sum of its words times odd numbers, by
-blocks, which costs less than a copy. Its bytes go into one file a run, each
-once, and not at all if the other run has them. When the limit is reached, a
-value is known by its digest, its largest magnitude and its norm alone.
+blocks, which costs less than a copy. Of the values that are wanted, the bytes
+go into one file a run, each once. When the limit is reached, a value is known
+by its digest, its largest magnitude and its norm alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 import importlib
 import json
 import os
@@ -23,21 +24,24 @@ class Store:
   Args:
     folder: where the file goes.
     limit: the bytes that may be kept.
-    other: the folder of a run whose values needn't be kept again.
+    others: the folders of runs whose values needn't be kept.
+    wanted: the values to keep; None for all.
   """
 
-  def __init__(self, folder: str, limit: int, other: str = ""):
+  def __init__(self, folder: str, limit: int, others: Collection[str] = (),
+               wanted: Collection[str] | None = None):
     self._np = np = importlib.import_module("numpy")
     self._left = limit
     self._file = open(os.path.join(folder, "values.bin"), "wb")
     self._list = open(os.path.join(folder, "values.jsonl"), "w",
                       encoding="utf-8", buffering=1)
-    self._known = {*kept(other)} if other else set()
+    self._known = {name for other in others for name in kept(other)}
+    self._wanted = wanted
     self._odd = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(
         0x9E3779B97F4A7C16) + np.uint64(1)
 
   def digest(self, value: Any) -> str:
-    """Names an array by dtype, shape and content, and keeps it."""
+    """Names an array by dtype, shape and content; keeps it, if wanted."""
     np = self._np
     value = np.ascontiguousarray(value)
     data = value.reshape(-1).view(np.uint8)
@@ -57,7 +61,9 @@ class Store:
   def _keep(self, name: str, value: Any, data: Any) -> None:
     row: dict[str, Any] = {"name": name, "dtype": str(value.dtype),
                            "shape": value.shape}
-    if data.size <= self._left:
+    if self._wanted is not None and name not in self._wanted:
+      pass
+    elif data.size <= self._left:
       self._left -= data.size
       row["at"], row["size"] = self._file.tell(), data.size
       self._file.write(data)

@@ -13,7 +13,8 @@ cause; it is left out alone, then, too.
 
 A patch is confirmed if the stock code is back without it, and isn't without
 the patches that need it, which are left out with it. Several that no run has
-parted are named together.
+parted are named together. A run that is ended before it has come to a program
+tells nothing of it, and ends its search: the next would take as long.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _MOST_OWN = 5  # such functions that count
 _TRIED = .1  # times the likelihood, where it wasn't back without a patch alone
 _LIKELY = .4  # of all the likelihood: worth a run of its own
 _Key = tuple[str, str, str, int]
+Restored = Mapping[_Key, bool]  # a run has not come to those that it lacks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,14 +129,18 @@ class _Search:
     self.likely = likely
     self._patches = patches
     self._runs: list[tuple[frozenset[str], bool]] = []
+    self._late = False
 
   @property
   def known(self) -> bool:
     """True if a run has brought back the stock code."""
     return any(back for _, back in self._runs)
 
-  def told(self, probe: Probe, back: bool) -> None:
-    """Takes in a run: whether the stock code is back."""
+  def told(self, probe: Probe, back: bool | None) -> None:
+    """Takes in a run: whether the stock code is back, None if unknown."""
+    if back is None:
+      self._late |= self.next(MOST) is not None
+      return
     gone = frozenset(probe.gone(self._patches))
     self._runs.append((gone, back))
     if not back and probe.kind == "alone":  # another one may be in it, too
@@ -157,7 +163,7 @@ class _Search:
 
   def next(self, left: int) -> Probe | None:
     """The run to make, of so many that are left; None where all is known."""
-    if not self.likely:
+    if not self.likely or self._late:
       return None
     best = max(self.likely, key=lambda p: self.likely[p])
     alone = self._alone(best)
@@ -179,9 +185,11 @@ class _Search:
     return Probe("cut", min(halves, key=lambda p: halves[p]))
 
   def answer(self) -> Answer:
-    if not self.known or not self.likely:
+    ids = [*self.likely] if self.known else []
+    if self._late:
+      return Answer(ids, proof="not confirmed: --timeout ended the search")
+    if not ids:
       return Answer([])
-    ids = [*self.likely]
     if len(ids) > 1:
       return Answer(ids, proof=f"not confirmed: {MOST} runs haven't parted "
                     "them")
@@ -203,7 +211,7 @@ class _Search:
 
 
 def search(found: Sequence[Row], patches: Patches,
-           restored: Callable[[Probe, Sequence[str]], set[_Key]],
+           restored: Callable[[Probe, Sequence[str]], Restored],
            agree: Callable[[str], str] = lambda probe: probe,
            ) -> dict[_Key, Answer]:
   """The patches of each row; of one that isn't found, none.
@@ -211,8 +219,8 @@ def search(found: Sequence[Row], patches: Patches,
   Args:
     found: all rows.
     patches: those that are applied.
-    restored: makes a run without some patches; tells the rows that are as on
-      the stock jax.
+    restored: makes a run without some patches; tells whether the rows are as
+      on the stock jax.
     agree: makes one probe of those that several processes want; "" for none.
   """
   states = {row.key: _Search(likelihoods(row, found, patches), patches)
@@ -228,7 +236,7 @@ def search(found: Sequence[Row], patches: Patches,
     probe = Probe(kind, patch)
     back = restored(probe, probe.gone(patches))
     for key, state in states.items():
-      state.told(probe, key in back)
+      state.told(probe, back.get(key))
   return {key: state.answer() for key, state in states.items()}
 
 
@@ -251,17 +259,23 @@ def words(gone: Sequence[str]) -> str:
   return ",".join(f"-{patch}" for patch in gone)
 
 
-def as_on_stock(stock: Run, other: Run, found: Sequence[Row]) -> set[_Key]:
-  """The rows whose programs another run has as the stock jax does.
+def as_on_stock(stock: Run, other: Run, found: Sequence[Row]) -> Restored:
+  """Tells whether another run has the rows' programs as the stock jax does.
 
-  By their code, and those that differ by values alone by these.
+  By their code, and of those that differ by values alone by these. If it alone
+  hung, that which it hasn't come to is unknown.
   """
   now = {r.key: r for r in pairing.rows(stock, other, pairing.Tolerance())}
+  cut_off = other.status is None and stock.status is not None
 
-  def is_back(row: Row) -> bool:
-    if row.key not in now:
+  def is_back(row: Row) -> bool | None:
+    there = now.get(row.key)
+    if cut_off and (there is None or there.kind == pairing.ONLY_STOCK
+                    or row.same_code):
+      return None
+    if there is None:
       return row.kind == pairing.ONLY_MENDED
-    there = now[row.key]
     return there.kind == pairing.SAME if row.same_code else there.same_code
 
-  return {row.key for row in found if is_back(row)}
+  backs = {row.key: is_back(row) for row in found}
+  return {key: back for key, back in backs.items() if back is not None}

@@ -135,6 +135,27 @@ def test_a_tolerance_and_values_beyond_the_store(runner):
   assert large["kind"] == "other values"
 
 
+def test_only_what_differs_is_kept(runner):
+  """Of a program that no fix concerns nothing is written."""
+  write(runner.work / "sizes.py", """
+import os, sys, tempfile
+from jax_mend import comparison, pairing, runs
+
+comparison.require_both()
+with tempfile.TemporaryDirectory() as folder:
+  found = comparison.compare(
+      runs.Settings(["-c", sys.argv[1]], os.devnull, 100., 10**6, "."), folder,
+      pairing.Tolerance())
+  print(found.code(), *(os.path.getsize(os.path.join(folder, run, "values.bin"))
+                        for run in ("stock", "mended", "again")
+                        if os.path.isdir(os.path.join(folder, run))))
+""")
+  for program, expected in ((programs.SAME, "0 0 0"),
+                            (programs.LOOP, "1 0 0 20")):  # five gradients
+    done = runner.run("sizes.py", program)
+    assert done.stdout.split("\n")[-2] == expected, done
+
+
 def test_pytest(runner):
   write(runner.work / "some_test.py", programs.LOOP.partition("print")[0] + """
 def test_value():

@@ -38,7 +38,7 @@ class World:
 
   def restored(self, probe, gone):
     self.runs.append(f"{probe.kind} {probe.patch}")
-    return {self.row.key} if self.causes <= {*gone} else set()
+    return {self.row.key: self.causes <= {*gone}}
 
   def answer(self):
     (answer,) = self.why.search(
@@ -88,6 +88,42 @@ def test_another_patch_changes_the_program_too(lib):
   assert answer.patches == ["a"] and not answer.confirmed
   assert "another patch changes the program" in answer.proof
   assert len(world.runs) <= 4
+
+
+def test_a_run_that_is_ended_early_tells_nothing(lib):
+  """It is no sign that the stock code isn't back; what was known stays."""
+  for last, patches, confirmed in ((0, [], False), (1, ["b"], False),
+                                   (2, ["b"], True)):
+    world = World(lib, ["a", "b", "c"], ["b"], {"a": 1, "b": 4}, {"c": ["b"]})
+    whole = world.restored
+
+    def restored(probe, gone):
+      back = whole(probe, gone)
+      return back if len(world.runs) <= last else {}
+
+    world.restored = restored
+    answer = world.answer()
+    assert (answer.patches, answer.confirmed) == (patches, confirmed)
+    assert confirmed or "--timeout ended" in answer.proof
+    assert len(world.runs) == min(last + 1, 2)
+
+
+def test_what_a_run_has_not_come_to(lib, tmp_path):
+  why, pairing = lib
+  runs = importlib.import_module("jax_mend.runs")
+
+  def ran(status, *codes):
+    return runs.Run(str(tmp_path), "", status, 1., 0, [runs.Program(
+        n, name, "a:1", code) for n, (name, code) in enumerate(codes)])
+
+  stock = ran(0, ("f", "0"), ("g", "0"))
+  found = pairing.rows(stock, ran(0, ("f", "1"), ("g", "1"), ("h", "1")),
+                       pairing.Tolerance())
+  f, g, h = (row.key for row in found)
+  back = lambda other: why.as_on_stock(stock, other, found)
+  assert back(ran(0, ("f", "0"), ("g", "1"))) == {f: True, g: False, h: True}
+  assert back(ran(None, ("f", "0"))) == {f: True}  # was ended
+  assert back(ran(1, ("f", "0"))) == {f: True, g: False, h: True}
 
 
 def test_none_is_named_that_was_not_found(lib):
