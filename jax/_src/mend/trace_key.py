@@ -20,7 +20,8 @@ from typing import Any
 from jax._src import config
 from jax._src.mend import releases
 
-_Config, _unset = config.config_ext.Config, config.config_ext.unset
+_Config: Any = config.config_ext.Config
+_unset = config.config_ext.unset
 _parts: list[tuple[Any, Any]] = []  # with what each is until set
 
 
@@ -36,9 +37,9 @@ def _new_entry() -> Any:
     return _new(_Config, 'mend_trace_key', None, include_in_jit_key=True,
                 include_in_trace_context=True)
   entry = _new(_Config, 'mend_trace_key', None, include_in_jit_key=True)
-  # An edit to config.py adds what is in this list.
-  config.extra_trace_states.append(entry)
-  config.extra_trace_value = operator.attrgetter('value')
+  edited: Any = config  # it adds what is in this list
+  edited.extra_trace_states.append(entry)
+  edited.extra_trace_value = operator.attrgetter('value')
   return entry
 
 

@@ -44,7 +44,7 @@ def callee(eqn: core.JaxprEqn, operands: Sequence[Any]
   """The jaxpr that a call calls, and which of the operands it calls it on."""
   called = anatomy.called(eqn)
   assert called is not None
-  return called.jaxpr, [operands[n] for n in called.operands]
+  return called.jaxpr, [operands[n] for n in called.operands if n is not None]
 
 
 def inner(eqn: core.JaxprEqn) -> list[core.Jaxpr]:

@@ -9,7 +9,7 @@ plain reduction. Types are read from the jaxpr.
 
 Calls, checkpoints and custom rules are evaluated in place, and so is what an
 operation that knows its own types (hijax) consists of. Loops and branches
-are made again by their public functions, over the regions of their bodies. A
+are made again by their public functions, over their evaluated bodies. A
 predicate that should be the same on all devices is made so, by its least, after
 it has been compared: neither a collective of the program's nor one of ours is
 ever reached by some of its devices only.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import contextlib
+import functools
 from typing import Any
 
 import jax
@@ -42,7 +43,7 @@ from jax._src.partition_spec import PartitionSpec
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import digests
 from jax._src.sanitizer import sites as sites_lib
-from jax._src.sanitizer.regions import Known, Region
+from jax._src.sanitizer.comparing import Comparer, Known
 from jax._src import source_info_util
 import jax.numpy as jnp
 
@@ -69,12 +70,12 @@ _PLAIN = {'unreduced_reduce_scatter': 'reduce_scatter_p', **{
 _TYPED_BY_JAXPR = {'composite'}
 
 
-def evaluate(region: Region, jaxpr: Any, consts: Sequence[Any],
+def evaluate(comparer: Comparer, jaxpr: Any, consts: Sequence[Any],
              args: Sequence[Any], known: Sequence[Known]) -> Results:
   """Evaluates a jaxpr, comparing what its equations give.
 
   Args:
-    region: where it is evaluated.
+    comparer: where it is evaluated.
     jaxpr: an open one.
     consts: the values of its constants.
     args: of its inputs.
@@ -97,7 +98,7 @@ def evaluate(region: Region, jaxpr: Any, consts: Sequence[Any],
     ins = list(map(read, eqn.invars))
     values, knowns = [v for v, _ in ins], [k for _, k in ins]
     rule = _RULES.get(axes_lib.name_of(eqn.primitive), _ordinary)
-    env.update(zip(eqn.outvars, zip(*rule(region, eqn, values, knowns))))
+    env.update(zip(eqn.outvars, zip(*rule(comparer, eqn, values, knowns))))
   outs = list(map(read, jaxpr.outvars))
   return [v for v, _ in outs], [k for _, k in outs]
 
@@ -172,17 +173,17 @@ def _untyped(jaxpr: core.Jaxpr) -> core.Jaxpr:
       outvars=each(jaxpr.outvars), eqns=eqns)
 
 
-def _known_axes(region: Region, eqn: core.JaxprEqn,
+def _known_axes(comparer: Comparer, eqn: core.JaxprEqn,
                 knowns: Sequence[Known]) -> list[frozenset]:
   """The axes along which an equation's results may differ."""
   by_type = [manual_axes.varying(v.aval) | manual_axes.unreduced(v.aval)
              for v in eqn.outvars]
-  if region.typed >= region.manual:
+  if comparer.typed >= comparer.manual:
     return by_type
   inferred = axes_lib.of_results(
       eqn, [k.axes for k in knowns],
-      axes_lib.setting(region.manual, region.plan.note))
-  return [t & region.typed | i - region.typed
+      axes_lib.setting(comparer.manual, comparer.plan.note))
+  return [t & comparer.typed | i - comparer.typed
           for t, i in zip(by_type, inferred)]
 
 
@@ -194,7 +195,7 @@ def _operands(eqn: core.JaxprEqn, knowns: Sequence[Known]) -> tuple:
       if not isinstance(v, core.Literal) and hasattr(v.aval, 'dtype'))
 
 
-def _compared(region: Region, eqn: core.JaxprEqn, values: Sequence[Any],
+def _compared(comparer: Comparer, eqn: core.JaxprEqn, values: Sequence[Any],
               knowns: Sequence[Known], axes: Sequence[frozenset]) -> Results:
   """Compares an equation's results; gives them and what is known of them."""
   name = axes_lib.name_of(eqn.primitive)
@@ -206,31 +207,32 @@ def _compared(region: Region, eqn: core.JaxprEqn, values: Sequence[Any],
   operands = None
   out: list[Known] = []
   for n, (v, value, a) in enumerate(zip(eqn.outvars, values, axes)):
-    same = region.axes - a
+    same = comparer.axes - a
     compare = bool(same) and not isinstance(v, core.DropVar) and (
-        digests.comparable(v.aval) and region.plan.wants(eqn))
+        digests.comparable(v.aval) and comparer.plan.wants(eqn))
     if compare:
       operands = operands or _operands(eqn, knowns)
-      region.compare(
-          lambda order, n=n, ops=operands: sites_lib.of_result(
-              eqn, n, order, ops), value, same)
+      comparer.compare(functools.partial(
+          sites_lib.of_result, eqn, n, operands=operands), value, same)
     out.append(Known(a, compare or not same))
   return list(values), out
 
 
-def _ordinary(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
-  axes = _known_axes(region, eqn, knowns)
-  return _compared(region, eqn, bind(eqn, values), knowns, axes)
+def _ordinary(comparer: Comparer, eqn: core.JaxprEqn, values,
+              knowns) -> Results:
+  axes = _known_axes(comparer, eqn, knowns)
+  return _compared(comparer, eqn, bind(eqn, values), knowns, axes)
 
 
-def _call(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+def _call(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   called, ins = axes_lib.callee(eqn, list(zip(values, knowns)))
   jaxpr, consts = closed(called)
-  return evaluate(region, jaxpr, consts, [v for v, _ in ins],
+  return evaluate(comparer, jaxpr, consts, [v for v, _ in ins],
                   [k for _, k in ins])
 
 
-def _expanded(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+def _expanded(comparer: Comparer, eqn: core.JaxprEqn, values,
+              knowns) -> Results:
   """An operation that knows its own types (hijax): what it consists of."""
   operation, = eqn.params.values()  # the parameter's name has changed
 
@@ -241,13 +243,13 @@ def _expanded(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
   checked = releases.check_option()
   avals = [v.aval for v in eqn.invars]
   info = api_util.debug_info('expand', expand, tuple(avals), {})
-  with context(eqn), checked(region.typed >= region.manual):
+  with context(eqn), checked(comparer.typed >= comparer.manual):
     jaxpr, _, consts, *_ = pe.trace_to_jaxpr_dynamic(
         lu.wrap_init(expand, debug_info=info), avals)
-  return evaluate(region, jaxpr, consts, values, knowns)
+  return evaluate(comparer, jaxpr, consts, values, knowns)
 
 
-def _typed_as(v: core.Var, value: Any) -> Any:
+def _typed_as(v: core.Atom, value: Any) -> Any:
   """A value as an array of a variable's type, for a carry."""
   aval = v.aval
   if not isinstance(aval, core.ShapedArray) or isinstance(value, jax.Array):
@@ -255,57 +257,57 @@ def _typed_as(v: core.Var, value: Any) -> Any:
   return jnp.asarray(value, aval.dtype)
 
 
-def _inputs(region: Region, jaxpr: core.Jaxpr, knowns: Sequence[Known],
+def _inputs(comparer: Comparer, jaxpr: core.Jaxpr, knowns: Sequence[Known],
             inferred: Sequence[frozenset] | None) -> list[Known]:
   """Facts about a body's inputs that hold in every iteration."""
   types = [manual_axes.varying(v.aval) for v in jaxpr.invars]
   axes = types if inferred is None else [
-      t & region.typed | i - region.typed for t, i in zip(types, inferred)]
+      t & comparer.typed | i - comparer.typed for t, i in zip(types, inferred)]
   return [Known(a, k.compared) for a, k in zip(axes, knowns)]
 
 
-def _of_loop(region: Region, eqn: core.JaxprEqn, knowns: Sequence[Known]
+def _of_loop(comparer: Comparer, eqn: core.JaxprEqn, knowns: Sequence[Known]
              ) -> coarse.Ends | None:
   """The axes of a loop's values, where types don't tell all of them."""
-  if region.typed >= region.manual:
+  if comparer.typed >= comparer.manual:
     return None
   return axes_lib.of_loop(eqn, [k.axes for k in knowns], axes_lib.setting(
-      region.manual, region.plan.note))
+      comparer.manual, comparer.plan.note))
 
 
-def _loop(region: Region, eqn: core.JaxprEqn, what: str) -> sites_lib.Loop:
-  return sites_lib.Loop(region.plan.number(), f'{what} at '
+def _loop(comparer: Comparer, eqn: core.JaxprEqn, what: str) -> sites_lib.Loop:
+  return sites_lib.Loop(comparer.plan.number(), f'{what} at '
                         f'{sites_lib.place(eqn)}')
 
 
-def _scan(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+def _scan(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   params = eqn.params
   body, body_consts = closed(params['jaxpr'])
   parts = anatomy.scan(params)
   nc, nk = parts.consts, parts.carries
-  inferred = _of_loop(region, eqn, knowns)
-  inner = _inputs(region, body, knowns, inferred and inferred.inputs)
-  region.flush()
-  loop = _loop(region, eqn, 'scan')
+  inferred = _of_loop(comparer, eqn, knowns)
+  inner = _inputs(comparer, body, knowns, inferred and inferred.inputs)
+  comparer.flush()
+  loop = _loop(comparer, eqn, 'scan')
   init = list(map(_typed_as, eqn.invars[nc:nc + nk], values[nc:nc + nk]))
   length = params['length']
 
   def step(carry, xs):
     found, count, *carry = carry
     index = length - 1 - count if params['reverse'] else count
-    here = region.within(found, loop=loop, count=index)
+    here = comparer.within(found, loop=loop, count=index)
     outs, _ = evaluate(here, body, body_consts, [*values[:nc], *carry, *xs],
                        inner)
     here.flush()
     return [here.found, count + 1, *outs[:nk]], outs[nk:]
 
   (found, _, *ends), ys = lax.scan(
-      step, [region.found, jnp.int32(0), *init], list(values[nc + nk:]),
+      step, [comparer.found, jnp.int32(0), *init], list(values[nc + nk:]),
       length=length, reverse=params['reverse'],
       unroll=params['unroll'])
-  region.rejoin(found, frozenset())
-  return _compared(region, eqn, [*ends, *ys], knowns,
-                   _known_axes(region, eqn, knowns))
+  comparer.rejoin(found, frozenset())
+  return _compared(comparer, eqn, [*ends, *ys], knowns,
+                   _known_axes(comparer, eqn, knowns))
 
 
 def unfinished(pred: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
@@ -321,22 +323,22 @@ def unfinished(pred: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
           for n, o in zip(new, old)]
 
 
-def _while(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+def _while(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   params = eqn.params
   body, body_consts = closed(params['body_jaxpr'])
   cond, cond_consts = closed(params['cond_jaxpr'])
   parts = anatomy.while_loop(params)
   nc, nb = parts.tests, parts.consts
-  inferred = _of_loop(region, eqn, knowns)
+  inferred = _of_loop(comparer, eqn, knowns)
   parting = manual_axes.varying(cond.outvars[0].aval)
   if inferred is not None:
-    parting = parting & region.typed | inferred.predicate - region.typed
-  inner = _inputs(region, body, knowns[nc:], inferred and inferred.inputs)
-  region.flush()
-  loop = _loop(region, eqn, 'while loop')
+    parting = parting & comparer.typed | inferred.predicate - comparer.typed
+  inner = _inputs(comparer, body, knowns[nc:], inferred and inferred.inputs)
+  comparer.flush()
+  loop = _loop(comparer, eqn, 'while loop')
   carry_vars = eqn.invars[nc + nb:]
   init = list(map(_typed_as, carry_vars, values[nc + nb:]))
-  same = region.axes - parting
+  same = comparer.axes - parting
 
   def goes_on(here, carry):
     (pred,), (known,) = evaluate(
@@ -352,59 +354,62 @@ def _while(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
 
   def step(state):
     found, count, pred, *carry = state
-    here = region.within(found, parting, loop, count)
+    here = comparer.within(found, parting, loop, count)
     outs, _ = evaluate(here, body, body_consts, [*values[nc:nc + nb], *carry],
                        inner)
     here.flush()
     outs = unfinished(pred, outs, carry)
-    there = region.within(here.found, parting, loop, count + 1)
+    there = comparer.within(here.found, parting, loop, count + 1)
     pred = goes_on(there, outs)
     return [there.found, count + 1, pred, *outs]
 
-  first = region.within(region.found, parting, loop, jnp.int32(0))
+  first = comparer.within(comparer.found, parting, loop, jnp.int32(0))
   pred = goes_on(first, init)
   found, _, _, *ends = lax.while_loop(
       lambda state: jnp.any(state[2]), step,
       [first.found, jnp.int32(0), pred, *init])
-  region.rejoin(found, parting)
-  return _compared(region, eqn, ends, knowns, _known_axes(region, eqn, knowns))
+  comparer.rejoin(found, parting)
+  return _compared(comparer, eqn, ends, knowns,
+                   _known_axes(comparer, eqn, knowns))
 
 
-def _cond(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
+def _cond(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   index, *operands = values
   parting = knowns[0].axes
-  same = region.axes - parting
+  same = comparer.axes - parting
   what = sites_lib.Operand('the index', parting, knowns[0].compared)
-  region.compare(lambda order: sites_lib.of_choice(
+  comparer.compare(lambda order: sites_lib.of_choice(
       eqn, 'the choice of a branch', order, what), index, same)
-  region.flush()
-  index = region.least(jnp.asarray(index).astype(jnp.int32), same)
+  comparer.flush()
+  index = comparer.least(jnp.asarray(index).astype(jnp.int32), same)
 
   def taken(branch):
     jaxpr, consts = closed(branch)
     def run(found, *operands):
-      here = region.within(found, parting)
+      here = comparer.within(found, parting)
       outs, _ = evaluate(here, jaxpr, consts, operands, knowns[1:])
       here.flush()
       return [here.found, *map(_typed_as, jaxpr.outvars, outs)]
     return run
 
   found, *outs = lax.switch(index, list(map(taken, eqn.params['branches'])),
-                            region.found, *operands)
-  region.rejoin(found, parting)
-  return _compared(region, eqn, outs, knowns, _known_axes(region, eqn, knowns))
+                            comparer.found, *operands)
+  comparer.rejoin(found, parting)
+  return _compared(comparer, eqn, outs, knowns,
+                   _known_axes(comparer, eqn, knowns))
 
 
-def _nested(region: Region, eqn: core.JaxprEqn, values, knowns) -> Results:
-  region.flush()
-  outs, found = mapped(region.plan, eqn, values, [k.axes for k in knowns],
-                       region)
-  region.rejoin(found, frozenset())
-  return _compared(region, eqn, outs, knowns, _known_axes(region, eqn, knowns))
+def _nested(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
+  comparer.flush()
+  outs, found = mapped(comparer.plan, eqn, values, [k.axes for k in knowns],
+                       comparer)
+  comparer.rejoin(found, frozenset())
+  return _compared(comparer, eqn, outs, knowns,
+                   _known_axes(comparer, eqn, knowns))
 
 
 def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
-           ins: Sequence[frozenset], around: Region | None, loops: tuple = (),
+           ins: Sequence[frozenset], around: Comparer | None, loops: tuple = (),
            counters: Any = None) -> tuple[list[Any], Any]:
   """A shard_map with comparisons, of an equation of one.
 
@@ -413,7 +418,7 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
     eqn: the equation.
     values: the operands.
     ins: the manual axes around it along which these may differ.
-    around: the region that it is in, if it is nested.
+    around: that of the map that it is in, if it is nested.
     loops: outside of all shard_maps, around it.
     counters: of these.
 
@@ -421,7 +426,7 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
     The results, and whether something was found.
   """
   parts = manual_maps.of(eqn)
-  outer = around or Region(plan, (), jnp.zeros(1, jnp.int32), {}, frozenset(),
+  outer = around or Comparer(plan, (), jnp.zeros(1, jnp.int32), {}, frozenset(),
                            frozenset(), frozenset(), loops, counters,
                            jnp.bool_(False))
   spec = manual_maps.named  # the axes in a spec
@@ -433,7 +438,7 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
     if several:
       indices = [lax.axis_index(a).astype(jnp.int32)[None] for a in own]
       coordinates = jnp.concatenate([coordinates, *indices])
-    region = Region(
+    comparer = Comparer(
         plan, outer.names + (own if several else ()), coordinates,
         {**outer.sizes, **parts.mesh.shape}, outer.axes | several,
         outer.manual | several,
@@ -441,15 +446,15 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
         outer.typed | several if parts.checked and manual_axes.AXES_OF_ARRAY
         else frozenset(), outer.loops, counters, found)
     jaxpr, consts = closed(eqn.params['jaxpr'])
-    known = _entry(region, eqn, parts, args, ins, several)
-    outs, knowns = evaluate(region, jaxpr, consts, args, known)
+    known = _entry(comparer, eqn, parts, args, ins, several)
+    outs, knowns = evaluate(comparer, jaxpr, consts, args, known)
     for n, (out, k, s) in enumerate(zip(outs, knowns, parts.out_specs)):
-      same = several - spec(s) - (region.axes - k.axes if k.compared
+      same = several - spec(s) - (comparer.axes - k.axes if k.compared
                                   else frozenset())
-      region.compare(lambda order, n=n, s=s: sites_lib.of_output(
+      comparer.compare(lambda order, n=n, s=s: sites_lib.of_output(
           eqn, n, s, order), out, same)
-    region.flush()
-    return [region.found, *map(_typed_as, jaxpr.outvars, outs)]
+    comparer.flush()
+    return [comparer.found, *map(_typed_as, jaxpr.outvars, outs)]
 
   fun = manual_maps.unchecked(
       body, parts, [none, none, none, *parts.in_specs],
@@ -459,7 +464,7 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
   return outs, found
 
 
-def _entry(region: Region, eqn: core.JaxprEqn, parts, args, ins,
+def _entry(comparer: Comparer, eqn: core.JaxprEqn, parts, args, ins,
            several: frozenset) -> list[Known]:
   """Compares the arguments of a shard_map along what their specs leave out."""
   jaxpr = jaxprs.open_jaxpr(eqn.params['jaxpr'])
@@ -469,8 +474,8 @@ def _entry(region: Region, eqn: core.JaxprEqn, parts, args, ins,
   for n, (v, arg, a, s) in enumerate(zip(jaxpr.invars, args, axes,
                                          parts.in_specs)):
     name = names[n] if n < len(names) and len(names) == len(args) else str(n)
-    region.compare(lambda order, n=n, s=s, name=name: sites_lib.of_argument(
-        eqn, n, name, s, order), arg, several - a)
+    comparer.compare(functools.partial(
+        sites_lib.of_argument, eqn, n, name, s), arg, several - a)
     known.append(Known(a, digests.comparable(v.aval)))
   return known
 

@@ -19,7 +19,8 @@ from jax._src.mend import manual_maps
 from jax._src.mend import source_lines
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import reasons
-from jax._src.sanitizer import scopes as scopes_lib
+from jax._src.sanitizer import annotated as annotated_lib
+from jax._src.sanitizer.annotated import Annotated
 from jax._src.sanitizer import sites
 
 
@@ -76,12 +77,12 @@ def of_program(jaxpr: Any) -> Program:
   files: dict[str, dict[int, Line]] = {}
   maps: dict[Map, None] = {}
   names: dict[Any, None] = {}
-  for outermost in scopes_lib.of_program(jaxpr):
-    for scope in outermost.all():
-      names.update(dict.fromkeys(scope.names))
-      if scope.role == 'map' and not scope.backward:
-        maps[_map(scope)] = None
-      _collect(scope, files)
+  for outermost in annotated_lib.of_program(jaxpr):
+    for annotated in outermost.all():
+      names.update(dict.fromkeys(annotated.names))
+      if annotated.role == 'map' and not annotated.backward:
+        maps[_map(annotated)] = None
+      _collect(annotated, files)
   files = {name: dict(sorted(files[name].items())) for name in files}
   return Program(tuple(maps), files, tuple(names))
 
@@ -91,75 +92,75 @@ def _place(eqn: core.JaxprEqn) -> tuple[str, int] | None:
   return None if frame is None else (frame.file_name, frame.start_line)
 
 
-def _collect(scope: scopes_lib.Scope, files: dict) -> None:
-  places = {id(e): _place(e) for e in scope.jaxpr.eqns}
-  leaving = _leaving(scope, places)
-  unknown = set(map(id, scope.unknown))
-  for eqn in scope.jaxpr.eqns:
+def _collect(annotated: Annotated, files: dict) -> None:
+  places = {id(e): _place(e) for e in annotated.jaxpr.eqns}
+  leaving = _leaving(annotated, places)
+  unknown = set(map(id, annotated.unknown))
+  for eqn in annotated.jaxpr.eqns:
     place = places[id(eqn)]
-    if place is None or _of_plumbing(scope, eqn):
+    if place is None or _of_plumbing(annotated, eqn):
       continue
     line = files.setdefault(place[0], {}).setdefault(place[1], Line())
-    reason = reasons.of(scope, eqn)
+    reason = reasons.of(annotated, eqn)
     if reason is not None:
       line.reasons[reason] = None
     if id(eqn) in unknown:
       line.unknown[axes_lib.title_of(eqn.primitive)] = None
     put_in = axes_lib.is_cast(eqn) if reason is None else reason.kind != 'own'
     if not put_in:
-      _add(scope, line, eqn, leaving)
+      _add(annotated, line, eqn, leaving)
 
 
-def _of_plumbing(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> bool:
+def _of_plumbing(annotated: Annotated, eqn: core.JaxprEqn) -> bool:
   """True for what makes a derivative's residuals results, up to 0.6.0.
 
   It is traced when the function has ended: its line calls the shard_map.
   """
-  if scope.role != 'map' or not (
+  if annotated.role != 'map' or not (
       axes_lib.is_cast(eqn) or axes_lib.name_of(eqn.primitive) in
       reasons.PASSING):
     return False
-  return sites.place(eqn) == sites.place(scope.eqn)
+  return sites.place(eqn) == sites.place(annotated.eqn)
 
 
-def _leaving(scope: scopes_lib.Scope, places: dict) -> set:
+def _leaving(annotated: Annotated, places: dict) -> set:
   """The variables that another line reads, or that are results."""
-  found = {v for v in scope.jaxpr.outvars if isinstance(v, core.Var)}
-  made_by = {v: places[id(e)] for e in scope.jaxpr.eqns for v in e.outvars}
-  for eqn in scope.jaxpr.eqns:
+  found = {v for v in annotated.jaxpr.outvars if isinstance(v, core.Var)}
+  made_by = {v: places[id(e)] for e in annotated.jaxpr.eqns for v in e.outvars}
+  for eqn in annotated.jaxpr.eqns:
     for v in eqn.invars:
       if isinstance(v, core.Var) and made_by.get(v) != places[id(eqn)]:
         found.add(v)
   return found
 
 
-def _add(scope: scopes_lib.Scope, line: Line, eqn: core.JaxprEqn,
+def _add(annotated: Annotated, line: Line, eqn: core.JaxprEqn,
          leaving: set) -> None:
-  backward = scope.backward or source_lines.transposed(eqn)
+  backward = annotated.backward or source_lines.transposed(eqn)
   for v in eqn.outvars:
     kept = (line.backward if backward else
             line.values if v in leaving else line.on_the_way)
-    kept[_value(scope, v, eqn)] = None
+    kept[_value(annotated, v, eqn)] = None
 
 
-def _value(scope: scopes_lib.Scope, v: Any, eqn: core.JaxprEqn) -> Value:
+def _value(annotated: Annotated, v: Any, eqn: core.JaxprEqn) -> Value:
   aval = getattr(v.aval, 'inner_aval', v.aval)
   kind = sites.type_text(aval) if hasattr(aval, 'dtype') else str(aval)
-  return Value(kind, scope.ordered(scope.axes(v)),
+  return Value(kind, annotated.ordered(annotated.axes(v)),
                axes_lib.title_of(eqn.primitive))
 
 
-def _map(scope: scopes_lib.Scope) -> Map:
-  eqn, jaxpr = scope.eqn, scope.jaxpr
+def _map(annotated: Annotated) -> Map:
+  eqn, jaxpr = annotated.eqn, annotated.jaxpr
   parts = manual_maps.of(eqn)
   names = getattr(jaxpr.debug_info, 'arg_names', None) or ()
   if len(names) != len(jaxpr.invars):
     names = [f'argument {n}' for n in range(len(jaxpr.invars))]
   mesh = ', '.join(f"'{a}': {n}" for a, n in parts.mesh.shape.items())
   return Map(sites.place_of_map(eqn), mesh,
-             tuple((str(n), _value(scope, v, eqn))
+             tuple((str(n), _value(annotated, v, eqn))
                    for n, v in zip(names, jaxpr.invars)),
-             tuple(_value(scope, v, eqn) for v in jaxpr.outvars))
+             tuple(_value(annotated, v, eqn) for v in jaxpr.outvars))
 
 
 def count(files: Iterable[dict[int, Line]], kind: str) -> int:

@@ -23,14 +23,14 @@ from jax._src.mend import jaxprs
 from jax._src.mend import manual_maps
 from jax._src.sanitizer import axes as axes_lib
 from jax._src.sanitizer import bodies
-from jax._src.sanitizer import regions
+from jax._src.sanitizer import comparing
 from jax._src.sanitizer import sites as sites_lib
 import jax.numpy as jnp
 
 
 class Around(NamedTuple):
   """The surroundings of an equation: the plan, the loops, their iterations."""
-  plan: regions.Plan
+  plan: comparing.Plan
   loops: tuple = ()
   counters: Any = None
 
@@ -43,7 +43,7 @@ class Around(NamedTuple):
         jnp.concatenate([self.counters, count[None]]))
 
 
-def run(plan: regions.Plan, jaxpr: Any, args: Sequence[Any]) -> list[Any]:
+def run(plan: comparing.Plan, jaxpr: Any, args: Sequence[Any]) -> list[Any]:
   """Evaluates a closed jaxpr on arguments, with comparisons."""
   # One more than there are loops, and so with coordinates: jaxlib 0.11.2 ends
   # the process where a callback in a shard_map has an empty operand.

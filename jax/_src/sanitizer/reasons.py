@@ -26,7 +26,7 @@ from jax._src import core
 from jax._src.mend import anatomy
 from jax._src.mend import source_lines
 from jax._src.sanitizer import axes as axes_lib
-from jax._src.sanitizer import scopes as scopes_lib
+from jax._src.sanitizer.annotated import Annotated
 from jax._src.sanitizer import sites
 import numpy as np
 
@@ -56,17 +56,17 @@ class Reason(NamedTuple):
   text: str
 
 
-def of(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> Reason | None:
+def of(annotated: Annotated, eqn: core.JaxprEqn) -> Reason | None:
   """The reason that an equation was put in; None if the user wrote it."""
-  axes = scope.ordered(axes_lib.names_in(eqn))
+  axes = annotated.ordered(axes_lib.names_in(eqn))
   if not axes or not eqn.invars:
     return None
   called = source_lines.called(eqn)
   what = ', '.join(map(_operand, eqn.invars))
   if axes_lib.is_cast(eqn):
-    if called in _OWN_CASTS and not _shares_its_source(scope, eqn):
+    if called in _OWN_CASTS and not _shares_its_source(annotated, eqn):
       return Reason(what, 'own', axes, 'your own cast')
-    why = _why(scope, eqn, called)
+    why = _why(annotated, eqn, called)
     return Reason(what, 'cast', axes, why) if why else None
   reduction = anatomy.REDUCTIONS[eqn.primitive]
   if reduction and reduction.how == 'psum' and called not in _COLLECTIVES:
@@ -81,8 +81,8 @@ def _operand(v: Any) -> str:
           else sites.type_text(v.aval))
 
 
-def _shares_its_source(scope: scopes_lib.Scope, eqn: core.JaxprEqn) -> bool:
-  for other in scope.jaxpr.eqns:
+def _shares_its_source(annotated: Annotated, eqn: core.JaxprEqn) -> bool:
+  for other in annotated.jaxpr.eqns:
     if other is eqn:
       return False
     if other.source_info is eqn.source_info:
@@ -94,48 +94,49 @@ def quoted(axes: Any) -> str:
   return ', '.join(f"'{a}'" for a in axes)
 
 
-def _why(scope: scopes_lib.Scope, cast: core.JaxprEqn, called: str) -> str:
+def _why(annotated: Annotated, cast: core.JaxprEqn, called: str) -> str:
   """The reason of a cast, by the reader of its result; '' without one."""
   given = set(cast.outvars)
-  new = axes_lib.names_in(cast).difference(*map(scope.axes, cast.invars))
-  for eqn in scope.jaxpr.eqns:
+  new = axes_lib.names_in(cast).difference(*map(annotated.axes, cast.invars))
+  for eqn in annotated.jaxpr.eqns:
     places = [n for n, x in enumerate(eqn.invars)
               if isinstance(x, core.Var) and x in given]
     if places and (axes_lib.is_cast(eqn) or axes_lib.name_of(
         eqn.primitive) in PASSING):
       given.add(eqn.outvars[0])
     elif places:
-      return _read_by(scope, eqn, places[0], new, called)
+      return _read_by(annotated, eqn, places[0], new, called)
   if not any(isinstance(x, core.Var) and x in given
-             for x in scope.jaxpr.outvars):
+             for x in annotated.jaxpr.outvars):
     return ''
-  if scope.role in _RESULTS:
-    return _RESULTS[scope.role](scope, new)
+  if annotated.role in _RESULTS:
+    return _RESULTS[annotated.role](annotated, new)
   return f'put in by `{called}`' if called else 'put in by JAX'
 
 
-def _read_by(scope: scopes_lib.Scope, eqn: core.JaxprEqn, place: int, new,
+def _read_by(annotated: Annotated, eqn: core.JaxprEqn, place: int, new,
              called: str) -> str:
   name = axes_lib.name_of(eqn.primitive)
   if called in _COLLECTIVES:
     return f'the gradient of `{called}`'
-  inner = scope.inner.get(id(eqn), [])
+  inner = annotated.inner.get(id(eqn), [])
   loop = anatomy.loop(eqn)
   if loop is not None and inner:
     n = place - loop.first
     if 0 <= n < loop.carries:
       return _carry(inner, name, n, new)
-  if name == 'cond' and place and new & scope.axes(eqn.invars[0]):
+  if name == 'cond' and place and new & annotated.axes(eqn.invars[0]):
     return ('a branch reads it, and devices along '
-            f'{quoted(scope.ordered(new))} choose differently: its gradient is '
+            f'{quoted(annotated.ordered(new))} choose differently: its '
+            'gradient is '
             'summed over all of them')
   if name == 'shard_map':
     return 'an argument of the shard_map'
-  others = axes_lib.union(scope.axes(x) for n, x in enumerate(eqn.invars)
+  others = axes_lib.union(annotated.axes(x) for n, x in enumerate(eqn.invars)
                           if n != place)
   if new <= others:
     return (f'`{name}` takes operands that vary alike, and another varies over '
-            f'{quoted(scope.ordered(new))}')
+            f'{quoted(annotated.ordered(new))}')
   return f'put in for `{name}`'
 
 
@@ -158,7 +159,7 @@ def _carry(inner: list, name: str, n: int, new) -> str:
       text.replace('{}', quoted(axes), 1) for text, axes in said.items())
 
 
-def _origin(body: scopes_lib.Scope, n: int, axis) -> str:
+def _origin(body: Annotated, n: int, axis) -> str:
   """The place where a carry of a loop becomes varying; '' if there is none.
 
   The walk goes from the body's result back along what varies, past casts, and
@@ -196,21 +197,21 @@ def _spoken(eqn: core.JaxprEqn) -> str:
   return f'`{text}` in line {frame.start_line}'
 
 
-def _of_branch(scope: scopes_lib.Scope, new) -> str:
-  diverging = new & scope.outer.axes(scope.eqn.invars[0]) if (
-      scope.outer) else frozenset()
+def _of_branch(annotated: Annotated, new) -> str:
+  diverging = new & annotated.outer.axes(annotated.eqn.invars[0]) if (
+      annotated.outer) else frozenset()
   if diverging:
     return ('the result of a branch that devices along '
-            f'{quoted(scope.ordered(diverging))} choose')
+            f'{quoted(annotated.ordered(diverging))} choose')
   return ("the result of a branch: another branch's varies over "
-          f'{quoted(scope.ordered(new))}')
+          f'{quoted(annotated.ordered(new))}')
 
 
-def _of_body(scope: scopes_lib.Scope, new) -> str:
+def _of_body(annotated: Annotated, new) -> str:
   return 'a carry of the loop, which varies there at its start or elsewhere'
 
 
-def _of_map(scope: scopes_lib.Scope, new) -> str:
+def _of_map(annotated: Annotated, new) -> str:
   return 'a result of the shard_map'
 
 

@@ -27,7 +27,7 @@ from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src.sanitizer import findings as findings_lib
 from jax._src.sanitizer import programs
-from jax._src.sanitizer import regions
+from jax._src.sanitizer import comparing
 from jax._src import tree_util
 
 ReplicationError = findings_lib.ReplicationError
@@ -111,7 +111,7 @@ def check_replication(
     if id(jaxpr) not in kept:
       while len(kept) >= _KEPT:
         del kept[next(iter(kept))]
-      plan = regions.Plan(rtol, max_checks, names, findings_lib.Findings())
+      plan = comparing.Plan(rtol, max_checks, names, findings_lib.Findings())
       kept[id(jaxpr)] = jaxpr, plan, jax.jit(
           functools.partial(programs.run, plan, jaxpr))
     _, plan, program = kept[id(jaxpr)]
@@ -134,7 +134,7 @@ def _refuse_tracers(args: Any) -> None:
         pages.see('check_replication.md#limits'))
 
 
-def _run(plan: regions.Plan, program: Callable, leaves: list) -> list[Any]:
+def _run(plan: comparing.Plan, program: Callable, leaves: list) -> list[Any]:
   """Runs a program to its end; raises what was found."""
   plan.findings.clear()
   option = releases.shardy_option()

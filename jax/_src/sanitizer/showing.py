@@ -2,8 +2,8 @@
 """jax.debug.show_varying: a program's lines, with what their values vary over.
 
 The function is traced, as ``jit`` would, and not run; what is shown is read
-from its jaxpr (``scopes``, ``reasons``, ``lines``) and the user's files.
-Nothing is added to a program: no name scope and no mark.
+from its jaxpr (``annotated``, ``reasons``, ``lines``) and the user's files.
+Nothing is added to a program: no name annotated and no mark.
 
 Limits: what ``jit`` has traced before is shown as it was traced. A program
 without its source files (typed into a plain interpreter before Python 3.13) is

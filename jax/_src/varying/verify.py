@@ -137,9 +137,9 @@ def verify_bound(prim: core.Primitive, avals: Sequence[Any],
   """Verifies what is about to be bound, which needn't be in any jaxpr."""
   outs = prim.abstract_eval(*avals, **params)[0]
   outs = outs if prim.multiple_results else [outs]
-  eqn = core.new_jaxpr_eqn(
-      *([vt.new_var(a) for a in each] for each in (avals, outs)), prim, params,
-      core.no_effects, source_info_util.current())
+  invars, outvars = ([vt.new_var(a) for a in each] for each in (avals, outs))
+  eqn = core.new_jaxpr_eqn(invars, outvars, prim, params, core.no_effects,
+                           source_info_util.current())
   _compare(eqn, _needs(eqn, list(map(vt.varying, avals))), None)
   _verify_held(eqn, True, None)
 
@@ -147,8 +147,9 @@ def verify_bound(prim: core.Primitive, avals: Sequence[Any],
 def _compare(eqn: core.JaxprEqn, found: coarse.Found, along: Axes | None
              ) -> None:
   """Holds an equation's types against what is found, along some or all axes."""
-  where = [(f'result {n}', v, a) for n, (v, a) in enumerate(
-      zip(eqn.outvars, found.outs)) if not isinstance(v, core.DropVar)]
+  where: list[tuple[str, Any, Axes]] = [
+      (f'result {n}', v, a) for n, (v, a) in enumerate(
+          zip(eqn.outvars, found.outs)) if not isinstance(v, core.DropVar)]
   where += [(f'operand {n}, a ref that it writes to,', eqn.invars[n], a)
             for n, a in found.writes.items()]
   for what, v, axes in where:

@@ -105,7 +105,7 @@ class _While(binding.Binding):
 
   @staticmethod
   def is_called(params) -> bool:
-    return anatomy.while_loop(params).body is _call.body()
+    return anatomy.while_loop(params).body is _state.body()
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
@@ -163,7 +163,7 @@ class _Scan(binding.Binding):
 
   @staticmethod
   def is_called(params) -> bool:
-    return anatomy.scan(params).body is _call.body()
+    return anatomy.scan(params).body is _state.body()
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool:
@@ -200,7 +200,7 @@ def bind_at_least_types(scan_p: core.Primitive, while_p: core.Primitive):
   _While(while_p).install()
 
 
-class _Call(threading.local):
+class _LoopState(threading.local):
   """The outermost loop that is being traced.
 
   Attributes:
@@ -217,7 +217,7 @@ class _Call(threading.local):
   body: Callable[[], Any] = staticmethod(lambda: None)
 
 
-_call = _Call()
+_state = _LoopState()
 
 
 def called(body: Any) -> None:
@@ -226,7 +226,7 @@ def called(body: Any) -> None:
   No rule of a transformation comes here, so the loop can be traced again, even
   if it stands in the backward rule of a ``custom_vjp``.
   """
-  _call.body = weakref.ref(vt.open_jaxpr(body))
+  _state.body = weakref.ref(vt.open_jaxpr(body))
 
 
 def retraces() -> bool:
@@ -234,11 +234,11 @@ def retraces() -> bool:
 
   Outside of shard_map nothing is traced again, and no frame added to the stack.
   """
-  if _call.own:
-    _call.own = False
+  if _state.own:
+    _state.own = False
     return False
-  if _call.inside and not _call.careful:
-    _call.nests = True
+  if _state.inside and not _state.careful:
+    _state.nests = True
     return False
   return vt.checking()
 
@@ -254,26 +254,26 @@ def retracing(loop, init: int, *args):
   Returns:
     What the loop returns.
   """
-  outermost = not _call.inside
-  _call.own = _call.inside = True
+  outermost = not _state.inside
+  _state.own = _state.inside = True
   if outermost:
-    _call.nests = False
+    _state.nests = False
   try:
     try:
       return loop(*args)
     except _REFUSALS as e:
-      if not _call.nests or _call.careful:
+      if not _state.nests or _state.careful:
         # One that jit has kept is seen, and may grow, at other types only.
-        _call.careful = True
+        _state.careful = True
         return _again(e, loop, init, args)
-    _call.own = _call.careful = True
+    _state.own = _state.careful = True
     try:
       return loop(*args)
     except _REFUSALS as e:
       return _again(e, loop, init, args)
   finally:
     if outermost:
-      _call.own = _call.inside = _call.careful = False
+      _state.own = _state.inside = _state.careful = False
 
 
 _GREW = (retrace.CarryGrew, retrace.RefGrew)
@@ -336,7 +336,7 @@ def _grown(leaves: list, call) -> list[Axes] | None:
 
   def run(*values):
     inside[:] = list(values), core.trace_ctx.trace
-    _call.own = True
+    _state.own = True
     return call(inside[0])
 
   try:

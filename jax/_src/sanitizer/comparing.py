@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bookkeeping while the body of a shard_map is evaluated with comparisons.
 
-A region is a stretch of the program that the same devices run: the body of a
-shard_map, of a loop or of a branch. Values wait there until they are flushed:
-before the program branches or loops, at the region's end, and when many wait.
+A comparer has the comparisons of a stretch of the program that the same devices
+run: the body of a shard_map, of a loop or of a branch. Values wait there until
+they are flushed: before the program branches or loops, at the stretch's end,
+and when many wait.
 A flush is one reduction over devices for each set of axes, of all that should
 be the same along them, and a branch that is only taken when they differ; no
 collective is in it. One truth value, whether something was found, goes through
 loops and branches, so that each run sends its first difference only. It is the
-same along all axes along which the devices of a region don't diverge.
+same along all axes along which the devices don't diverge there.
 """
 from __future__ import annotations
 
@@ -88,8 +89,8 @@ class Plan:
     self.notes[f'`{name}` at {sites_lib.place(eqn)}'] = None
 
 
-class Region:
-  """A stretch of the program that the same devices run.
+class Comparer:
+  """The comparisons of a stretch of the program that the same devices run.
 
   Attributes:
     plan: the program's.
@@ -112,13 +113,13 @@ class Region:
     self.pending: list[Pending] = []
 
   def within(self, found: Any, diverging: frozenset = frozenset(),
-             loop: sites_lib.Loop | None = None, count: Any = None) -> Region:
-    """The region of a loop's body or a branch, where devices may diverge."""
+             loop: sites_lib.Loop | None = None, count: Any = None) -> Comparer:
+    """That of a loop's body or a branch, where devices may diverge."""
     loops, counters = self.loops, self.counters
     if loop is not None:
       loops = (*loops, loop)
       counters = jnp.concatenate([counters, count[None]])
-    return Region(self.plan, self.names, self.coordinates, self.sizes,
+    return Comparer(self.plan, self.names, self.coordinates, self.sizes,
                   self.axes - diverging, self.manual, self.typed, loops,
                   counters, found)
 
@@ -187,7 +188,7 @@ class Region:
     return jnp.concatenate(parts)[jnp.array(places)]
 
   def on_any_device(self, flag: Any) -> Any:
-    """True on all devices of the region if it is on one."""
+    """True on all devices that run it if it is on one."""
     if not self.axes:
       return flag
     return lax.pmax(flag.astype(jnp.int32), self.ordered(self.axes)) > 0
@@ -198,7 +199,7 @@ class Region:
     return lax.pmin(number, order) if order else number
 
   def rejoin(self, found: Any, diverging: frozenset) -> None:
-    """Goes on after a region within, where devices diverged."""
+    """Goes on after one within, where devices diverged."""
     self.found = found
     if diverging & self.axes:
       self.found = self.on_any_device(found)

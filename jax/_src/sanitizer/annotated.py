@@ -4,11 +4,11 @@
 A jaxpr has its final types: loops are at their fixpoint, and branches agree.
 Where types hold no axes (the check is off, jax up to 0.5.3) they are inferred
 by ``axes``; a cast counts there too, as it does in a type. What this module
-makes is a tree of scopes, one for each jaxpr, with the axes of all of its
-variables: ``reasons`` reads why a cast stands in one, ``pictures`` shows them.
+makes is a tree of annotated jaxprs, each with the axes of all of its variables:
+``reasons`` reads why a cast stands in one, ``pictures`` shows them.
 
 Limits: what a kernel does within isn't looked at. A function that is called in
-several places has a scope for each.
+several places has a annotated for each.
 
 Cost: each jaxpr is walked once for each place that holds it, and inferred once
 more for each loop around it.
@@ -31,30 +31,30 @@ Axes = frozenset
 
 
 @dataclasses.dataclass
-class Scope:
+class Annotated:
   """A jaxpr in a shard_map, with what its variables vary over.
 
   Attributes:
     jaxpr: an open one.
     eqn: the equation that holds it.
     role: what it is there: 'map', 'body', 'predicate', 'branch', 'call'.
-    outer: the scope of that equation, None of an outermost shard_map's.
+    outer: the annotated of that equation, None of an outermost shard_map's.
     names: the manual axes here, in order.
     typed: those that types tell about.
     backward: whether it is part of a backward pass.
     at: each variable's axes.
-    inner: the scopes in it, by the equations that hold them.
+    inner: those in it, by the equations that hold them.
     unknown: the equations of which nothing is known.
   """
   jaxpr: core.Jaxpr
   eqn: core.JaxprEqn
   role: str
-  outer: Scope | None
+  outer: Annotated | None
   names: tuple
   typed: Axes
   backward: bool
   at: dict = dataclasses.field(default_factory=dict)
-  inner: dict[int, list[Scope]] = dataclasses.field(default_factory=dict)
+  inner: dict[int, list[Annotated]] = dataclasses.field(default_factory=dict)
   unknown: list[core.JaxprEqn] = dataclasses.field(default_factory=list)
 
   def axes(self, v: Any) -> Axes:
@@ -67,17 +67,17 @@ class Scope:
     """Axes in the order of the meshes around."""
     return tuple(a for a in self.names if a in axes)
 
-  def all(self) -> Iterator[Scope]:
-    """This scope and all within, from the inside."""
-    for scopes in self.inner.values():
-      for scope in scopes:
-        yield from scope.all()
+  def all(self) -> Iterator[Annotated]:
+    """This annotated and all within, from the inside."""
+    for those in self.inner.values():
+      for annotated in those:
+        yield from annotated.all()
     yield self
 
 
-def of_program(jaxpr: Any, backward: bool = False) -> list[Scope]:
-  """The scopes of a program's outermost shard_maps, in order."""
-  found: list[Scope] = []
+def of_program(jaxpr: Any, backward: bool = False) -> list[Annotated]:
+  """The bodies of a program's outermost shard_maps, in order."""
+  found: list[Annotated] = []
   for eqn in jaxprs.open_jaxpr(jaxpr).eqns:
     here = backward or source_lines.transposed(eqn)
     if axes_lib.name_of(eqn.primitive) == 'shard_map':
@@ -88,65 +88,69 @@ def of_program(jaxpr: Any, backward: bool = False) -> list[Scope]:
   return found
 
 
-def _mapped(outer: Scope | None, eqn: core.JaxprEqn, ins: Sequence[Axes],
-            backward: bool) -> Scope:
+def _mapped(outer: Annotated | None, eqn: core.JaxprEqn, ins: Sequence[Axes],
+            backward: bool) -> Annotated:
   parts = manual_maps.of(eqn)
   own = tuple(a for a in parts.mesh.axis_names if a in parts.manual)
   names, typed = (outer.names, outer.typed) if outer else ((), Axes())
   # Without its check an inner one's types say nothing of outer axes.
   typed = typed | set(own) if (parts.checked and manual_axes.AXES_OF_ARRAY
                                ) else Axes()
-  scope = Scope(jaxprs.open_jaxpr(eqn.params['jaxpr']), eqn, 'map', outer,
-                names + own, typed, backward)
-  _fill(scope, axes_lib.at_entry(parts, ins, Axes(own)))
-  return scope
+  annotated = Annotated(jaxprs.open_jaxpr(eqn.params['jaxpr']), eqn, 'map',
+                        outer, names + own, typed, backward)
+  _fill(annotated, axes_lib.at_entry(parts, ins, Axes(own)))
+  return annotated
 
 
-def _fill(scope: Scope, ins: Sequence[Axes]) -> None:
-  """Finds the axes of a scope's variables, from its inputs on."""
-  _define(scope, scope.jaxpr.constvars, [Axes()] * len(scope.jaxpr.constvars))
-  _define(scope, scope.jaxpr.invars, ins)
-  for eqn in scope.jaxpr.eqns:
-    ins = list(map(scope.axes, eqn.invars))
-    scope.inner[id(eqn)] = _inner(scope, eqn, ins)
-    _define(scope, eqn.outvars, _results(scope, eqn, ins))
+def _fill(annotated: Annotated, ins: Sequence[Axes]) -> None:
+  """Finds the axes of a annotated's variables, from its inputs on."""
+  constvars = annotated.jaxpr.constvars
+  _define(annotated, constvars, [Axes()] * len(constvars))
+  _define(annotated, annotated.jaxpr.invars, ins)
+  for eqn in annotated.jaxpr.eqns:
+    ins = list(map(annotated.axes, eqn.invars))
+    annotated.inner[id(eqn)] = _inner(annotated, eqn, ins)
+    _define(annotated, eqn.outvars, _results(annotated, eqn, ins))
 
 
-def _define(scope: Scope, variables: Sequence[core.Var],
+def _define(annotated: Annotated, variables: Sequence[core.Var],
             inferred: Sequence[Axes]) -> None:
   for v, axes in zip(variables, inferred):
     by_type = manual_axes.varying(v.aval) | manual_axes.unreduced(v.aval)
-    scope.at[v] = by_type & scope.typed | axes - scope.typed
+    annotated.at[v] = by_type & annotated.typed | axes - annotated.typed
 
 
-def _results(scope: Scope, eqn: core.JaxprEqn, ins: Sequence[Axes]
+def _results(annotated: Annotated, eqn: core.JaxprEqn, ins: Sequence[Axes]
              ) -> list[Axes]:
-  if scope.typed >= set(scope.names):
+  if annotated.typed >= set(annotated.names):
     return [Axes()] * len(eqn.outvars)
   if axes_lib.is_cast(eqn):
     return [a | axes_lib.names_in(eqn) for a in ins]
   return axes_lib.of_results(eqn, ins, axes_lib.setting(
-      Axes(scope.names), scope.unknown.append))
+      Axes(annotated.names), annotated.unknown.append))
 
 
-def _inner(scope: Scope, eqn: core.JaxprEqn, ins: list[Axes]) -> list[Scope]:
-  """The scopes of the jaxprs that an equation holds, filled."""
+def _inner(annotated: Annotated, eqn: core.JaxprEqn,
+           ins: list[Axes]) -> list[Annotated]:
+  """The jaxprs that an equation holds, annotated."""
   name = axes_lib.name_of(eqn.primitive)
-  backward = scope.backward or source_lines.transposed(eqn)
+  backward = annotated.backward or source_lines.transposed(eqn)
   if name == 'shard_map':
-    return [_mapped(scope, eqn, ins, backward)]
+    return [_mapped(annotated, eqn, ins, backward)]
   found = []
-  for role, jaxpr, inside in _parts(scope, eqn, name, ins):
-    found.append(Scope(jaxprs.open_jaxpr(jaxpr), eqn, role, scope, scope.names,
-                       scope.typed, backward))
+  for role, jaxpr, inside in _parts(annotated, eqn, name, ins):
+    found.append(Annotated(
+        jaxprs.open_jaxpr(jaxpr), eqn, role, annotated, annotated.names,
+        annotated.typed, backward))
     _fill(found[-1], inside)
   return found
 
 
-def _parts(scope: Scope, eqn: core.JaxprEqn, name: str, ins: list[Axes]):
+def _parts(annotated: Annotated, eqn: core.JaxprEqn, name: str,
+           ins: list[Axes]):
   """The jaxprs of an equation, by roles, and what their inputs vary over."""
   if (loop := anatomy.loop(eqn)) is not None:
-    ends = axes_lib.of_loop(eqn, ins, axes_lib.setting(Axes(scope.names)))
+    ends = axes_lib.of_loop(eqn, ins, axes_lib.setting(Axes(annotated.names)))
     ins = [*ins[:loop.tests], *ends.inputs]
   if anatomy.called(eqn) is not None:
     return [('call', *axes_lib.callee(eqn, ins))]
