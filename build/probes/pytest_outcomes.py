@@ -12,7 +12,8 @@ left out too.
 Where MEND_ROOT is set, a test's id begins with its file's name.
 MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 MEND_REDS has the patterns of cases of regression tests, a line each, and
-MEND_ONLY_RED leaves out what none names. MEND_CASE=K takes of each test one
+MEND_ONLY_RED leaves out what none names, MEND_BUT what its patterns name, in
+the same form. MEND_CASE=K takes of each test one
 case, the Kth modulo their number, and one of what each pattern names.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
@@ -101,9 +102,9 @@ def _case(item):
   return f"{above}{dot}{name}({named}{said})"
 
 
-def _patterns(name):
-  """The patterns of regression tests that a test's case fits."""
-  return tuple(p for p in os.environ.get("MEND_REDS", "").splitlines()
+def _patterns(name, variable="MEND_REDS"):
+  """The patterns of regression tests, or of others, that a case fits."""
+  return tuple(p for p in os.environ.get(variable, "").splitlines()
                if fnmatch.fnmatchcase(_cases[name], p))
 
 
@@ -112,6 +113,8 @@ def _chosen_cases(items):
   found = {}
   for name in sorted(_name(item.nodeid) for item in items):
     patterns = _patterns(name)
+    if _patterns(name, "MEND_BUT"):
+      continue
     if patterns or "MEND_ONLY_RED" not in os.environ:
       test = _cases[name].partition("(")[0]
       found.setdefault((test, patterns), []).append(name)

@@ -238,12 +238,15 @@ class ExportedTransformsTest(jtu.JaxTestCase):
   @red('^TypeError: scan body function carry input and carry output must '
        'have equal types', bases='>=0.6', cases=['scan'])
   @red('^ValueError: linearized function called on tangent values '
-       'inconsistent with the original', bases='>=0.6', cases=['linearize'])
+       'inconsistent with the original', bases='>=0.6', cases=['linearize'],
+       also='varying')
   @red(NO_RULE_FOR_CUSTOM_LIN, bases='>=0.6',
        cases={'name': 'twice', 'jit': True})
   @red("^TypeError: unhashable type: 'list'", bases='>=0.6',
-       cases={'name': ['jvp', 'of_gradient', 'twice', 'one_of_two'],
-              'jit': False})
+       cases={'name': ['jvp', 'twice', 'one_of_two'], 'jit': False})
+  @red("^TypeError: unhashable type: 'list'", bases='>=0.6', also='varying',
+       cases={'name': 'of_gradient', 'jit': False})
+  @red(NO_FORWARD_MODE, bases='>=0.6', cases=['of_gradient'], also='varying')
   @red(NO_FORWARD_MODE, bases='>=0.6')
   @red(NO_RULE_FOR_CALL_EXPORTED, bases='<0.6')
   @parameterized.product(name=list(TANGENTS), two=[False, True],

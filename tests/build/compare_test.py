@@ -136,7 +136,7 @@ def test_a_tolerance_and_values_beyond_the_store(runner):
 
 
 def test_only_what_differs_is_kept(runner):
-  """Of a program that no fix concerns nothing is written."""
+  """Nothing is, of a program that no fix concerns."""
   write(runner.work / "sizes.py", """
 import os, sys, tempfile
 from jax_mend import comparison, pairing, runs

@@ -44,6 +44,7 @@ def names(body):
     ("@red('^Err: one two', bases='newest')", "no version specifier"),
     ("@red('^Err: one two', api_missing='yes')", "api_missing = True"),
     ("@red('^Err: one two', when=1)", "red has no when"),
+    ("@red('^Err: one two', also='nobody')", "'nobody' is no family"),
     ("@red('^Err: one two', '>=1')", "red takes a reason"),
     ("@red(WORDS)", "WORDS is neither a literal nor this file's name of one"),
     ("@red('^Err: ' + words())", "neither a literal"),

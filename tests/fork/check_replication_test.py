@@ -29,9 +29,12 @@ from testing.sharding import eight_devices, partly_manual, UNCHECKED
 jax.config.parse_flags_with_absl()
 eight_devices()
 
+NOT_THERE = (r"^AttributeError: module 'jax\.debug' has no attribute "
+             "'check_replication'")
 
-@red(r"^AttributeError: module 'jax\.debug' has no attribute "
-     "'check_replication'", api_missing=True)
+
+@red(NOT_THERE, bases='<0.6', api_missing=True, also='replication')
+@red(NOT_THERE, bases='>=0.6', api_missing=True)
 @jtu.with_config(jax_numpy_rank_promotion='allow')
 class CheckReplicationTest(jtu.JaxTestCase):
 

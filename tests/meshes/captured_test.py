@@ -151,7 +151,8 @@ class CapturedTest(jtu.JaxTestCase):
 
   @red(OTHER_KIND_SINCE_0_9_1, cases=['indexing'])
   @red(CLOSED_OVER_EXPLICIT, bases='>=0.6.2')
-  @red(OTHER_SCALAR_COTANGENT, bases='==0.6.0', cases=['custom_vjp'])
+  @red(OTHER_SCALAR_COTANGENT, bases='==0.6.0', cases=['custom_vjp'],
+       also='varying')
   @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @NAMED
   def test_constant(self, program):
@@ -162,7 +163,8 @@ class CapturedTest(jtu.JaxTestCase):
 
   @red(OTHER_CONTEXT_MESH, bases='>=0.6.2,<0.8')
   @red(OTHER_KIND_SINCE_0_8)
-  @red(OTHER_SCALAR_COTANGENT, bases='==0.6.0', cases=['custom_vjp'])
+  @red(OTHER_SCALAR_COTANGENT, bases='==0.6.0', cases=['custom_vjp'],
+       also='varying')
   @red(OTHER_CONTEXT_MESH, bases='<0.6.2')
   @NAMED
   def test_traced(self, program):

@@ -7,7 +7,7 @@ on the mended one it passes. docs/patches.md has the rules.
 """
 
 
-def red(reason, *, bases='', cases=None, api_missing=False):
+def red(reason, *, bases='', cases=None, api_missing=False, also=''):
   """Marks a regression test, or all tests of a class.
 
   The first that names a test counts, from the top down, those of its class
@@ -22,9 +22,11 @@ def red(reason, *, bases='', cases=None, api_missing=False):
       parameters to a value or a list of values, or a list of such
       dictionaries. A function's value is its name. All cases if None.
     api_missing: whether the report is that a name is missing.
+    also: a family of patches without which it fails mended, too, where the
+      family mends that release.
 
   Returns:
     A decorator that leaves its argument as it is.
   """
-  del reason, bases, cases, api_missing
+  del reason, bases, cases, api_missing, also
   return lambda test: test

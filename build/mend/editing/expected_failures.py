@@ -15,7 +15,7 @@ import fnmatch
 import re
 from typing import Any
 
-from mend.editing import keys
+from mend.editing import families, keys
 from mend.editing.keys import Refuse
 from mend.releases import bases
 
@@ -45,12 +45,14 @@ class Red:
     bases: the releases on which they do; all if empty.
     api_missing: whether what is missing is a name.
     file: the tests' own.
+    also: a family of patches that they need beside their own.
   """
   tests: tuple[str, ...]
   reason: str
   bases: str = ""
   api_missing: bool = False
   file: str = ""
+  also: str = ""
 
   def names(self, case: str) -> bool:
     """True if a case is expected to fail."""
@@ -90,6 +92,9 @@ def read(reason: Any, red: Red, refuse: Refuse) -> list[Red]:
       red.api_missing, bool):
     raise refuse("wanted a reason, or a table of reasons by release, and "
                  "bases = '>=V', api_missing = True")
+  if red.also and red.also not in families.load():
+    raise refuse(f"also = {red.also!r} is no family: wanted one of "
+                 + ", ".join(families.load()))
   if not by_release:
     raise refuse("reason is an empty table")
   found = []

@@ -24,7 +24,7 @@ from mend.ground.errors import MendError
 
 IMPORT = "from testing.red import red"
 _CALL = re.compile(r"\bred\(")
-_KEYWORDS = ("bases", "cases", "api_missing")
+_KEYWORDS = ("bases", "cases", "api_missing", "also")
 
 
 @functools.cache  # a command loads the patches more than once
@@ -133,7 +133,8 @@ class _Module:
       raise refuse("the tests of a class have no cases in common")
     return expected_failures.read(self._value(call.args[0], refuse), Red(
         tuple(names), "", given.get("bases", ""),
-        given.get("api_missing", False), self._file), refuse)
+        given.get("api_missing", False), self._file,
+        given.get("also", "")), refuse)
 
   def _value(self, node: ast.expr, refuse: keys.Refuse) -> Any:
     """The value of a literal, or of the module's name of one."""

@@ -44,6 +44,7 @@ class Job:
     only_red: whether only `reds` are run.
     case: of each test only this case, modulo their number; None for all.
     test: of all of these only this one, modulo their number; None for all.
+    but: patterns of the cases that are left out.
   """
   base: Base
   side: str
@@ -56,6 +57,7 @@ class Job:
   only_red: bool = False
   case: int | None = None
   test: int | None = None
+  but: tuple[str, ...] = ()
 
   @property
   def extent(self) -> str:
@@ -116,6 +118,8 @@ def settings(job: Job) -> dict[str, str]:
     found["MEND_REDS"] = "\n".join(p for red in job.reds for p in red.tests)
   if job.only_red:
     found["MEND_ONLY_RED"] = "1"
+  if job.but:
+    found["MEND_BUT"] = "\n".join(job.but)
   if job.case is not None:
     found["MEND_CASE"] = str(job.case)
   if job.test is not None:

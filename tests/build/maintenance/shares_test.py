@@ -187,6 +187,8 @@ for n in "abc":
   assert run(MEND_REDS=reds, MEND_CASE="7", MEND_ONLY_RED="1") == (
       "many1 many3 red")
   assert run(MEND_ONLY_RED="1") == ""
+  assert run(MEND_REDS=reds, MEND_ONLY_RED="1", MEND_BUT="T.many(;n=1;)") == (
+      "many3 red")
 
 
 def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
@@ -199,10 +201,31 @@ def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
   assert jobs.settings(shares.one_case(job, only_red=True)) == {
       "MEND_REDS": "T.a(*\nT.b(*\nT.c(*", "MEND_ONLY_RED": "1",
       "MEND_CASE": str(number)}
-  (one, *_) = alone.jobs_of(SERIES, bases.all_bases()[-1], None)
-  assert one.extent == "one of its regression tests"
-  assert jobs.settings(dataclasses.replace(one, side="mended", environment=(
-      job.environment)))["MEND_SHARE"] == "0/9999"
+  assert jobs.settings(dataclasses.replace(
+      job, but=("T.d(*", "T.e(*")))["MEND_BUT"] == "T.d(*\nT.e(*"
+
+
+def test_families_alone():
+  """A file is of the families whose patches name it on the release.
+
+  What a test needs beside them is left out where it mends that release.
+  """
+  base, old = bases.all_bases()[-1], bases.one("0.5.3")
+  every = {b: alone.jobs_of(SERIES, b, None, whole=True) for b in (base, old)}
+  for found in every.values():
+    assert all(dict(j.env)["JAX_MEND"] == j.alone and j.case == 0
+               and j.extent == "one case of its regression tests"
+               for j in found)
+  some = alone.jobs_of(SERIES, base, None)
+  assert {j.alone for j in some} == {j.alone for j in every[base]}
+  assert 4 < len(every[base]) / len(some) <= 5
+  of = lambda b, file: next(j for j in every[b] if j.file == file)
+  extensions = "tests/varying/extensions_test.py"
+  assert (of(base, extensions).alone, of(old, extensions).alone) == (
+      "varying", "replication")
+  compared = "tests/fork/check_replication_test.py"
+  assert of(old, compared).but and not of(base, compared).but
+  assert of(old, compared).alone == of(base, compared).alone == "fork"
 
 
 def test_a_share_of_a_files_tests(tmp_path):
