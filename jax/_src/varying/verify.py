@@ -129,10 +129,10 @@ def _opaque(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: coarse.Setting
 
 def _differs(aval: Any) -> Axes:
   """The axes along which a type lets a value differ, of each kind."""
-  return vt.varying(aval) | manual_axes.unreduced(aval) | _placed_unreduced(aval)
+  return vt.varying(aval) | manual_axes.unreduced(aval) | _unreduced(aval)
 
 
-def _placed_unreduced(aval: Any) -> Axes:
+def _unreduced(aval: Any) -> Axes:
   """The axes that a value is unreduced over, as its sharding says.
 
   From 0.8.2 to 0.10.1 that alone does.
