@@ -23,8 +23,8 @@ STEPS = {
          "cotangents"),
         ("rules",)),
     "jax._src.sanitizer": (
-        ("axes", "digests"), ("sites",), ("findings",), ("regions",),
-        ("bodies",), ("programs",), ("replication",), ("scopes",),
+        ("axes", "digests"), ("sites",), ("findings",), ("comparing",),
+        ("bodies",), ("programs",), ("replication",), ("annotated",),
         ("reasons",), ("lines",), ("pictures",), ("showing",)),
     "jax._src.varying": (
         ("context", "types", "carry_types", "reduced", "notes", "contents",
