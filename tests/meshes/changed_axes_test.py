@@ -227,7 +227,6 @@ class ChangedAxesTest(MappedTestCase):
     self.check(layer, explicit(layer), use, types=(EXPLICIT, AUTO))
 
   @red(FROM_MANUAL, bases='==0.6.0', also='varying')
-  @red(FROM_MANUAL)
   def test_gradient_within(self):
     within = lambda f: lambda x: jax.grad(loss(f))(x)
     self.check(within(layer), within(auto(layer)), 'value')

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
+import fnmatch
 
 from mend.editing import families, patches
 from mend.proof import jobs
@@ -40,19 +41,25 @@ def jobs_of(series: Sequence[patches.Patch], base: Base,
   found: dict[str, list[Job]] = {}
   for job in jobs.live_for_base(series, base, (), python_version):
     own = sorted({families.of(p.id) for p in mine if job.file in p.tests})
-    if not job.reds or not own:
-      continue
-    others = every.difference(own)
-    found.setdefault(words := ",".join(own), []).append(dataclasses.replace(
-        job, only_red=True, case=0, alone=words, env=(("JAX_MEND", words),),
-        but=tuple(p for red in job.reds if red.also in others
-                  for p in red.tests)))
+    but = tuple(p for red in job.reds if red.also in every.difference(own)
+                for p in red.tests)
+    reds = tuple(red for red in job.reds if not _all_of(red.tests, but))
+    if reds:
+      words = ",".join(own)
+      found.setdefault(words, []).append(dataclasses.replace(
+          job, reds=reds, only_red=True, case=0, alone=words, but=but,
+          env=(("JAX_MEND", words),)))
   number = bases.releases().index(base)
   out = []
   for one in found.values():
     step = 1 if whole else min(_ONE_IN, len(one))
     out += one[number % step::step]
   return out
+
+
+def _all_of(tests: Sequence[str], but: Sequence[str]) -> bool:
+  """True if each pattern of tests is one of others, or within one."""
+  return all(any(fnmatch.fnmatchcase(t, b) for b in but) for t in tests)
 
 
 def newest_of_lines(chosen: Sequence[Base]) -> list[Base]:
