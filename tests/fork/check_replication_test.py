@@ -153,6 +153,18 @@ class CheckReplicationTest(jtu.JaxTestCase):
                           "branch should be the same along 'x'")
     self.assertIn('0 on x=0; 1 on x=1', said)
 
+  def test_unreduced_values_may_differ(self):
+    if not hasattr(lax, 'pcast'):
+      self.skipTest('no cast to unreduced')
+    def f(a):
+      parts = lax.pcast(a, 'x', to='unreduced')
+      return lax.psum_scatter(parts, 'x', scatter_dimension=0, tiled=True)
+    mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+    a = np.arange(8, dtype=np.float32)
+    g = jax.shard_map(f, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
+    got = jax.debug.check_replication(g)(a)
+    self.assertAllClose(got, a[:4] + a[4:])
+
   @red(NOT_THERE, bases='>=0.6', api_missing=True, also='varying')
   def test_within_a_branch_that_parts_devices(self):
     def f(a):

@@ -69,6 +69,15 @@ def unreduced(aval) -> Axes:
   return NO_AXES if manual is None else manual.unreduced
 
 
+def differing(aval) -> Axes:
+  """The axes along which a type lets a value differ, of each kind.
+
+  From 0.8.2 to 0.10.1 the sharding alone says what is unreduced.
+  """
+  spec = getattr(getattr(aval, 'sharding', None), 'spec', None)
+  return varying(aval) | unreduced(aval) | Axes(getattr(spec, 'unreduced', ()))
+
+
 def declared(structure) -> Axes | None:
   """The varying axes that a result's description declares, None if it doesn't.
 

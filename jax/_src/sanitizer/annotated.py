@@ -116,7 +116,7 @@ def _fill(annotated: Annotated, ins: Sequence[Axes]) -> None:
 def _define(annotated: Annotated, variables: Sequence[core.Var],
             inferred: Sequence[Axes]) -> None:
   for v, axes in zip(variables, inferred):
-    by_type = manual_axes.varying(v.aval) | manual_axes.unreduced(v.aval)
+    by_type = manual_axes.differing(v.aval)
     annotated.at[v] = by_type & annotated.typed | axes - annotated.typed
 
 

@@ -176,8 +176,7 @@ def _untyped(jaxpr: core.Jaxpr) -> core.Jaxpr:
 def _known_axes(comparer: Comparer, eqn: core.JaxprEqn,
                 knowns: Sequence[Known]) -> list[frozenset]:
   """The axes along which an equation's results may differ."""
-  by_type = [manual_axes.varying(v.aval) | manual_axes.unreduced(v.aval)
-             for v in eqn.outvars]
+  by_type = [manual_axes.differing(v.aval) for v in eqn.outvars]
   if comparer.typed >= comparer.manual:
     return by_type
   inferred = axes_lib.of_results(

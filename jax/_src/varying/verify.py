@@ -127,20 +127,6 @@ def _opaque(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: coarse.Setting
   return coarse.of_call(eqn, ins, setting) or coarse.none_of(eqn)
 
 
-def _differs(aval: Any) -> Axes:
-  """The axes along which a type lets a value differ, of each kind."""
-  return vt.varying(aval) | manual_axes.unreduced(aval) | _unreduced(aval)
-
-
-def _unreduced(aval: Any) -> Axes:
-  """The axes that a value is unreduced over, as its sharding says.
-
-  From 0.8.2 to 0.10.1 that alone does.
-  """
-  spec = getattr(getattr(aval, 'sharding', None), 'spec', None)
-  return Axes(getattr(spec, 'unreduced', ()))
-
-
 def verify_bound(prim: core.Primitive, avals: Sequence[Any],
                  params: dict[str, Any]) -> None:
   """Verifies what is about to be bound, which needn't be in any jaxpr."""
@@ -164,7 +150,7 @@ def _compare(eqn: core.JaxprEqn, found: coarse.Found, along: Axes | None
   for what, v, axes in where:
     axes = axes if along is None else axes & along
     if axes and (isinstance(v.aval, core.ShapedArray) or vt.is_ref(v.aval)):
-      missing = axes - _differs(getattr(v.aval, 'inner_aval', v.aval))
+      missing = axes - manual_axes.differing(getattr(v.aval, 'inner_aval', v.aval))
       if missing:
         raise NarrowTypeError(_message(eqn, what, v, axes))
 
