@@ -150,7 +150,8 @@ def _compare(eqn: core.JaxprEqn, found: coarse.Found, along: Axes | None
   for what, v, axes in where:
     axes = axes if along is None else axes & along
     if axes and (isinstance(v.aval, core.ShapedArray) or vt.is_ref(v.aval)):
-      missing = axes - manual_axes.differing(getattr(v.aval, 'inner_aval', v.aval))
+      missing = axes - manual_axes.differing(
+          getattr(v.aval, 'inner_aval', v.aval))
       if missing:
         raise NarrowTypeError(_message(eqn, what, v, axes))
 
