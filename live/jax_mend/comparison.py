@@ -93,11 +93,11 @@ def compare(settings: runs.Settings, folder: str,
   others.gather("stock")
   stock = runs.run(settings, at("stock"), runs.STOCK)
   others.gather("mended")
-  mended = runs.run(settings, at("mended"), part, [at("stock")], None,
+  mended = runs.run(settings, at("mended"), part, at("stock"), None,
                     evidence=True)
   found = Comparison(stock, mended, pairing.rows(stock, mended, tolerance))
   if any(others.gather(bool(found.differing or not found.ends_alike))):
-    again = runs.run(settings, at("again"), runs.STOCK, [at("mended")],
+    again = runs.run(settings, at("again"), runs.STOCK, at("mended"),
                      pairing.unequal(stock, mended))
     found.repeated = True
     found.rows = pairing.rows(stock, mended, tolerance, again)

@@ -252,9 +252,10 @@ def _summary(names: tuple[str, str], kept: Mapping[str, Any]) -> str:
   if not any(names):
     return "not compared"
   known = [kept.get(name, {}) for name in names]
-  if not all("norm" in k for k in known):  # also if it isn't the same twice
+  if not any("norm" in k for k in known):  # also if it isn't the same twice
     return "other checksums"
-  texts = [f"largest {k['largest']:.6g}, norm {k['norm']:.6g}" for k in known]
+  texts = [f"largest {k['largest']:.6g}, norm {k['norm']:.6g}"
+           if "norm" in k else "checksum" for k in known]
   return f"beyond --store: {texts[0]}; mended {texts[1]}"
 
 

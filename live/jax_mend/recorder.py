@@ -37,7 +37,7 @@ class Recorder:
   """Writes what happens to a folder.
 
   Args:
-    folder: has settings.json: "store", bytes; "others", folders of values that
+    folder: has settings.json: "store", bytes; "other", a folder of values that
       needn't be kept; "wanted", those to keep, null for all; "limit", seconds;
       "evidence", whether to tell patches.
   """
@@ -97,7 +97,7 @@ class Recorder:
     source_info_util.register_exclusion(_HERE + os.sep)
     self._libraries += [os.path.dirname(jax.__file__ or "")]
     self._store = values.Store(self._folder, self.settings["store"],
-                               self.settings["others"],
+                               self.settings["other"],
                                self.settings["wanted"])
     self.touched.clear()
     _hook(self)

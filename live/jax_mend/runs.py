@@ -107,23 +107,22 @@ class Settings:
   cwd: str = "."
 
 
-def run(settings: Settings, folder: str, words: str,
-        others: Sequence[str] = (), wanted: Collection[str] | None = (),
-        evidence: bool = False) -> Run:
+def run(settings: Settings, folder: str, words: str, other: str = "",
+        wanted: Collection[str] | None = (), evidence: bool = False) -> Run:
   """Runs the program once.
 
   Args:
     settings: of the comparison.
     folder: a new one, for what is recorded.
     words: the value of JAX_MEND.
-    others: the folders of runs whose values needn't be kept.
+    other: the folder of a run whose values needn't be kept again.
     wanted: the values to keep, by name; None for all.
     evidence: whether to tell the patches whose code runs.
   """
   os.mkdir(folder)
   with open(os.path.join(folder, "settings.json"), "w",
             encoding="utf-8") as file:
-    json.dump({"store": settings.store, "others": others,
+    json.dump({"store": settings.store, "other": other,
                "wanted": None if wanted is None else [*wanted],
                "limit": settings.limit, "evidence": evidence}, file)
   env = {**os.environ, "JAX_MEND": words, "JAX_MEND_QUIET": "1",

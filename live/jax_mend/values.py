@@ -24,19 +24,19 @@ class Store:
   Args:
     folder: where the file goes.
     limit: the bytes that may be kept.
-    others: the folders of runs whose values needn't be kept.
+    other: the folder of a run whose values needn't be kept again.
     wanted: the values to keep; None for all.
   """
 
-  def __init__(self, folder: str, limit: int, others: Collection[str] = (),
+  def __init__(self, folder: str, limit: int, other: str = "",
                wanted: Collection[str] | None = None):
     self._np = np = importlib.import_module("numpy")
     self._left = limit
     self._file = open(os.path.join(folder, "values.bin"), "wb")
     self._list = open(os.path.join(folder, "values.jsonl"), "w",
                       encoding="utf-8", buffering=1)
-    self._known = {name for other in others for name in kept(other)}
-    self._wanted = wanted
+    self._known = {*kept(other)} if other else set()
+    self._wanted = None if wanted is None else {*wanted}
     self._odd = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(
         0x9E3779B97F4A7C16) + np.uint64(1)
 

@@ -87,11 +87,11 @@ def read(reason: Any, red: Red, refuse: Refuse) -> list[Red]:
     refuse: makes the error of a problem.
   """
   by_release = reason if isinstance(reason, dict) else {"": reason}
-  texts = [red.bases, *by_release, *by_release.values()]
+  texts = [red.bases, red.also, *by_release, *by_release.values()]
   if not all(isinstance(t, str) for t in texts) or not isinstance(
       red.api_missing, bool):
     raise refuse("wanted a reason, or a table of reasons by release, and "
-                 "bases = '>=V', api_missing = True")
+                 "bases = '>=V', api_missing = True, also = 'FAMILY'")
   if red.also and red.also not in families.load():
     raise refuse(f"also = {red.also!r} is no family: wanted one of "
                  + ", ".join(families.load()))
