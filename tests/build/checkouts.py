@@ -13,7 +13,6 @@ issues = []
 upstream = { status = "fork-only", pr = "", landed_in = "" }
 modules = []
 tests = ["tests/greet/fork_test.py"]
-test_helpers = ["tests/greet/testing/shared.py"]
 changelog = "New features: it says so."
 
 [[edit]]

@@ -9,8 +9,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
-import varying.testing.sweep_cases as cases
-import varying.testing.common as testing
+from varying.testing import sweep_cases as cases
+from varying.testing import common as testing
 
 jax.config.parse_flags_with_absl()
 

@@ -23,7 +23,7 @@ from mend.releases import bases
 FILE = "patches/families.toml"
 # What families share: no patch names it, and each has what it imports of it.
 GROUND_FLOOR = "jax/_src/mend"
-HEAD = "tests/testing"
+TESTING = "tests/testing"  # and tests/FAMILY/testing
 SHARED = "jax/_src/internal_test_util"  # upstream's folder for such modules
 _HELPERS = "testing"  # the folder of a family's shared test modules
 
@@ -82,7 +82,7 @@ def upstream_name(families: dict[str, Family], file: str) -> str:
   if top != "tests" or not inner:
     raise KeyError(file)
   stem = pathlib.PurePosixPath(file).stem
-  if f"{top}/{family}" == HEAD:
+  if f"{top}/{family}" == TESTING:
     return f"{SHARED}/{stem}_{_HELPERS}.py"
   name = f"{families[family].prefix}{stem}"
   return (f"{SHARED}/{name}_{_HELPERS}.py" if inner[:1] == [_HELPERS]
@@ -136,22 +136,24 @@ def implied_imports(families: dict[str, Family], code: str,
 
 def shared(root: pathlib.Path, folder: str,
            files: Sequence[str]) -> list[str]:
-  """The modules of a shared folder that files import, and that these import.
+  """The modules of shared folders that files import, and that these import.
 
   Args:
     root: the folder of the repository.
-    folder: GROUND_FLOOR or HEAD; others import from it one module a line.
+    folder: GROUND_FLOOR or TESTING; others import from it one module a line.
     files: Python files.
   """
   package = folder.removeprefix("tests/").replace("/", ".")
+  own = "" if folder == GROUND_FLOOR else r"(?:\w+\.)?"  # also of a family
   imported = re.compile(
-      rf"^ *from {re.escape(package)}(?: import |\.)(\w+)", re.MULTILINE)
+      rf"^ *from ({own}{re.escape(package)})(?: import |\.)(\w+)", re.MULTILINE)
+  top = folder.removesuffix(package.replace(".", "/"))
   found: dict[str, None] = {}
   todo = list(files)
   while todo:
     text = repository.text(root / todo.pop())
-    for name in imported.findall(text):
-      file = f"{folder}/{name}.py"
+    for where, name in imported.findall(text):
+      file = f"{top}{where.replace('.', '/')}/{name}.py"
       if file not in found and (root / file).is_file():
         found[file] = None
         todo.append(file)

@@ -62,7 +62,6 @@ class _Patch(TypedDict, total=False):
   changelog: str
   depends: _Names
   unit_tests: _Names
-  test_helpers: _Names
   reproductions: _Names
   upstream_tests: _Names
   edit: list[_Edit]

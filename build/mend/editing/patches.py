@@ -25,9 +25,8 @@ from mend.releases.bases import Base
 _ID = re.compile(r"[a-z][a-z0-9_]*/[a-z][a-z0-9_]*")
 _REQUIRED = ("id", "title", "why", "bases", "upstream", "tests", "changelog")
 _OPTIONAL = ("issues", "modules", "depends", "unit_tests", "reproductions",
-             "edit", "supersedes", "upstream_tests", "test_helpers",
-             "late_imports", "proves")
-_FILES = ("modules", "tests", "unit_tests", "test_helpers", "reproductions")
+             "edit", "supersedes", "upstream_tests", "late_imports", "proves")
+_FILES = ("modules", "tests", "unit_tests", "reproductions")
 _SUPERSEDES_KEYS = ("tests", "why", "reason", "refusal", "bases")
 
 
@@ -146,10 +145,8 @@ def _add_shared(root: pathlib.Path, data: dict) -> None:
   floor = sorted({*direct, *families.shared(
       root, families.GROUND_FLOOR, [*own, *direct])})
   data["modules"] = [*families.packages(root, floor), *floor, *own]
-  tests = [f for key in ("tests", "unit_tests", "test_helpers")
-           for f in data.get(key, [])]
-  data["test_helpers"] = [*data.get("test_helpers", []),
-                          *families.shared(root, families.HEAD, tests)]
+  data["test_helpers"] = families.shared(root, families.TESTING, [
+      *data["tests"], *data.get("unit_tests", [])])
 
 
 def _check_files(root: pathlib.Path, data: dict, refuse: Refuse) -> None:

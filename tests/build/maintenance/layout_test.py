@@ -80,7 +80,7 @@ def test_nothing_lies_outside_of_the_rooms():
   assert {f.split("/")[1] for f in files("patches/**/*.toml")} - {
       "retired.toml"} == {*rooms, "families.toml"}
   assert {f.split("/")[1] for f in files("tests/**/*.py")} == {
-      *rooms, "build", "libraries", families.HEAD.partition("/")[2]}
+      *rooms, "build", "libraries", families.TESTING.partition("/")[2]}
   assert {f.split("/")[1] for f in files("reproductions/**/*.py")} == rooms
   assert {f.rpartition("/")[0] for f in files("jax/**/*.py")} == {
       families.GROUND_FLOOR,

@@ -86,8 +86,7 @@ def exported(project, base, upstream, tmp_path):
   write(project / "patches" / "series", "greet/greeting\ngreet/fork\n")
   write(project / "patches" / "greet" / "greeting.toml", PATCH.replace(
       'tests = ["tests/greet/greeting_test.py"]',
-      'tests = ["tests/greet/greeting_test.py", "tests/greet/doc_test.py"]\n'
-      'test_helpers = ["tests/greet/testing/pages.py"]'))
+      'tests = ["tests/greet/greeting_test.py", "tests/greet/doc_test.py"]'))
   write(project / "patches" / "greet" / "fork.toml", SECOND.replace(
       "jax/_src/greet.py", "jax/version.py"))
   write(tests / "testing" / "pages.py", "raise FileNotFoundError\n")

@@ -10,9 +10,9 @@ import numpy as np
 from testing.sharding import partly_manual
 from testing.sharding import shard_map
 from testing.sharding import UNCHECKED
-import varying.testing.forms_derivatives as _derivatives  # noqa: F401
-import varying.testing.forms_flow as _flow  # noqa: F401
-import varying.testing.forms_more as _more  # noqa: F401
+from varying.testing import forms_derivatives as _derivatives  # noqa: F401
+from varying.testing import forms_flow as _flow  # noqa: F401
+from varying.testing import forms_more as _more  # noqa: F401
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
 from varying.testing.forms import AX
