@@ -4,7 +4,6 @@
 import collections
 import types
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -61,7 +60,3 @@ class CompilerOptionsTest(jtu.JaxTestCase):
   def test_unknown_names_are_xlas(self):
     with self.assertRaisesRegex(Exception, 'no_such_option'):
       jax.jit(jnp.sin).lower(X).compile({'no_such_option': True})
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

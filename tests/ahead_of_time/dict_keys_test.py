@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exported functions of dictionaries without strings for keys (jax#32680)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -79,7 +78,3 @@ class DictKeysTest(jtu.JaxTestCase):
         export.deserialize(stored)
     finally:
       _export.deserialization_registry[name] = known
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names under which dictionaries without strings for keys are stored."""
 
-from absl.testing import absltest
 import jax
 from jax import export
 from jax._src import config
@@ -39,7 +38,3 @@ class DictNamesTest(jtu.JaxTestCase):
     self.assertIn(earlier.encode(), data)
     loaded = export.deserialize(data)
     self.assertAllClose(loaded.call({1: X, 2: X}), {7: X + X})
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

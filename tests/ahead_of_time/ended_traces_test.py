@@ -3,7 +3,6 @@
 
 import gc
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -169,7 +168,3 @@ class EndedTracesTest(jtu.JaxTestCase):
     with jax.checking_leaks():
       self.assertArraysEqual(jax.jit(lambda x: x + 1)(X), X + 1)
     gc.collect()
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

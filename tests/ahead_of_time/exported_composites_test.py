@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Composites in functions that are exported for two platforms (jax#40486)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -73,7 +72,3 @@ class ExportedCompositesTest(jtu.JaxTestCase):
     text = jax.jit(f).lower(X).as_text()
     self.assertIn('stablehlo.composite "test.composite" %arg0 {', text)
     self.assertAllClose(jax.jit(f)(X), np.sin(X) + 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

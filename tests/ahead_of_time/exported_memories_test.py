@@ -4,7 +4,6 @@
 import contextlib
 from unittest import mock
 
-from absl.testing import absltest
 import jax
 from jax import export
 from jax._src import config
@@ -112,7 +111,3 @@ class ExportedMemoriesTest(jtu.JaxTestCase):
                             jax.ShapeDtypeStruct(X.shape, X.dtype))
     with self.assertRaisesRegex(ValueError, 'no compatibility guarantees'):
       read_back(jax.jit(call), X)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

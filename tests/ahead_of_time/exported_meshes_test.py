@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exported shardings on a mesh with other axis names (jax#21314, jax#24143)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -101,7 +100,3 @@ class ExportedMeshesTest(jtu.JaxTestCase):
     placed = jax.device_put(x, exp.in_shardings_jax(run)[0])
     self.assertArraysEqual(
         jax.grad(lambda x: exp.call(x).sum())(placed), 2 * x)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of exported functions, batched and differentiated (jax#28327)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -302,7 +301,3 @@ class ExportedTransformsTest(jtu.JaxTestCase):
       said = f'{type(e).__name__}: {e}'
     self.assertRegex(said, f'ValueError: .*Exported.call.*expected {missing} '
                      r'more order.*serialize\(vjp_order=N\)')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

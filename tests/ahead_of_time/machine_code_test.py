@@ -4,7 +4,6 @@
 
 import gc
 
-from absl.testing import absltest
 import jax
 from jax._src import config
 from jax._src import test_util as jtu
@@ -32,7 +31,3 @@ class MachineCodeTest(jtu.JaxTestCase):
     gc.unfreeze()  # what was there when the process was forked is looked at
     gc.collect()
     self.assertLen(machine_code._read_back, before)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

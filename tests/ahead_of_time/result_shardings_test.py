@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shardings of results in eval_shape and out_info (jax#19656)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -321,7 +320,3 @@ class ResultShardingsTest(jtu.JaxTestCase):
     self.assertTrue(said[1][1].weak_type)
     self.assertTrue(jax.dtypes.issubdtype(said[1][0].dtype,
                                           jax.dtypes.prng_key))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

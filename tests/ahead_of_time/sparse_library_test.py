@@ -2,7 +2,6 @@
 """Tridiagonal solves that are lowered for a GPU on a machine without one."""
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -94,7 +93,3 @@ class SparseLibraryTest(jtu.JaxTestCase):
         text = jax.jit(solve).trace(*map(jnp.asarray, system())).lower(
             lowering_platforms=('cuda',)).as_text()
       self.assertIn('custom_call @cusparse_gtsv2_f32_ffi', text)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

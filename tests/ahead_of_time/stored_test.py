@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -413,7 +412,3 @@ class StoredExecutableTest(jtu.JaxTestCase):
     self.assertRegex(
         said, 'ValueError: .*serialize: expected an executable that calls no '
         rf'Python, got one with 1 callback\(s\), to .*{name}')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

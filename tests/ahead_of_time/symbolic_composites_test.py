@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of exported composites of symbolic sizes (jax#40486)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -114,7 +113,3 @@ class SymbolicCompositesTest(jtu.JaxTestCase):
     lowered = f.lower(numbers(3))
     self.assertEqual(lowered.as_text().count('stablehlo.composite'), 3)
     self.assertAllClose(lowered.compile()(numbers(3)), 3 * (2 * numbers(3) + 1))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -5,7 +5,6 @@ import functools
 import operator
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -59,7 +58,3 @@ class SymbolicPowersTest(jtu.JaxTestCase):
       size ** -1
     with self.assertRaisesRegex(ValueError, 'non-integer powers'):
       size ** 1.5
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

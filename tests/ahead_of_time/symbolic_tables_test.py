@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Searches in exported tables of a symbolic size (jax#36766, jax#22489)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -226,7 +225,3 @@ class SymbolicTablesTest(jtu.JaxTestCase):
     for options in ({'side': 'up'}, {'method': 'guess'}):
       with self.assertRaisesRegex(ValueError, 'left|scan'):
         exported(lambda a, v: jnp.searchsorted(a, v, **options), 'a', 'b')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy arrays in another byte order than the machine's."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import sharding as js
@@ -76,7 +75,3 @@ class ByteOrderTest(jtu.JaxTestCase):
     compiled = jax.jit(lambda x: x + 1).lower(np.float32(NUMBERS)).compile()
     with self.assertRaises(TypeError):
       compiled(x)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

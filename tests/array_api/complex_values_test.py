@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Complex functions at infinities and nan, by the standard (jax#27606)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -209,7 +208,3 @@ class ArrayApiComplexValuesUnchangedTest(jtu.JaxTestCase):
           jax.grad(f, holomorphic=True)(z), jax.jvp(f, (z,), (z,))[1]))(z)
       np.testing.assert_allclose(slope, df(z), rtol=1e-5)
       np.testing.assert_allclose(tangent, df(z) * z, rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

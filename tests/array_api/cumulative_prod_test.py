@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of small integers (jax#27606)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -42,7 +41,3 @@ class ArrayApiCumulativeProdTest(jtu.JaxTestCase):
     self.assertEqual(jnp.cumulative_prod(x, dtype=np.int8).dtype, np.int8)
     np.testing.assert_array_equal(
         jnp.cumulative_prod(x, include_initial=True), [1, 3, 15])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

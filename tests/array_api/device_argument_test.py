@@ -3,7 +3,6 @@
 
 import unittest
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import sharding as js
@@ -98,7 +97,3 @@ class ArrayApiDeviceArgumentTest(jtu.JaxTestCase):
       for x in (jnp.eye(8, device=js.PartitionSpec('x')),
                 jnp.ones(8).to_device(js.PartitionSpec('x'))):
         self.assertLen(x.devices(), 8)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -6,7 +6,6 @@ that make an array of another follow it where no device is given, the others go
 to the default device.
 """
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import sharding as js
@@ -205,7 +204,3 @@ class ArrayApiDeviceTableTest(jtu.JaxTestCase):
         raise AssertionError(f'refused with {type(e).__name__}') from e
       else:
         raise AssertionError('not refused')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

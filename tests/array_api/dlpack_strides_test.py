@@ -2,7 +2,6 @@
 """Strides that the runtime reads or not: it is asked, where it can be."""
 from unittest import mock
 
-from absl.testing import absltest
 import jax
 from jax._src import test_util as jtu
 from jax._src import xla_bridge
@@ -26,7 +25,3 @@ class StridesTest(jtu.JaxTestCase):
     with gone as asked:
       self.assertTrue(dlpack._reads_strides())
     asked.assert_called_once()
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 
 import sys
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -312,7 +311,3 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
     x = jnp.arange(8, dtype=jnp.bfloat16)
     np.testing.assert_array_equal(np.asarray(jnp.from_dlpack(x)),
                                   np.asarray(x))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """The Array API's dtype queries refuse what they do not know (jax#27606)."""
 import re
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import array_api_extra as xpx
 import jax
@@ -103,7 +102,3 @@ class ArrayApiDtypeQueriesTest(jtu.JaxTestCase):
         if hasattr(xpx, 'default_dtype'):
           self.assertEqual(xpx.default_dtype(jnp, 'integral', device=device),
                            got['integral'])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """jnp.empty_like can be traced, wherever its like is (jax#27606)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import sharding as js
@@ -73,7 +72,3 @@ class ArrayApiEmptyLikeTest(jtu.JaxTestCase):
       self.assertEqual(y.sharding.device_set,
                        {d} if isinstance(d, jax.Device) else d.device_set)
       self.check(y, (8,), 'float32')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

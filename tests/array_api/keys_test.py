@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of PRNG keys are placed where device= says (jax#27606)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import sharding as js
@@ -138,7 +137,3 @@ class ArrayApiKeysUnchangedTest(jtu.JaxTestCase):
         jax.make_jaxpr(jax.vmap(mapped))(xs)))
     for run in (jax.vmap(mapped), jax.jit(jax.vmap(mapped))):
       self.assertAllClose(np.stack(want), np.asarray(run(xs)))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 
 import itertools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -384,7 +383,3 @@ class ArrayApiNanExtremaUnchangedTest(Case):
     y = np.array(x)
     y[5, 5] = np.nan
     self.assertTrue(np.isnan(f(y)).any())
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Creation functions put an array where device= says (jax#27606)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import array_api_compat
 import jax
@@ -246,7 +245,3 @@ class ArrayApiPlacementTest(jtu.JaxTestCase):
           (xp.fft.rfftfreq(14, device=device), np.fft.rfftfreq(14)),
           (xp.from_dlpack(HOST, device=device), HOST)):
         self.check(y, want, home)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

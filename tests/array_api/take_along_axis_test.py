@@ -2,7 +2,6 @@
 """take_along_axis without an axis (jax#27606)."""
 import inspect
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -83,7 +82,3 @@ class ArrayApiTakeAlongAxisTest(jtu.JaxTestCase):
         jnp.take_along_axis(X, flat, axis=None), X.ravel()[flat])
     out = jnp.take_along_axis(X[0, 0], np.array([7]), 0, 'fill', 5.)
     self.assertArraysEqual(out, np.array([5], np.float32))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -5,7 +5,6 @@ import pickle
 import subprocess
 import sys
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import array_api_compat
 import jax
@@ -380,7 +379,3 @@ class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
     for attribute in ('sharding', 'addressable_data'):
       with self.assertRaises((AttributeError, TypeError)):
         jax.make_jaxpr(lambda x: getattr(x, attribute)())(HOST)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

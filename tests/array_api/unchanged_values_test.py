@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signs, remainders and quotients keep their values and jaxprs (jax#27606)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -222,7 +221,3 @@ class ArrayApiUnchangedValuesTest(jtu.JaxTestCase):
       j = rng.randint(1, 9, 50).astype(dtype)
       np.testing.assert_array_equal(jnp.remainder(i, j), np.remainder(i, j))
       np.testing.assert_array_equal(jnp.floor_divide(i, j), i // j)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -8,7 +8,6 @@ import threading
 import traceback
 import weakref
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -564,7 +563,3 @@ class ComputeOnCachesTest(jtu.JaxTestCase):
         for _ in range(5):
           form(fun)(self.x)
         self.assertLen(traces, 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

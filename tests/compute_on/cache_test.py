@@ -3,7 +3,6 @@
 
 import re
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -72,7 +71,3 @@ class ComputeOnCacheTest(jtu.JaxTestCase):
     for f, _ in FUNCTIONS.values():
       host = compute_on('device_host')(f)
       self.assertArraysEqual(jax.jit(lambda x: host(x))(x), f(x))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

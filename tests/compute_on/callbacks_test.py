@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks, symbolic sizes and keys under compute_on (jax#27825)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -124,7 +123,3 @@ class ComputeOnCallbacksTest(jtu.JaxTestCase):
         constraints = [op for op in operations(function.operation)
                        if 'harding' in op.name or '@Sharding' in str(op)]
         self.assertLen(constraints, 2 if main else 0)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

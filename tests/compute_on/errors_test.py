@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """compute_on says what was expected and what came (jax#27825)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import jax.extend
@@ -165,7 +164,3 @@ class ComputeOnErrorsTest(jtu.JaxTestCase):
       closed = jax.make_jaxpr(form(jnp.sin))(self.x)
       outer = form(lambda x: jax.extend.core.jaxpr_as_fun(closed)(x)[0] * 2)
       self.assertAllClose(jax.jit(outer)(self.x), np.sin(self.x) * 2)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """compute_on marks every operation that it stages, and no other (jax#27825)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -229,7 +228,3 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
       # The functional form places its result once more, outside.
       self.assertIn('pinned_host', placements(form(f, 'device')),
                     'the placement is gone')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An array on the host with what nobody put anywhere (jax#34041)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -242,7 +241,3 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
     self.assertEqual([a.memory_space for a in jaxpr.out_avals],
                      [HOST, DEVICE, HOST, HOST])
     self.assertAllClose(np.asarray(f(*args)[0]), STATE * 2 + 8)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A state in host memory, gradients on the device (jax#27825, jax#34041)."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -254,7 +253,3 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
     found = on_host(lambda x, i: x[i])(self.state, indices)
     self.assertAllClose(np.asarray(found), STATE[[3, 1]])
     self.assertEqual(found.sharding.memory_kind, 'pinned_host')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

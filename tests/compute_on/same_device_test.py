@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """device_put to a device of what that device holds in host memory."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import config
@@ -58,7 +57,3 @@ class SameDeviceTest(jtu.JaxTestCase):
     y = jax.device_put(x, self.device)
     self.check(y, 'device')
     self.assertEqual(x.unsafe_buffer_pointer(), y.unsafe_buffer_pointer())
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -12,7 +12,6 @@ import itertools
 import re
 import warnings
 
-from absl.testing import absltest
 from absl.testing import parameterized
 from fork.testing.apart import mapped, tell_apart, XY
 from fork.testing.replicated import copies, RIGHT, rows
@@ -470,7 +469,3 @@ class CheckReplicationTest(jtu.JaxTestCase):
     result = doctest.testmod(replication)
     self.assertEqual(result.failed, 0)
     self.assertGreater(result.attempted, 2)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """jax.debug.check_shapes: shapes, dtypes and varying axes while tracing."""
 import doctest
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -179,7 +178,3 @@ class CheckShapesTest(jtu.JaxTestCase):
     result = doctest.testmod(check_shapes)
     self.assertEqual(result.failed, 0)
     self.assertGreater(result.attempted, 5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

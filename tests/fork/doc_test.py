@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs docs/check_shapes.md."""
-from absl.testing import absltest
 from fork.testing import pages
 import jax
-from jax._src import test_util as jtu
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -13,7 +11,3 @@ eight_devices()
 class CheckShapesDocTest(pages.PageTest):
   page = 'check_shapes.md'
   least = 5
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@
 
 import importlib.metadata
 
-from absl.testing import absltest
 import jax
 from jax._src import test_util as jtu
 from testing.red import red
@@ -31,7 +30,3 @@ class MendInfoTest(jtu.JaxTestCase):
     self.assertEqual(jax.__version__, installed.split('+')[0])
     numbers = tuple(int(part) for part in jax.__version__.split('.'))
     self.assertEqual(jax.__version_info__, numbers)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

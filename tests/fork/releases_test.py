@@ -2,7 +2,6 @@
 """Each fact of a release is what its table says of the release that runs."""
 import types
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -51,7 +50,3 @@ class ReleaseFactsTest(jtu.JaxTestCase):
         release_types.types_can_be_reduced.__doc__.rstrip(),
         'Before, types hold varying axes at most.\n\n  Releases: >=0.10.')
     self.assertGreater(len(FACTS), 40)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,10 +2,8 @@
 """Runs docs/check_replication.md."""
 import doctest
 
-from absl.testing import absltest
 from fork.testing import pages
 import jax
-from jax._src import test_util as jtu
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -16,7 +14,3 @@ class CheckReplicationDocTest(pages.PageTest):
   page = 'check_replication.md'
   least = 38
   options = doctest.ELLIPSIS
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

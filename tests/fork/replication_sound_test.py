@@ -14,7 +14,6 @@ import unittest
 from unittest import mock
 import warnings
 
-from absl.testing import absltest
 from absl.testing import parameterized
 from fork.testing.apart import mapped, tell_apart, XY
 import jax
@@ -354,7 +353,3 @@ class ExplicitMeshTest(jtu.JaxTestCase):
     self.assertAllClose(np.asarray(twice), np.arange(16.).reshape(4, 4) * 2,
                         check_dtypes=False)
     self.assertEqual(twice.sharding.spec, P(*XY))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

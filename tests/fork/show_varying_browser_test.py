@@ -17,7 +17,6 @@ import tempfile
 import unittest
 import zlib
 
-from absl.testing import absltest
 from absl.testing import parameterized
 from fork.testing.apart import mapped, XY
 from fork.testing.replicated import rows
@@ -182,7 +181,3 @@ class ShowVaryingBrowserTest(jtu.JaxTestCase):
       self.assertGreater(found.sum(), 100, name)
     white = (image == 255).all(-1).mean()
     self.assertBetween(white, .3, .98)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

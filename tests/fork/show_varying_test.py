@@ -11,7 +11,6 @@ import io
 import os
 import re
 
-from absl.testing import absltest
 from absl.testing import parameterized
 from fork.testing.apart import mapped, XY
 from fork.testing.replicated import RIGHT, rows
@@ -345,7 +344,3 @@ class ShowVaryingTest(jtu.JaxTestCase):
     result = doctest.testmod(showing)
     self.assertEqual(result.failed, 0)
     self.assertGreater(result.attempted, 2)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

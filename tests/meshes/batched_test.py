@@ -3,7 +3,6 @@
 
 With the check, which asks for casts: tests/varying/spmd_axis_test.py.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -122,7 +121,3 @@ class BatchedTest(jtu.JaxTestCase):
     got = maybe_jit(jit)(jax.grad(g, (0, 1)))(A, B)
     want = jax.grad(loss(lambda a, b: a[:, None] * b), (0, 1))(A, B)
     self.assertAllClose(got, want, rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@ import functools
 import inspect
 import unittest
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -319,7 +318,3 @@ class AxesTest(jtu.JaxTestCase):
     with set_mesh(mesh):
       x = jax.device_put(X, NamedSharding(mesh, P('x')))
       self.assertAllClose(np.asarray(f(x, b=W)), X + W.sum())
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

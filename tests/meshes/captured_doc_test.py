@@ -2,10 +2,8 @@
 """Runs docs/meshes.md."""
 import unittest
 
-from absl.testing import absltest
 from fork.testing import pages
 import jax
-from jax._src import test_util as jtu
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -17,7 +15,3 @@ eight_devices()
 class MeshesDocTest(pages.PageTest):
   page = 'meshes.md'
   least = 5
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

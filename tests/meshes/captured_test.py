@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays over Explicit mesh axes that a shard_map captures."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -371,7 +370,3 @@ class CapturedTest(jtu.JaxTestCase):
     x, w = placed(mesh, spec)
     f = mapped(scan, '1d', mesh)
     self.check(jax.jit(f)(x, w), oracle(scan, X, W))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

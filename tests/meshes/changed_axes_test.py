@@ -2,7 +2,6 @@
 """auto_axes and explicit_axes in a partly manual shard_map."""
 import inspect
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -302,7 +301,3 @@ class KeptTest(MappedTestCase):
       got = jax.jit(jax.grad(loss(auto(layer, P('x', 'y')))))(x)
     self.assertAllClose(
         np.asarray(got), np.asarray(jax.grad(loss(layer))(X)), rtol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constraints to the device on which an uncommitted array is already."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -102,7 +101,3 @@ class CommittedTest(jtu.JaxTestCase):
     text = str(jax.make_jaxpr(
         lambda x: lax.with_sharding_constraint(x, of_device()))(X))
     self.assertEqual(text.count('sharding_constraint'), 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shardings over the mesh of outside, given in partly manual regions."""
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import config
@@ -181,7 +180,3 @@ class ConstraintsTest(jtu.JaxTestCase):
     s = NamedSharding(mesh, P(None, 'y'))
     f = mapped(lambda x: lax.with_sharding_constraint(x, s), mesh, check=False)
     self.assertAllClose(np.asarray(jax.jit(f)(X)), X)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import config
@@ -162,7 +161,3 @@ class CustomPartitioningTest(jtu.JaxTestCase):
                           capture_output=True, text=True)
     self.assertEqual(done.returncode, 0, done.stderr[-300:])
     self.assertEqual(done.stdout.split(), ['none', 'mesh'])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

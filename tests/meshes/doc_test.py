@@ -2,10 +2,8 @@
 """Runs docs/upgrading.md."""
 import doctest
 
-from absl.testing import absltest
 from fork.testing import pages
 import jax
-from jax._src import test_util as jtu
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -16,7 +14,3 @@ class UpgradingDocTest(pages.PageTest):
   page = 'upgrading.md'
   least = 8
   options = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

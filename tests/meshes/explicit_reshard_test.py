@@ -9,7 +9,6 @@ import subprocess
 import sys
 import warnings
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -308,7 +307,3 @@ class ExplicitReshardTest(jtu.JaxTestCase):
         with option(value):
           lowered.append(jax.jit(f).lower(*args).as_text())
     self.assertLen(set(lowered), 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

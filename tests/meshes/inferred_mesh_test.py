@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What only its type places, over Explicit axes, runs on the mesh that fits."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -264,7 +263,3 @@ class InferredMeshTest(jtu.JaxTestCase):
     self.assertIn('num_partitions = 4', lowered.as_text())
     with self.assertRaisesRegex(ValueError, 'lowering_platforms'):
       jax.jit(jnp.sin).trace(aval).lower()
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

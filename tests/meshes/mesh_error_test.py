@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays over Explicit axes of another mesh than the context's."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import config
@@ -46,7 +45,3 @@ class MeshErrorTest(jtu.JaxTestCase):
       x = jax.device_put(self.x, NamedSharding(flat, P('x')))
       got = np.asarray(jax.jit(jnp.sin)(x))
     self.assertAllClose(got, np.sin(np.arange(8.)), check_dtypes=False)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

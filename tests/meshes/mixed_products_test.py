@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of an array over Explicit mesh axes and one that has no mesh."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -103,7 +102,3 @@ class KeptTest(jtu.JaxTestCase):
       x = jax.device_put(W, NamedSharding(mesh, P('x')))
       with self.assertRaisesRegex(Exception, 'ambiguous'):
         jax.jit(lambda x: lax.dot(x, x))(x)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """jit of arrays over differently shaped meshes of the same devices."""
-from absl.testing import absltest
 import jax
 from jax._src import config
 from jax._src import test_util as jtu
@@ -118,7 +117,3 @@ class ResultLayoutsTest(jtu.JaxTestCase):
         for run in (jax.jit(f), jax.jit(f).lower(self.y).compile()):
           for got, want in zip(run(self.y), (Y * 2, Y + 1)):
             self.check(got, want)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

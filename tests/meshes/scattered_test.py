@@ -5,7 +5,6 @@ The oracle is numpy on the stacked blocks of the devices.
 """
 import inspect
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -151,7 +150,3 @@ class ScatteredTest(jtu.JaxTestCase):
       return jax.grad(lambda x: jnp.sum(lax.psum_scatter(
           x, 'x', scatter_dimension=1) ** 2) / 2)(x)
     np.testing.assert_allclose(run(f, BLOCKS), [BLOCKS.sum(0)] * 2, rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """einsum of three operands with an unreduced result."""
-from absl.testing import absltest
 import jax
 from jax._src import config
 from jax._src import core
@@ -107,7 +106,3 @@ class UnreducedEinsumTest(jtu.JaxTestCase):
             jnp.einsum(formula, *args, out_sharding=out), P(None, None))
       self.assertAllClose(np.asarray(f(*args)), np.einsum(formula, *values),
                           rtol=1e-4, atol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

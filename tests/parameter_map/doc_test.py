@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs docs/parameter_map.md."""
-from absl.testing import absltest
 from fork.testing import pages
 import jax
-from jax._src import test_util as jtu
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -15,7 +13,3 @@ jax.config.update('jax_enable_compilation_cache', False)
 class ParameterMapDocTest(pages.PageTest):
   page = 'parameter_map.md'
   least = 18
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

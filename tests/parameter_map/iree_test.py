@@ -8,7 +8,6 @@ itself, run by JAX.
 """
 
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import iree.compiler
 import iree.runtime
@@ -156,7 +155,3 @@ class ParameterMapIreeTest(jtu.JaxTestCase):
       got, = iree_compiled(lowered)(lowered.parameter_values(x, x))
     self.assertEqual(got.dtype, np.float64)
     np.testing.assert_array_equal(got, x * 2)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -13,7 +13,6 @@ import inspect
 import re
 import sys
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -925,7 +924,3 @@ class BadInputTest(jtu.JaxTestCase):
       np.testing.assert_array_equal(compiled(x, x), x + 1)
       with self.assertRaisesRegex(ValueError, 'expected a function lowered by'):
         _ = compiled.parameter_map
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import compiler
@@ -195,7 +194,3 @@ class StandInTest(jtu.JaxTestCase):
     self.assertAllClose(torch_xla.call_jax(lambda: jnp.ones(2), ()).array,
                         np.ones(2, np.float32))
     self.assertLen(self.calls[-1], 1)  # PyTorch/XLA wants one at least
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

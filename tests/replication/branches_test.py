@@ -2,7 +2,6 @@
 """cond and switch in shard_map with check_rep=True."""
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -354,7 +353,3 @@ class GuardTest(jtu.JaxTestCase):
         lambda x: lax.cond(x[0] > 1, lambda: 1., lambda: 0.))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(g)(np.arange(4.))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@ import gc
 import importlib
 import os
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -452,7 +451,3 @@ class GuardTest(jtu.JaxTestCase):
         lambda a: a, jax.ShapeDtypeStruct(x.shape, x.dtype), x))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.make_jaxpr(f)(np.ones(2, np.float32))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

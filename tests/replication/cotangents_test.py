@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients by some arguments of a shard_map, against one device."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -57,7 +56,3 @@ class CotangentsTest(jtu.JaxTestCase):
   @parameterized.parameters(wave, remade)
   def test_of_jit(self, f):
     self.check(f, (4,), {}, 0, True)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """custom_jvp and custom_vjp in shard_map with check_rep=True."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -186,7 +185,3 @@ class GuardTest(jtu.JaxTestCase):
     x, y = np.ones(2, np.float32), np.array([1., 3.], np.float32)
     dx = jax.jit(jax.grad(lambda x: g(x, y).sum()))(x)
     self.assertAllClose(dx, np.array([2., 2.]), check_dtypes=False)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 
 The oracle is the plain function on each device's block.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -53,7 +52,3 @@ class EagerCallsTest(jtu.JaxTestCase):
     got = jax.grad(lambda x: jnp.sum(g(x) * X))(X)
     want = X + 2 * np.sum(X, 0, keepdims=True)
     np.testing.assert_allclose(got, np.broadcast_to(want, X.shape), rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

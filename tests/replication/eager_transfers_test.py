@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of device_put in shard_map without jit, against one device."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -53,7 +52,3 @@ class EagerTransfersTest(jtu.JaxTestCase):
                   mesh=make_mesh(4), in_specs=P('x'), out_specs=P('x'))
     with self.assertRaisesRegex(ValueError, 'explicit device not allowed'):
       f(X)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that vary and are equal on all devices: out_specs, predicates."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -274,7 +273,3 @@ class GuardTest(jtu.JaxTestCase):
     x = np.ones((4, 8), np.float32)
     found = collectives(jax.grad(lambda w: g(x, w).sum()), X)
     self.assertEqual(found, ['all_gather', 'reduce_scatter'])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

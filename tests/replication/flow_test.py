@@ -2,7 +2,6 @@
 """The summaries that type loops and branches: their results and their cost."""
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -147,7 +146,3 @@ class CostTest(jtu.JaxTestCase):
   def test_linear_in_size(self):
     counts = [self.visits(nested('scan', 4, size)) for size in (10, 20, 40)]
     self.assertEqual(counts[2] - counts[1], 2 * (counts[1] - counts[0]))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

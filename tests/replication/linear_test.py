@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear solves and linear_call in shard_map with check_rep=True."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -139,7 +138,3 @@ class GuardTest(jtu.JaxTestCase):
     f = smap((P('i'), P()), P())(lambda a, b: jnp.linalg.solve(a[0], b))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(f)(np.stack([A, A]), B)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """while_loop, fori_loop and scan in shard_map with check_rep=True."""
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -330,7 +329,3 @@ class GuardTest(jtu.JaxTestCase):
         lambda x: lax.scan(lambda c, y: (c + y, None), 0., x)[0])
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(f)(np.arange(8.))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shard_map within another, over the axes that the outer one leaves auto."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -127,7 +126,3 @@ class NestedTest(jtu.JaxTestCase):
       jax.make_jaxpr(outer(lambda x, w: inner(lambda x, w: lax.cond(
           lax.psum(x.sum(), 'j') > 0, lambda: lax.psum(x, 'i'),
           lambda: x))(x, w)))(X, W)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

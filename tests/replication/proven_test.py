@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients are accepted where the function is: residuals of branches."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -206,7 +205,3 @@ class TangentTest(jtu.JaxTestCase):
     for transform in (jax.jit, lambda f: f):
       with self.assertRaisesRegex(ValueError, 'tangent of a replicated value'):
         transform(self.grad(jax.jit(sine)))(W)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """jax.lax.pvary on the base releases with check_rep."""
 import inspect
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -140,7 +139,3 @@ class ArgumentsTest(jtu.JaxTestCase):
 
   def test_varying_already(self):
     self.assertAllClose(self.call('i'), X, check_dtypes=False)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """psum, pmin, pmax over groups and vmapped axes, with check_rep=True."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -174,7 +173,3 @@ class GuardTest(jtu.JaxTestCase):
     f = smap(P('i'), P())(lambda x: jax.vmap(
         lambda r: lax.pmax(r, ('v', 'i')), axis_name='v', out_axes=None)(x))
     self.assertAllClose(jax.jit(f)(np.arange(8.)), 7., check_dtypes=False)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

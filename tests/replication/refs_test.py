@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pallas kernels and functions of references in shard_map, check_rep=True."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -213,7 +212,3 @@ class RefsTest(jtu.JaxTestCase):
     self.assertAllClose(jax.jit(g)(W), 4 + 3 * W, rtol=1e-5)
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(smap(lambda w: mixed(w)[2], P('i'), P()))(W)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

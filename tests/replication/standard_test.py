@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Primitives with constant operands in shard_map with check_rep=True."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -133,7 +132,3 @@ class SpmdAxisTest(jtu.JaxTestCase):
     got = jax.grad(loss(self.run_with(f, (P('j'), P()))))(x, np.float32(2))
     want = jax.grad(loss(jax.vmap(f, (0, None))))(x, np.float32(2))
     self.assertAllClose(got, want)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """The verifier finds each rule of the check that says too much."""
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -126,7 +125,3 @@ class VerifyTest(jtu.JaxTestCase):
     with jax.enable_checks(False):
       jax.jit(lambda *args: h(*args))(ROWS, np.float32(2))
     self.assertEqual(verify.checked, before)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -8,7 +8,6 @@ program on one device. Where a predicate doesn't agree, it goes by its type.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -263,7 +262,3 @@ class AgreeingPredicatesTest(jtu.JaxTestCase):
     self.assertAllClose(jax.jit(g)(W, X), want)
     got = jax.jit(jax.grad(lambda w: jnp.sum(g(w, X))))(W)
     self.assertAllClose(got, np.float32(want.sum() / W), rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

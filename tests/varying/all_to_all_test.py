@@ -5,7 +5,6 @@ The oracle is numpy: what device d got from device s goes back from d to s.
 """
 import itertools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -164,7 +163,3 @@ class AllToAllTest(jtu.JaxTestCase):
   def test_guard_tiled(self):
     f = lambda x: lax.all_to_all(x, 'x', 1, 1, tiled=True)
     self.check(sharded(f, make_mesh(N), 'x'), CUBE, 1, 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@ import inspect
 import re
 import warnings
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -274,7 +273,3 @@ class AlreadySummedTest(jtu.JaxTestCase):
                       **UNCHECKED)(W, X)
     want = jax.grad(lambda w: sum(loss(w, x) for x in X))(W)
     np.testing.assert_allclose(got, want, rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@
 Each operand, carry and result has a shape of its own, so that a jaxpr's inputs
 and outputs tell by their shapes what they are.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -201,7 +200,3 @@ class TableTest(jtu.JaxTestCase):
                      ('custom_vjp_call', 'custom_vjp_call_jaxpr'))
     self.assertContainsSubset(anatomy.named(anatomy.CALLS, anatomy.JIT),
                               anatomy.named(anatomy.CALLS))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

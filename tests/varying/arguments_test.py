@@ -7,7 +7,6 @@ them. The oracle is numpy's, or the function on one device.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import jax.extend
@@ -423,7 +422,3 @@ def one_form(form, p, w, x):
       w = .1 * choose(p - n, w)
     return w
   return choose(p, w)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

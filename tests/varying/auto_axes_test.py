@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations along automatic axes where devices diverge."""
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import config
@@ -205,7 +204,3 @@ class AutoAxesTest(jtu.JaxTestCase):
   @red(NOT_FEWER)
   def test_other_platforms_keep_their_text(self):
     self.assertGreater(*self.on_cpu_and_tpu(branch, MOVES['roll'], (2, 4)))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

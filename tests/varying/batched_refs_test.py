@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """jax.vmap over refs along any of their axes, against NumPy."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -346,7 +345,3 @@ class BatchedRefsTest(jtu.JaxTestCase):
     text = str(jax.make_jaxpr(run)(jnp.ones((3, 2)), jnp.ones(4)))
     self.assertLen([line for line in text.splitlines() if 'scan[' in line], 1)
     self.assertNotIn(' transpose[', text)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

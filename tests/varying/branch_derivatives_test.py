@@ -7,7 +7,6 @@ computed again for its backward pass is the same on all devices.
 
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -154,7 +153,3 @@ class BranchDerivativesTest(jtu.JaxTestCase):
       return lax.scan(step, w + 0 * x, None, length=2)[0]
     got = common.run_rows(f, ('1d', True), X, shared=W)
     self.assertAllClose(got, jnp.stack([f(row, W) for row in X]), rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -6,7 +6,6 @@ device's part in turn, with the index of the device given as a number.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -616,7 +615,3 @@ class ArrayOfTheMeshTest(jtu.JaxTestCase):
     branches = lambda w: (lambda: w * 3, lambda: w * 2)
     by_w = jax.jit(jax.grad(lambda w: jnp.sum(f(a, w, branches))))(w)
     self.assertAllClose(by_w, np.full(4, 5, np.float32))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """What varies about a callback's results inside shard_map (issue 3)."""
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import core
@@ -256,7 +255,3 @@ class CallbackTypesTest(jtu.JaxTestCase):
                   **UNCHECKED)
     x = np.arange(4, dtype=F32)
     self.assertAllClose(jax.jit(f)(x), x * x)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -7,7 +7,6 @@ promoted; its loss has a cast of the carry, written for the first trace.
 """
 from functools import partial
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -189,7 +188,3 @@ class CastsTest(jtu.JaxTestCase):
 def cast_now(x, axes):
   """A cast by a user who has not looked at what ``x`` varies along."""
   return cast(x, axes)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 
 The oracle is checkify of the plain function on each device's block by itself.
 """
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import config
@@ -326,7 +325,3 @@ class MessagesTest(jtu.JaxTestCase):
     np.testing.assert_allclose(got[0], np.concatenate(
         [p[1][0] for p in parts]), rtol=1e-4)
     np.testing.assert_allclose(got[1], sum(p[1][1] for p in parts), rtol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -6,7 +6,6 @@ The oracle is the same evaluation outside of shard_map.
 import contextlib
 import itertools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -202,7 +201,3 @@ class CompileTimeEvalTest(jtu.JaxTestCase):
                   **partly_manual('y', of='xy'))
     x = jax.device_put(X, NamedSharding(mesh, P('x')))
     np.testing.assert_allclose(g(x), X * np.sin(np.float32(2.)), rtol=1e-6)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -7,7 +7,6 @@ of any primitive.
 import gc
 import types
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -198,7 +197,3 @@ class ContentsTest(jtu.JaxTestCase):
     self.assertIs(vt.open_jaxpr(new['a'][0].solve), vt.open_jaxpr(other))
     self.assertIs(vt.open_jaxpr(new['b'][0]), vt.open_jaxpr(other))
     self.assertEqual((new['a'][1], new['b'][1]), (1, 'c'))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

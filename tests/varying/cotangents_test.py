@@ -6,13 +6,11 @@ outside of shard_map.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import ad_checkpoint
 from jax import lax
 from jax._src import config as jax_config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -397,7 +395,3 @@ class IdentityTest(Base):
                     check_rep=False)
     np.testing.assert_allclose(jax.jit(g)(x), jax.jit(jax.grad(loss))(x),
                                rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -7,7 +7,6 @@ for a replicated parameter, with the sum of the devices' gradients.
 import os
 import traceback
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -612,6 +611,3 @@ class SummedTwiceTest(jtu.JaxTestCase):
       np.testing.assert_allclose(got, np.ones(4), rtol=1e-6)
       with self.assertRaisesRegex(ValueError, 'reduces it over mesh axis'):
         self.gradient(lambda r, g: lax.psum(g, 'x'), jit=True)
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -6,7 +6,6 @@ to each device's block outside of it: results must be the same.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -186,7 +185,3 @@ class DerivativesTest(jtu.JaxTestCase):
     alone = jax.jit(jax.grad(lambda w, b: jnp.sum(step(b, w) ** 2)))
     want = sum(alone(w, b) for b in x)
     np.testing.assert_allclose(got, want, rtol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """Collectives that only some of their devices reach are refused."""
 import re
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -248,7 +247,3 @@ class ShardMapDivergenceTest(jtu.JaxTestCase):
       self.traced(in_cond)
     jax.config.update(option, True)
     self.assertIn('psum', str(self.traced(in_cond)))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -8,7 +8,6 @@ to be summed over devices that don't all arrive, and is refused.
 """
 import warnings
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -421,7 +420,3 @@ class RetriedRulesTest(jtu.JaxTestCase):
               jnp.zeros_like(x))
     with self.assertRaisesRegex(ValueError, 'comes from differentiating'):
       self.gradient(lambda w, u, x: w * u, bwd, 2., 5.)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

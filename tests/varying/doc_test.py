@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs docs/varying.md, varying_errors.md and varying_primitives.md."""
-from absl.testing import absltest
 from fork.testing import pages
 import jax
-from jax._src import test_util as jtu
 from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
@@ -23,7 +21,3 @@ class VaryingErrorsDocTest(pages.PageTest):
 class VaryingPrimitivesDocTest(pages.PageTest):
   page = 'varying_primitives.md'
   least = 6
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refs in a shard_map that isn't under jax.jit, and captured ones that is."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -152,7 +151,3 @@ class EagerRefsTest(jtu.JaxTestCase):
       return x + 1.
     sharded(f, make_mesh('line'))(self.x)
     self.assertLen(runs, 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@
 As ``jax.extend.core.jaxpr_as_fun`` and libraries do that trace a function at
 one point and apply it at others.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -147,7 +146,3 @@ class EvalJaxprTest(jtu.JaxTestCase):
     jax.make_jaxpr(shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
                              out_specs=()))(X, W)
     self.assertEqual(seen, [set(), {'x'}, set(), set()])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -15,7 +15,6 @@ import pkgutil
 import sys
 import warnings
 
-from absl.testing import absltest
 import jax
 from jax import lax
 import jax._src
@@ -415,7 +414,3 @@ class RulesTest(jtu.JaxTestCase):
     eqn = jax.make_jaxpr(lambda x, y: prim.bind(x, y))(V, ONE).eqns[0]
     for axes in choices(eqn):
       self.assertEmpty(narrower_results(eqn, axes))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 import functools
 import sys
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -287,7 +286,3 @@ class ExtensionsTest(jtu.JaxTestCase):
     eqn, = jax.make_jaxpr(product_p.bind)(W, W).eqns
     self.assertIs(eqn.primitive, product_p)
     np.testing.assert_allclose(jax.jit(product_p.bind)(W, W), W * W)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What varies about the results of ffi_call and Exported.call (issue 3)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -244,7 +243,3 @@ class FfiTypesTest(jtu.JaxTestCase):
                   in_specs=(P(), P()), out_specs=P())
     w = x = np.arange(3, dtype=F32)
     self.assertAllClose(maybe_jit(jit)(f)(w, x), np.sin(w) * x)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

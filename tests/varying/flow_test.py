@@ -3,14 +3,12 @@
 import inspect
 import sys
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import compute_on
 from jax._src import config
 from jax._src import core
-from jax._src import test_util as jtu
 from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
 from jax._src.varying import retype
@@ -273,7 +271,3 @@ class VaryingFlowTest(RegionTestCase):
     region = flow.Region(jaxpr)
     region.run([NONE])
     self.assertIs(retype.rebuild(region), jaxpr)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

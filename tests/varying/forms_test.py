@@ -21,7 +21,6 @@ on or off.
 
 import os
 
-from absl.testing import absltest
 import jax
 from jax._src import test_util as jtu
 from varying.testing.forms import FORMS
@@ -54,7 +53,3 @@ class FormsTest(jtu.JaxTestCase):
     drawn = [program(seed) for seed in range(20000)]
     for n, table in enumerate((FORMS, WRAPS, TRANSFORMS)):
       self.assertEqual({d[n] for d in drawn}, set(table))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

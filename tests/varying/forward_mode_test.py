@@ -7,7 +7,6 @@ outside of shard_map.
 """
 import itertools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -499,7 +498,3 @@ class LoopsByGatheredNumbersTest(jtu.JaxTestCase):
     n = int(x.max() * 3) + 1
     np.testing.assert_allclose(ans, x ** n, rtol=1e-5)
     np.testing.assert_allclose(rate, n * x ** (n - 1) * t, rtol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -36,7 +36,6 @@ are straight lines; in 0.5.3, they have no transformations of functions.
 import os
 from unittest import mock
 
-from absl.testing import absltest
 import jax
 from jax._src import test_util as jtu
 import numpy as np
@@ -143,7 +142,3 @@ class FuzzTest(jtu.JaxTestCase):
     stacked, = emulate(program, (2, 2), inputs(0, (2, 2)))
     self.assertFalse(np.allclose(stacked[0], stacked[1]))
     self.assertEqual(program.solve({}, list(INPUTS.values())), [{'x'}])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 
 Only their types are looked at, which takes neither.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -71,7 +70,3 @@ class KernelTypesTest(jtu.JaxTestCase):
       self.assertNotEmpty(seen)
       self.assertTrue(all(axes == want for axes in seen), (spec, seen))
       seen.clear()
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """psum and pmean within axis_index_groups, in shard_map with the check on."""
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import config
@@ -105,7 +104,3 @@ class GroupedSumsTest(jtu.JaxTestCase):
     f = jax.vmap(lambda x: lax.psum(x, 'x', axis_index_groups=EVEN),
                  in_axes=1, out_axes=1)
     self.assertAllClose(np.asarray(run(f, True)), within(EVEN, X))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

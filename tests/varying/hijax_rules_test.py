@@ -4,7 +4,6 @@
 Compared with the plain function of each device's block; gradients with respect
 to the parameter that devices share, with the sum of theirs.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -152,7 +151,3 @@ class HijaxRulesTest(jtu.JaxTestCase):
       held = [a.str_short() for a in types_in(getattr(operation, rule))]
       self.assertNotEmpty(held)
       self.assertEmpty([a for a in held if not a.endswith('{V:x}')])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations that hold their own types, in loops and branches (issue 3)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -178,7 +177,3 @@ class HijaxTest(jtu.JaxTestCase):
     mesh = Mesh(np.array(jax.devices()[:4]), ('x',))
     got = jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P(), out_specs=P()))(W)
     self.assertAllClose(got, jax.jit(f)(W))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -10,7 +10,6 @@ import sys
 import threading
 import unittest
 
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import config
@@ -289,7 +288,3 @@ class StackTest(jtu.JaxTestCase):
       return max(map(len, deepest))
 
     self.assertEqual(count(6), count(2))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

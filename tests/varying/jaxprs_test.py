@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A jaxpr whose inputs are replaced has debug info that fits them."""
-from absl.testing import absltest
 import jax
 from jax._src import core
 from jax._src import test_util as jtu
@@ -50,7 +49,3 @@ class ReplaceInputsTest(jtu.JaxTestCase):
     a, b, c = self.jaxpr.invars
     new = jaxprs.replace_inputs(self.jaxpr, [c, b, a])
     self.assertEqual(core.eval_jaxpr(new, [], 3., 2., 1.), [5.])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

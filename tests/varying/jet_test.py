@@ -6,7 +6,6 @@ or, for collectives, jet of what they come to on the whole array.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -215,7 +214,3 @@ class JetTest(jtu.JaxTestCase):
     want = alone(jax.vmap(loss(run), (0, None)), X.reshape(4, 2), W)
     self.compare([got[0]], [np.concatenate(want[0])])
     self.compare([got[1]], [sum(want[1])], 1e-3)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -422,7 +421,3 @@ class SplashAttentionTest(jtu.JaxTestCase):
         lambda *args: jnp.sum(f(*args)**2), (0, 1, 2)))
     self.assertAllClose(grads(f)(q, k, v), grads(plain)(q, k, v), atol=1e-3,
                         rtol=1e-3)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of ``linear_call`` in shard_map, against one device."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -179,7 +178,3 @@ class LinearCallTest(jtu.JaxTestCase):
         lambda x: scaled(2., x), w)(w)[0]
     g = shard_map(transposed, mesh=mesh, in_specs=P('x'), out_specs=P('x'))
     self.assertAllClose(maybe_jit(jit)(g)(self.w), 2 * self.w)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

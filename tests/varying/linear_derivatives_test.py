@@ -6,7 +6,6 @@ parameter, the same on all, which descends. The loss is linear in it, or in its
 square, beside the term, so that the gradient doesn't hold the term. The oracle
 is the descent in NumPy, along the sum of all devices' gradients.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -352,7 +351,3 @@ class ReadRefTest(jtu.JaxTestCase):
     # Of a content that is the same everywhere first, then the devices' sum.
     np.testing.assert_allclose(each(f), np.tile([1., 10., 30.], (4, 1)),
                                rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

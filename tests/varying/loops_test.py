@@ -13,7 +13,6 @@ import time
 import traceback
 import unittest
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -600,7 +599,3 @@ class StepsTest(jtu.JaxTestCase):
       exec(PROGRAM, {})
     # The value and the gradient of w * (0 + 1 + 2 + 3).
     self.assertEqual(said.getvalue().split(), ['6.0', '6.0'])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives over an axis of vmap inside shard_map (issue 3)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -163,7 +162,3 @@ class MappedAxesTest(jtu.JaxTestCase):
                   in_specs=P('x'), out_specs=P('x'))
     with self.assertRaises((NameError, ValueError, AssertionError, KeyError)):
       jax.jit(f)(X)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reductions over several axes of what varies over some of them."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -105,7 +104,3 @@ class ShardMapMixedReductionsTest(jtu.JaxTestCase):
         self.check(f, how, 0.)
       by_hand = lambda x: f(lax.pcast(x, 'y', to='varying'))
       self.check(by_hand, how, 3. * self.x.reshape(2, 2).sum(0))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shard_map over 'y' inside of one over 'x', against blocks on one device."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -192,7 +191,3 @@ class NestedTest(jtu.JaxTestCase):
     x = A.reshape(6, 4)
     self.assertAllClose(maybe_jit(jit)(jax.grad(loss))(x), jax.grad(one)(x),
                         rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

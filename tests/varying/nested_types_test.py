@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shard_map inside of one over another axis, with both checks, on 0.6.0."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -94,7 +93,3 @@ class NestedTypesTest(jtu.JaxTestCase):
     f = nested(lambda a, b: a + lax.psum(b, 'y'), inner_specs=P())
     want = np.concatenate([rows + B[:2] + B[2:] for rows in (A[:2], A[2:])])
     np.testing.assert_allclose(f(A, B), want, rtol=1e-6)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

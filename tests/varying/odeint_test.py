@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """odeint inside shard_map: values and gradients."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -83,7 +82,3 @@ class OdeintTest(jtu.JaxTestCase):
             else np.exp(.5 * 2.5 * t))
     for got in jax.jit(f)(x), f(x):
       self.assertAllClose(got, want.astype(np.float32), rtol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

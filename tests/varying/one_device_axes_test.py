@@ -5,7 +5,6 @@ A predicate that varies over such an axis is the same on all devices that could
 wait for each other. What is expected is computed without a mesh: a reduction
 over one device is the identity.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -197,7 +196,3 @@ class ManyDevicesTest(jtu.JaxTestCase):
       else:
         with self.assertRaisesRegex(ValueError, 'out_specs'):
           jax.make_jaxpr(g)(np.arange(2, dtype=np.float32))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -3,7 +3,6 @@
 import inspect
 import re
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -173,7 +172,3 @@ class OutSpecsErrorsTest(jtu.JaxTestCase):
         raise NotImplementedError
       return x
     self.assertRegex(self.message(f, how='eager'), 'require replication')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

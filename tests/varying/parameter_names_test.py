@@ -12,7 +12,6 @@ import pathlib
 import sys
 import types
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import core as core_src
@@ -250,7 +249,3 @@ class ParameterNamesTest(jtu.JaxTestCase):
       loose, count = loose + found, count + n
     self.assertEqual(loose, [])
     self.assertGreater(count, 5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

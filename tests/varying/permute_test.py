@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """ppermute over one axis where devices diverge along another."""
-from absl.testing import absltest
 import jax
 from jax import export
 from jax import lax
@@ -272,7 +271,3 @@ class ApartTest(jtu.JaxTestCase):
         lambda move, x, p: branch(move, x, lax.psum(x[0, 0], ('x', 'y')) > 0),
         'cpu')
     self.assertIn('collective_permute', text)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

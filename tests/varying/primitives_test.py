@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What varies about the results of random bits and others (issue 3)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -320,7 +319,3 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
       _, change = jax.jvp(lambda w: f(x, w), (w,), (w * 2,))
       self.assertAllClose(change[0], x * w * 2)
       self.assertAllClose(change[1] * 1., same * 2)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

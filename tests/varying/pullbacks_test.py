@@ -7,7 +7,6 @@ each device's part of the input by itself.
 """
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -444,7 +443,3 @@ class UnusedSumTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'psum over mesh axis .x.'):
       self.check(lambda x: lax.cond(
           x > 1.5, lambda x: jax.vjp(smooth, x, W)[1](x)[1], lambda x: x, x))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """jvp of a shard_map within jit, with numbers that are not JAX's."""
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -100,7 +99,3 @@ class ShardMapPythonTangentsTest(jtu.JaxTestCase):
                       length=2)[0]
     step = 6 * np.sin(X).sum()
     self.check(loop, 2., expected=2 + 2 * step)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

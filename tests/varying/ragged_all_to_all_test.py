@@ -4,7 +4,6 @@
 CPUs have no code for it. It is lowered here to a gather, from which each device
 takes what was sent to it; the oracle is the same exchange in NumPy.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -98,7 +97,3 @@ class RaggedAllToAllTest(jtu.JaxTestCase):
   def test_refuses_one_output(self):
     with self.assertRaisesRegex(ValueError, 'require replication'):
       jax.jit(mapped(lambda x: exchange(x, jnp.zeros(4)), P('x'), P()))(X)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -7,13 +7,11 @@ differentiate by the carries: in reverse and forward mode, twice, through loops,
 branches, solvers, remat and rules. The oracle is the same program on each
 device's row alone.
 
-  MEND_FUZZ_PROGRAMS=200 MEND_FUZZ_SEED=1000 \\
-    python tests/varying/random_derivatives_test.py
+  MEND_FUZZ_PROGRAMS=200 MEND_FUZZ_SEED=1000 pytest random_derivatives_test.py
 """
 import os
 import random
 
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import test_util as jtu
@@ -165,7 +163,3 @@ class RandomDerivativesTest(jtu.JaxTestCase):
         want = np.stack(list(map(jax.jit(f), X)))
         got = run_rows(f, ('1d' if seed % 2 else '2d', True), X)
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random samples inside shard_map by a key that all devices share."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import random
@@ -147,7 +146,3 @@ class RandomKeysTest(jtu.JaxTestCase):
     got = run_rows(f, ('2d', True), X, shared=key, out=P())
     want = random.gamma(random.wrap_key_data(key, impl='threefry2x32'), W)
     np.testing.assert_allclose(got, want, rtol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

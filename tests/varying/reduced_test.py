@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that are reduced over a mesh axis, in branches and loops."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -170,7 +169,3 @@ class ReducedTest(jtu.JaxTestCase):
             for e in common.equations(getattr(b, 'jaxpr', b))
             if 'psum' in e.primitive.name]
     self.assertEmpty(sums)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

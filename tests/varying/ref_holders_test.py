@@ -7,7 +7,6 @@ tracer, a function's argument or closure, a container, another name. A table of
 holders, writes and meshes: the program writes by way of the holder and reads by
 the names outside. The oracle is the program on each device's part, by itself.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -227,7 +226,3 @@ class RefHoldersTest(jtu.JaxTestCase):
     g = shard_map(lambda x: f(x[0])[2], mesh=make_mesh(2), in_specs=P('x'),
                   out_specs=P())
     self.assertAllClose(jax.jit(g)(X), jnp.zeros((3, 4)))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

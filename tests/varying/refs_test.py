@@ -2,7 +2,6 @@
 """Refs in shard_map that are written with what varies, without annotations."""
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -516,7 +515,3 @@ class ShardMapRefsTest(jtu.JaxTestCase):
       run = jax.shard_map(f, mesh=make_mesh('2d'), in_specs=P('x'),
                           out_specs=P('x'), check_vma=False)
       self.assertAllClose(jax.jit(run)(self.x), emulated(f, self.x))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

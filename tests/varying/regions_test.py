@@ -6,7 +6,6 @@ loops and branches use the analysis.
 """
 import inspect
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -130,7 +129,3 @@ class ComputeOnInABranchTest(jtu.JaxTestCase):
     want = np.sin(x[2:]).sum()
     self.assertAllClose(g(np.float32(3.)), want)
     self.assertAllClose(jax.jit(g)(np.float32(3.)), want)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What varies in linear solves and roots inside shard_map (issue 3)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import jax.extend
@@ -393,7 +392,3 @@ class SolvesTest(jtu.JaxTestCase):
                              in_specs=(P('x'), P('x')), out_specs=P('x')))(
                                  matrices(), np.tile(B, 4))
     self.assertLen(calls, 1)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What varies about the results of sparse operations (issue 3)."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -212,7 +211,3 @@ class SparseTypesTest(jtu.JaxTestCase):
 
     jax.make_jaxpr(shard_map(body, mesh=make_mesh(4), in_specs=(P('x'), P()),
                              out_specs=()))(data, b[0])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

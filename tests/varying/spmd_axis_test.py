@@ -5,7 +5,6 @@ The oracle emulates the axis of the shard_map by a vmap on one device.
 """
 import hashlib
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -439,7 +438,3 @@ class SpmdAxisTest(jtu.JaxTestCase):
       self.assertAllClose(run(A[:1], B[:1]), A[:1, None] * B[:1])
       jax.effects_barrier()
       self.assertLen(said, 2)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@
 Their branches read a value that is the same on all devices, and cast it. The
 oracle is NumPy: the sum of each device's slope.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -178,7 +177,3 @@ class StagedBranchesTest(jtu.JaxTestCase):
     for eqn in conds:  # nothing was cast outside of it
       self.assertIn(frozenset(), [axes_of(v.aval) for v in eqn.invars])
     self.assertAllClose(run(W, x), W * np.float32([3., 7.]))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -7,7 +7,6 @@ transpose of `w * x` sums over devices if `w` is the same on all of them.
 import dataclasses
 import functools
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -557,7 +556,3 @@ class PartlyManualTest(jtu.JaxTestCase):
     out = jax.eval_shape(jnp.sin, noted[0])
     self.assertEqual((out.shape, out.dtype, getattr(out, FIELD) or None),
                      ((2,), np.float32, None))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

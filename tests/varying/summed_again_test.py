@@ -5,7 +5,6 @@ Results are compared with the layers without rules, on one device.
 """
 import warnings
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -214,7 +213,3 @@ class PairTest(jtu.JaxTestCase):
         self.assertEmpty(gradients(f, jit=False, inside=False)[1])
     finally:
       jax.config.update('jax_shard_map_summed_gradients', 'warn')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -5,7 +5,6 @@ Forward and gradient, compared with the same function of each device's block;
 arguments vary along both mesh axes, along one, or are shared. All functions:
 benchmarks/shard_map_sweep.py. A family is one program, which compiles faster.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -95,7 +94,3 @@ class SweepTest(jtu.JaxTestCase):
 
   def test_eager(self):
     self.check(EAGER, two=True, jit=False)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

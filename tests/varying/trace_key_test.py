@@ -4,7 +4,6 @@ import contextlib
 import functools
 import threading
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax._src import test_util as jtu
@@ -143,7 +142,3 @@ class TraceKeyTest(jtu.JaxTestCase):
       thread.start()
       thread.join()
     self.assertEqual(found, [None])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The walk over the traces around a value, in and out of a shard_map."""
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import core
@@ -76,7 +75,3 @@ class EnclosingTest(jtu.JaxTestCase):
     self.assertEqual(kinds[0][1], 'BatchTracer')
     jax.jit(lambda x: jax.jvp(f, (x,), (x,)))(X)
     self.assertEqual(kinds[1][-1], 'DynamicJaxprTracer')
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients inside shard_map that 0.6.0 refuses, for want of a type."""
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -141,7 +140,3 @@ class TransposesTest(jtu.JaxTestCase):
     n = np.float32(sum(1 + X[:, 0].astype(int)))
     np.testing.assert_allclose(y, X.sum(0) * n + 8., rtol=1e-5)
     np.testing.assert_allclose(t, np.cos(X).sum(0) * n, rtol=1e-4, atol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,7 +4,6 @@
 The oracle is the same program with its first value cast by hand, or each
 device's own computation with NumPy.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -593,7 +592,3 @@ class DivergentSolveTest(jtu.JaxTestCase):
     f = lambda x: lax.cond(lax.axis_index('y') == 0,
                            lambda: self.solve('ppermute', x), lambda: x)
     self.assertNotIn('collective_permute', self.traced(f, '2d').as_text())
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """The helpers that read and change what a type varies over."""
-from absl.testing import absltest
 import jax
 from jax import lax
 from jax._src import core
@@ -79,7 +78,3 @@ class VaryingTypesTest(jtu.JaxTestCase):
       with vt.promote_carries(value):
         f(1.)
     self.assertEqual(traces, [True, False])
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -2,7 +2,6 @@
 """The verifier of types finds each kind of type that is too narrow."""
 from unittest import mock
 
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import export
@@ -538,7 +537,3 @@ class WalkTest(VerifyTestCase):
                   in_specs=P('x'), out_specs=P(), **UNCHECKED)
     with jax.enable_checks(True):
       jax.jit(f)(np.arange(4))
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -5,7 +5,6 @@ What devices computed on their own are parts, and summed. What was communicated
 may be the whole: refused. Results are compared with the plain function of the
 whole arrays, on one device.
 """
-from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -479,7 +478,3 @@ class PeoplesRulesTest(jtu.JaxTestCase):
     for a, b in zip(got, want):
       self.assertTrue(np.any(b))
       np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
-
-
-if __name__ == '__main__':
-  absltest.main(testLoader=jtu.JaxTestLoader())

@@ -4,8 +4,10 @@
 That folder has no folders in it, so a test has another name there. Upstream's
 pytest puts no folder on the path (`--import-mode=importlib`), so what tests
 share is a module of `jax._src.internal_test_util`, as upstream's own is, and
-the imports of it are written again, in their alphabetical place. Tests that run
-the programs of a page of docs/ stay here: upstream does not get the page.
+the imports of it are written again, in their alphabetical place. Here pytest
+runs all tests; upstream's files can be run alone, so these lines are added.
+Tests that run the programs of a page of docs/ stay here: upstream does not get
+the page.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import functools
 import pathlib
 import re
+import sys
 
 from mend.editing import families, patches, syntax
 from mend.ground import repository
@@ -24,6 +27,7 @@ _PAGES = "pages"  # the shared module that runs pages
 _FROM = re.compile(r"^( *)from ([\w.]+) import (?!\()(.+?)((?:  #.*)?)$",
                    re.MULTILINE)
 _STATEMENT = re.compile(r"import [\w.]+|from [\w.]+ import ")
+_IMPORT = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 _WHOLE = re.compile(r"^( *)import ([\w.]+) as (\w+)", re.MULTILINE)
 
 
@@ -72,8 +76,21 @@ def texts(mine: Sequence[patches.Patch], root: pathlib.Path) -> dict[str, str]:
   modules = {_dotted(ours): pathlib.PurePath(theirs).stem
              for ours, theirs in mapped.items()
              if theirs.startswith(families.SHARED)}
-  return {theirs: renamed(repository.text(root / ours), modules)
-          for ours, theirs in mapped.items()}
+  return {theirs: renamed(
+      runnable(text) if ours.endswith("_test.py") else text, modules)
+          for ours, theirs in mapped.items()
+          for text in [repository.text(root / ours)]}
+
+
+def runnable(text: str) -> str:
+  """The text of a test that takes absl's flags, with what runs it alone."""
+  if "parse_flags_with_absl()" not in text or "absltest.main(" in text:
+    return text
+  first = next(found for found in _IMPORT.finditer(text)
+               if found[1] not in sys.stdlib_module_names).start()
+  loader = "testLoader=jtu.JaxTestLoader()" if "as jtu\n" in text else ""
+  return (f"{text[:first]}from absl.testing import absltest\n{text[first:]}"
+          f"\n\nif __name__ == '__main__':\n  absltest.main({loader})\n")
 
 
 def renamed(text: str, modules: Mapping[str, str]) -> str:

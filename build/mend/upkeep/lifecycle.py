@@ -32,7 +32,6 @@ changelog = "Bug fixes: say what works now."
 """
 _MODULE = '"""States the algorithm, its limits and its cost."""\n'
 _TEST = '''\
-from absl.testing import absltest
 from jax._src import test_util as jtu
 from testing.red import red
 
@@ -42,10 +41,6 @@ class {camel}Test(jtu.JaxTestCase):
   @red('^AssertionError: write the regression test')
   def test_regression(self):
     self.fail("write the regression test, with an oracle of its own")
-
-
-if __name__ == "__main__":
-  absltest.main(testLoader=jtu.JaxTestLoader())
 '''
 _REPRODUCTION = '''\
 """{issue}, as its author would type it."""

@@ -79,6 +79,19 @@ def test_a_line_behind_an_open_bracket():
                    "      bbbbbbbbb, bbbbbbbbb, b), c)\n")
 
 
+def test_upstreams_tests_can_be_run_alone():
+  head, body = '"""About it."""\nimport os\n\n', (
+      "import jax\nfrom jax._src import test_util as jtu\n\n"
+      "jax.config.parse_flags_with_absl()\n")
+  found = test_files.runnable(head + body)
+  assert found == head + "from absl.testing import absltest\n" + body + (
+      "\n\nif __name__ == '__main__':\n"
+      "  absltest.main(testLoader=jtu.JaxTestLoader())\n")
+  assert test_files.runnable(found) == found
+  other = "import jax\n"  # not a test of absltest
+  assert test_files.runnable(other) == other
+
+
 @pytest.fixture
 def exported(project, base, upstream, tmp_path):
   """Exports named patches, each alone, to a clone that they apply to."""
