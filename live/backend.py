@@ -12,6 +12,7 @@ distribution has them in it already.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 import contextlib
 import hashlib
@@ -74,8 +75,8 @@ def of_release(table: Parsed, release: str) -> dict[str, Any]:
       base=release, sha256=facts["sha256"], version=mended,
       patches="".join(f'    "{name}",\n' for name in patches))
   for file, rows in table["files"].items():
-    if origin in rows:
-      found["files"][file], *places = rows[origin].split()
+    for row in (r for runs, r in rows.items() if release in held(runs, known)):
+      found["files"][file], *places = row.split()
       found["splices"][file] = sorted(
           [[*_span(place), *piece]
            for place, piece in zip(places, pieces[file], strict=True)],
@@ -134,7 +135,7 @@ def assembled(tables: Mapping[str, str], root: pathlib.Path) -> Files:
   files["index.json"] = json.dumps(_of_all(index, known))
   files["texts.json"] = json.dumps(texts)
   files["pieces.json"] = json.dumps(list(pieces))
-  files["reports.json"] = json.dumps(_reports(index["reports"], root))
+  files["reports.json"] = json.dumps(_reports(index, root))
   files["VERSION"] = index["version"] + "\n"
   return files
 
@@ -150,16 +151,39 @@ def _of_all(index: dict[str, Any], known: Files) -> dict[str, Any]:
       "pythons": {r: f["python"] for r, f in index["releases"].items()}}
 
 
-def _reports(reports: dict[str, Any], root: pathlib.Path) -> dict[str, Any]:
+def _reports(index: dict[str, Any], root: pathlib.Path) -> dict[str, Any]:
   """The programs with their sources, each of which is there once."""
-  names = list(dict.fromkeys(p["file"] for p in reports["programs"]))
-  text = lambda name: (root / name).read_text(encoding="utf-8")
-  runner = HERE.parent / reports["runner"]
+  owners = {file: name for name, patch in index["patches"].items()
+            for file in patch["programs"]}
+  sources = [(root / file).read_text(encoding="utf-8") for file in owners]
+  runner = HERE.parent / index["runner"]
   return {"runner": runner.read_text(encoding="utf-8"),
-          "sources": [text(name) for name in names],
-          "programs": [{**{k: v for k, v in p.items() if k != "file"},
-                        "source": names.index(p["file"])}
-                       for p in reports["programs"]]}
+          "sources": sources,
+          "programs": [{"patch": patch, "report": report, "line": line,
+                        "function": function, "source": number}
+                       for number, patch in enumerate(owners.values())
+                       for report, functions in [reported(sources[number])]
+                       for function, line in functions]}
+
+
+def reported(source: str) -> tuple[str, list[tuple[str, str]]]:
+  """What a program says of itself.
+
+  Args:
+    source: a file of reproductions/.
+
+  Returns:
+    The report that it shows, empty if it names none; and its functions, each
+    with the first line of its docstring.
+  """
+  body = ast.parse(source).body
+  named = [ast.literal_eval(node.value) for node in body
+           if isinstance(node, ast.Assign)
+           and getattr(node.targets[0], "id", "") == "REPORT"]
+  return "".join(named), [
+      (node.name, (ast.get_docstring(node) or "").strip().split("\n")[0])
+      for node in body if isinstance(node, ast.FunctionDef)
+      and not node.name.startswith("_")]
 
 
 def committed() -> Files:

@@ -142,8 +142,8 @@ def test_texts_at_one_place_keep_the_patches_order():
   splices = [[1, 1, "x", "second"], [5, 5, "y", "first"],
              [5, 5, "z", "second"], [5, 9, "", "first"]]
   found = {"1.0": {"file": ("0", splices)}}
-  files = live_pieces.files(found, ["first", "second"])
-  assert json.loads(files) == {"file": {"1.0": "0 5 5-9 1 5"}}
+  files = live_pieces.files(found, ["1.0"], ["first", "second"])
+  assert json.loads(files) == {"file": {"1.0-": "0 5 5-9 1 5"}}
   edits = live_pieces.edits(found, ["1.0"], ["first", "second"])
   index = {"releases": {"1.0": {"twin_of": "", "sha256": ""}}, "suffix": "",
            "patches": {}, "modules": {}, "manifest": {"text": ""}}
@@ -198,7 +198,7 @@ def test_the_projects_tables_are_small():
   files = {p.name: p.read_text("utf-8").splitlines()
            for p in (ROOT / "live/table").iterdir()}
   assert set(files) == {"index.json", "edits.json", "files.json"}
-  assert 1000 < sum(map(len, files.values())) <= 3500
+  assert 1000 < sum(map(len, files.values())) <= 2500
   assert max(len(line) for rows in files.values() for line in rows) < 2000
 
 

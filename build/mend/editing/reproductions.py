@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 import dataclasses
 import pathlib
 
 from mend.editing import patches
+from mend.editing.live_modules import module_of_live
 from mend.ground import repository
 from mend.ground.errors import MendError
 from mend.releases import bases
@@ -42,20 +42,13 @@ def _read_file(path: pathlib.Path, patch: str, releases: str,
                file: str) -> list[Reproduction]:
   text = repository.text(path)
   try:
-    tree = ast.parse(text, str(path))
+    report, functions = module_of_live("backend").reported(text)
   except (SyntaxError, ValueError) as e:
     raise MendError(f"{file} does not parse: {e}", f"edit {file}") from e
-  named = [ast.literal_eval(node.value) for node in tree.body
-           if isinstance(node, ast.Assign)
-           and getattr(node.targets[0], "id", "") == "REPORT"]
-  functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)
-               and not node.name.startswith("_")]
-  lines = [(ast.get_docstring(f) or "").strip().split("\n")[0]
-           for f in functions]
-  if len(named) != 1 or not functions or not all(lines):
+  if not report or not functions or not all(line for _, line in functions):
     raise MendError(
         f"{path.name} is no reproduction: it needs REPORT = \"...\" and public "
         "functions with a docstring.",
         f"edit reproductions/{path.parent.name}/{path.name}")
-  return [Reproduction(patch, releases, named[0], line, f.name, text, file)
-          for f, line in zip(functions, lines)]
+  return [Reproduction(patch, releases, report, line, function, text, file)
+          for function, line in functions]

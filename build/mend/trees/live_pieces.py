@@ -2,9 +2,10 @@
 """The parts of jax-mend's tables that releases share, each said once.
 
 edits.json has a patch's texts, and of each the files and the releases that it
-goes to; files.json has a line for a file of a release: its hash, and where its
-texts go, in the order of edits.json. So a line names no text: another text, or
-one more for another file, leaves it as it is. `live/backend.py` reads both.
+goes to; files.json has a line for each state of a release's file: the releases
+that have it, its hash, and where our texts go, in the order of edits.json. So a
+line names no text: another text, or one more for another file, leaves it as it
+is. `live/backend.py` reads both.
 """
 
 from __future__ import annotations
@@ -107,21 +108,25 @@ def _placed(pieces: _Pieces, text: str, start: int) -> int:
   return start
 
 
-def files(found: Mapping[str, Edited], series: Iterable[str]) -> str:
-  """files.json: file -> release -> its hash, and the places of its texts.
+def files(found: Mapping[str, Edited], known: Sequence[str],
+          series: Iterable[str]) -> str:
+  """files.json: file -> runs of releases -> its hash, and its texts' places.
 
   Args:
-    found: what is edited of each release, oldest first, without twins.
+    found: what is edited of each release; of a twin, what is of its origin.
+    known: all releases, oldest first.
     series: the patches, in their order.
   """
   order = {patch: number for number, patch in enumerate(series)}
-  rows: dict[str, dict[str, str]] = {}
-  for release, edited in found.items():
-    for file, (digest, splices) in edited.items():
+  rows: dict[str, dict[str, list[str]]] = {}
+  for release in known:
+    for file, (digest, splices) in found.get(release, {}).items():
       places = [_place(start, stop) for start, stop, _, _ in sorted(
           splices, key=lambda splice: order[splice[3]])]
-      rows.setdefault(file, {})[release] = " ".join([digest, *places])
-  return lines(dict(sorted(rows.items())))
+      rows.setdefault(file, {}).setdefault(
+          " ".join([digest, *places]), []).append(release)
+  return lines({file: {runs(held, known): row for row, held in row_of.items()}
+                for file, row_of in sorted(rows.items())})
 
 
 def _place(start: int, stop: int) -> str:

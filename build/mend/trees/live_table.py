@@ -107,11 +107,9 @@ def _written(series: Sequence[patches.Patch],
   known, ids = [b.version for b in ordered], [p.id for p in series]
   shared = {b.version: found[origin] for b in ordered
             if (origin := b.twin_of or b.version) in found}
-  own = {b.version: shared[b.version] for b in ordered
-         if b.version in shared and not b.twin_of}
   return {"index.json": _index(series, ordered, root),
           "edits.json": live_pieces.edits(shared, known, ids),
-          "files.json": live_pieces.files(own, ids)}
+          "files.json": live_pieces.files(shared, known, ids)}
 
 
 def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
@@ -128,21 +126,21 @@ def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
       modules.setdefault(module, set()).update(held[patch.id])
       if not _goes_with_all(module):
         owners.setdefault(module, []).append(patch.id)
+  programs: dict[str, list[str]] = {}
+  shown = {r.file: r.patch for r in reproductions.collect(series, root)}
+  for file, owner in shown.items():
+    programs.setdefault(owner, []).append(file)
   return live_pieces.lines({
-      "version": version(), "suffix": bases.suffix(),
+      "version": version(), "suffix": bases.suffix(), "runner": RUNNER,
       "manifest": {"file": manifests.FILE, "text": manifests.TEXT},
       "releases": {b.version: {"python": _oldest(b), "twin_of": b.twin_of,
                                "sha256": b.sha256} for b in releases},
       "patches": {p.id: {"title": p.title, "issues": p.issues,
-                         "needs": p.depends, "bases": runs(held[p.id])}
-                  for p in series},
+                         "needs": p.depends, "bases": runs(held[p.id]),
+                         "programs": programs.get(p.id, [])} for p in series},
       "pages": _pages(root),
       "modules": {name: [runs(modules[name]), *owners.get(name, ())]
-                  for name in sorted(modules)},
-      "reports": {"runner": RUNNER, "programs": [
-          {"patch": item.patch, "report": item.report, "line": item.line,
-           "function": item.function, "file": item.file}
-          for item in reproductions.collect(series, root)]}})
+                  for name in sorted(modules)}})
 
 
 def _pages(root: pathlib.Path) -> dict[str, str]:
