@@ -408,6 +408,82 @@ class ReusedTest(jtu.JaxTestCase):
     self.assertAllClose(got, want, rtol=1e-5)
 
 
+class DerivativesOfSolvesTest(jtu.JaxTestCase):
+  """Each device solves by itself; right-hand sides agree, cotangents don't."""
+
+  def solver(self, form, shared, by_hand):
+    def solve(t, b):
+      return jax.scipy.sparse.linalg.cg(
+          lambda u: u * (2. if shared else 2. + t ** 2), by_hand(b))[0]
+    return dict(
+        jitted=jax.jit(solve), checkpointed=jax.checkpoint(solve),
+        scanned=lambda t, b: lax.scan(
+            lambda c, _: (c * solve(t, b), None), t, None, length=2)[0])[form]
+
+  def check(self, form, shared, hand, sizes, jit, derive):
+    mesh = make_mesh(*sizes)
+    axes, n = mesh.axis_names, mesh.size
+    f = self.solver(form, shared, lambda x: cast(x, axes) if hand else x)
+    g = shard_map(lambda t, b: f(t[0], b)[None], mesh=mesh,
+                  in_specs=(P(axes), P()), out_specs=P(axes))
+
+    def exact(t, b):
+      x = b[None] / (2. if shared else 2. + t ** 2)
+      return x * x * t if form == 'scanned' else x + 0. * t
+    weights = np.arange(1., 1. + 3 * n, dtype=np.float32).reshape(n, 3)
+    loss = lambda f: lambda t, b: (f(t, b) * weights).sum()
+    args = weights / (3 * n), np.float32([1., -2., 3.])
+    if derive == 'reverse':
+      derived = lambda f: jax.value_and_grad(loss(f), (0, 1))
+    elif derive == 'forward':
+      derived = lambda f: lambda *a: jax.jvp(f, a, a)
+    else:
+      derived = lambda f: jax.grad(
+          lambda *a: sum(map(jnp.sum, jax.grad(loss(f), (0, 1))(*a))), (0, 1))
+    got = maybe_jit(jit)(derived(g))(*args)
+    self.assertAllClose(got, derived(exact)(*args), rtol=1e-4, atol=1e-4)
+
+  @red(WHILE_CARRY, bases='<0.7')
+  @red(WHILE_CARRY, bases='>=0.7', cases={'hand': False})
+  @parameterized.product(
+      hand=[True, False], at=[
+          ('jitted', 'reverse'), ('jitted', 'forward'), ('jitted', 'twice'),
+          ('scanned', 'reverse'), ('scanned', 'forward'), ('scanned', 'twice'),
+          ('checkpointed', 'reverse'), ('checkpointed', 'forward')])
+  def test_of_a_matrix_of_its_own(self, hand, at):
+    form, derive = at
+    self.check(form, False, hand, (4,), True, derive)
+
+  @red(WHILE_CARRY, bases='<0.7', cases={'hand': True})
+  @parameterized.product(
+      form=['jitted', 'checkpointed', 'scanned'], hand=[True, False],
+      derive=['reverse', 'forward'])
+  def test_of_a_shared_matrix(self, form, hand, derive):
+    self.check(form, True, hand, (4,), True, derive)
+
+  @red(WHILE_CARRY, bases='<0.7')
+  @red(WHILE_CARRY, bases='>=0.7', cases={'hand': False})
+  @parameterized.product(hand=[True, False], jit=[True, False],
+                         sizes=[(2, 2), (1,), (4, 1)])
+  def test_meshes(self, hand, jit, sizes):
+    self.check('jitted', False, hand, sizes, jit, 'reverse')
+
+  @red(NOT_REFUSED, bases='>=0.7')
+  @red(WHILE_CARRY, bases='<0.7')
+  def test_one_that_communicates_is_refused(self):
+    solve = jax.jit(lambda part, b: jax.scipy.sparse.linalg.cg(
+        product(part, ('x',)), b)[0])
+    g = shard_map(lambda part, b: solve(part, cast(b, 'x')), mesh=make_mesh(4),
+                  in_specs=(P('x'), P()), out_specs=P('x'))
+    self.assertAllClose(np.split(np.asarray(jax.jit(g)(A, B)), 4)[3],
+                        np.linalg.solve(A, B), rtol=1e-2, atol=1e-4)
+    loss = lambda b: (g(A, b) * np.arange(32.)).sum()
+    with self.assertRaisesRegex(
+        ValueError, 'lax.custom_linear_solve: expected a right-hand side, '
+        r"tangent or cotangent that is the same .* along \('x',\)"):
+      jax.jit(jax.grad(loss)).lower(B)
+
+
 def one_form(form, p, w, x):
   """What the form computes on one device, x being the sum over all."""
   choose = lambda p, w: jnp.where(p > 0., w * x, 2. * w)

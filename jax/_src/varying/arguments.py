@@ -38,6 +38,7 @@ from jax._src.varying import dependences
 from jax._src.varying import divergence
 from jax._src.varying import flow
 from jax._src.varying import notes
+from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -405,28 +406,68 @@ def _refused_later(function: Callable) -> Callable:
 def check_solve(bind: Callable) -> Callable:
   """``linear_solve_p.bind``, with a look at what the solver takes to agree."""
   def checked(*args, **params):
-    jaxpr = vt.open_jaxpr(params['jaxprs'].solve)
+    jaxprs = params['jaxprs']
+    jaxpr = vt.open_jaxpr(jaxprs.solve)
     note = notes.note_of(jaxpr)
     if agreement.executing():
       note = None
     if note is not None and note.refusal:
       raise note.refusal
     if note is not None and note.trusts:
-      first = len(args) - len(jaxpr.invars)
       own = params['const_lengths'].solve
-      for v, x in zip(jaxpr.invars[own:], args[first + own:]):
-        axes = vt.nontrivial(agreement.differs(x) - note.trusts.get(
-            v, vt.varying(v.aval)))
-        if axes:
-          raise divergence.refusal(
-              'lax.custom_linear_solve: expected a right-hand side, tangent or '
-              'cotangent that is the same on all devices along '
-              f'{vt.ordered(axes)}, as the solver takes as many steps as it '
-              'says and communicates in them; got one that may differ. Make it '
-              'the same, for example with jax.lax.psum or jax.lax.pmean.' +
-              pages.see('varying_primitives.md#solves-and-roots'))
+      first = len(args) - len(jaxpr.invars) + own
+      trusted = [note.trusts.get(v, vt.varying(v.aval))
+                 for v in jaxpr.invars[own:]]
+      grown = [vt.nontrivial(agreement.differs(x) - axes)
+               for x, axes in zip(args[first:], trusted)]
+      if any(grown):
+        new = _trusting_less(jaxpr, own, grown)
+        params['jaxprs'] = jaxprs._replace(solve=vt.reclose(
+            jaxprs.solve, notes.with_note(new, trusts={
+                v: axes | more for v, axes, more in zip(
+                    new.invars[own:], trusted, grown)})))
     return bind(*args, **params)
   return checked
+
+
+def _trusting_less(jaxpr: core.Jaxpr, own: int, grown: list[Axes]
+                   ) -> core.Jaxpr:
+  """A solver whose predicates may differ as what it solves for does.
+
+  Args:
+    jaxpr: the solver.
+    own: the number of its constants, which come first.
+    grown: of each other input, the axes along which it has come to differ.
+
+  Raises:
+    ValueError: it communicates where devices diverge then, or its solution
+      would vary over more axes.
+  """
+  region = flow.Region(jaxpr)
+  if not region.agrees:  # no predicate in it is taken to agree
+    return jaxpr
+  types = region.traced
+  facts = [*types[:own], *grown]
+  region.facts = facts.__getitem__
+  # As if they hadn't varied over these axes when it was traced.
+  region.traced = [*types[:own], *map(Axes.difference, types[own:], grown)]
+  refusal = None
+  try:
+    outs = region.run(types)[:len(grown)]
+    flow.check_divergence(region.sites.values())
+    if outs == [vt.varying(v.aval) for v in jaxpr.outvars[:len(grown)]]:
+      return retype.rebuild(region)
+  except ValueError as e:
+    if not divergence.is_refusal(e):
+      raise
+    refusal = e
+  raise divergence.refusal(
+      'lax.custom_linear_solve: expected a right-hand side, tangent or '
+      'cotangent that is the same on all devices along '
+      f'{vt.ordered(flow.union(grown))}, as the solver takes as many steps as '
+      'it says and communicates in them; got one that may differ. Make it the '
+      'same, for example with jax.lax.psum or jax.lax.pmean.' +
+      pages.see('varying_primitives.md#solves-and-roots')) from refusal
 
 
 def custom(rule: Any) -> Callable:

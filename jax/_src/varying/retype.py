@@ -54,7 +54,11 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
     return jaxpr
   outdated.refuse_wrong(region)
   known = _built.setdefault(jaxpr, {})
-  key = (tuple(region.ins or ()), tuple(outs), mesh_lib.get_abstract_mesh())
+  facts: Any = ()  # what a promise that a predicate agrees is kept by
+  if region.agrees and region.facts:
+    facts = tuple(map(region.facts, range(len(region.invars))))
+  key = (tuple(region.ins or ()), tuple(outs), facts,
+         mesh_lib.get_abstract_mesh())
   if key not in known:
     known[key] = _Builder(region).build(outs)
     if config.enable_checks.value:
