@@ -167,7 +167,7 @@ def _reports(index: dict[str, Any], root: pathlib.Path) -> dict[str, Any]:
 
 
 def reported(source: str) -> tuple[str, list[tuple[str, str]]]:
-  """What a program says of itself.
+  """The report and the functions of a program.
 
   Args:
     source: a file of reproductions/.
