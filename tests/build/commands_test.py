@@ -17,6 +17,7 @@ from mend.editing import patches
 from mend.ground import bootstrap, interrupts, report
 from mend.ground.arguments import USERS
 from mend.releases import bases
+from mend.suites import upstream
 import pytest
 
 
@@ -135,6 +136,15 @@ def test_defaults_are_shown_and_options_are_not_guessed(capsys):
     cli.main(["test", "--base=0.6.0", "a_test", "--base=0.12.0.1"])
   assert ("--base was given twice; what takes a list takes --base=A,B."
           in capsys.readouterr().err)
+
+
+def test_only_takes_names_between_commas_and_spaces(monkeypatch):
+  requests = []
+  monkeypatch.setattr(upstream, "compare_wheels", lambda request, _: (
+      requests.append(request) or report.Verdict("done.")))
+  line = "test --upstream=x --base=0.6.0 --only a,tests/b.py c"
+  assert cli.main(line.split()) == 0
+  assert requests[0].only == ["a", "tests/b.py", "c"]
 
 
 def test_what_patches_need_comes_with_them(capsys):

@@ -76,8 +76,9 @@ def _test(args: argparse.Namespace) -> Verdict:
         args.time, args.write, of, number - 1), bases.chosen(args.base))
   if args.upstream:
     return upstream.compare_wheels(upstream.Request(
-        pathlib.Path(args.upstream), args.only or [], args.time, args.patches,
-        args.each, args.write, of, number - 1), bases.chosen(args.base))
+        pathlib.Path(args.upstream), sum(args.only or [], []), args.time,
+        args.patches, args.each, args.write, of, number - 1),
+                                   bases.chosen(args.base))
   if args.array_api:
     return conformance.compare_wheels(pathlib.Path(args.array_api),
                                       bases.chosen(args.base), args.time)
@@ -103,8 +104,9 @@ COMMANDS = (
         flag("tests", "test files or patch names; all without any", nargs="*",
              metavar="TEST"), OF_TESTS, PYTHON,
         flag("--upstream", "a jax source checkout", metavar="DIR"),
-        flag("--only", "with --upstream: these test files; without it the "
-             "files that the patches name", nargs="+", metavar="FILE"),
+        flag("--only", "with --upstream: these test files, A,B; without it the "
+             "files that the patches name", nargs="+", type=names,
+             metavar="FILE"),
         flag("--clients", "other libraries' own tests: a,b, or all", nargs="?",
              type=names, const=[], metavar="a,b"),
         flag("--sources", "with --clients: a folder with checkouts of the "
