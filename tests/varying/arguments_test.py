@@ -28,6 +28,8 @@ jax.config.parse_flags_with_absl()
 # What pristine JAX says.
 WHILE_CARRY = ('^TypeError: while_loop body function carry input and carry '
                'output must have equal types')
+SCAN_CARRY = ('^TypeError: scan body function carry input and carry output '
+              'must have equal types')
 NOT_REFUSED = '^AssertionError: ValueError not raised'
 
 SIZES = {'1d': (4,), '2d': (2, 2), 'one': (1,), 'one_of_two': (4, 1)}
@@ -481,6 +483,27 @@ class DerivativesOfSolvesTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(
         ValueError, 'lax.custom_linear_solve: expected a right-hand side, '
         r"tangent or cotangent that is the same .* along \('x',\)"):
+      jax.jit(jax.grad(loss)).lower(B)
+
+  @red(SCAN_CARRY, bases='>=0.7')
+  @red(WHILE_CARRY, bases='<0.7')
+  def test_one_that_communicates_in_a_carry_that_grows(self):
+    """What a solver takes to agree is known once its loop is typed again."""
+    def part(rows, b, s):
+      step = lambda c, _: (s[0] * jax.scipy.sparse.linalg.cg(
+          product(rows, ('x',)), c)[0], None)
+      return lax.scan(step, cast(b, 'x'), None, length=2)[0][None, None]
+    g = shard_map(part, mesh=make_mesh(2, 2), in_specs=(P('x'), P(), P('y')),
+                  out_specs=P('x', 'y'))
+    s = np.float32([1., 2.])
+    if jax.__version_info__ >= (0, 11, 1):  # before, values are refused, too
+      got = jax.jit(g)(A, B, s)
+      want = np.linalg.solve(A, np.linalg.solve(A, B))
+      for y in range(2):
+        self.assertAllClose(got[1, y], want * s[y] ** 2, rtol=1e-2, atol=1e-4)
+    weights = np.arange(4. * N, dtype=np.float32).reshape(2, 2, N)
+    loss = lambda b: (g(A, b, s) * weights).sum()
+    with self.assertRaisesRegex(ValueError, "all_gather over mesh axis 'x' at"):
       jax.jit(jax.grad(loss)).lower(B)
 
 

@@ -416,16 +416,12 @@ def check_solve(bind: Callable) -> Callable:
     if note is not None and note.trusts:
       own = params['const_lengths'].solve
       first = len(args) - len(jaxpr.invars) + own
-      trusted = [note.trusts.get(v, vt.varying(v.aval))
-                 for v in jaxpr.invars[own:]]
-      grown = [vt.nontrivial(agreement.differs(x) - axes)
-               for x, axes in zip(args[first:], trusted)]
+      grown = [vt.nontrivial(agreement.differs(x) - note.trusts.get(
+          v, vt.varying(v.aval)))
+               for v, x in zip(jaxpr.invars[own:], args[first:])]
       if any(grown):
-        new = _trusting_less(jaxpr, own, grown)
         params['jaxprs'] = jaxprs._replace(solve=vt.reclose(
-            jaxprs.solve, notes.with_note(new, trusts={
-                v: axes | more for v, axes, more in zip(
-                    new.invars[own:], trusted, grown)})))
+            jaxprs.solve, _trusting_less(jaxpr, own, grown)))
     return bind(*args, **params)
   return checked
 

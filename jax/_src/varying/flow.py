@@ -134,7 +134,7 @@ class Region:
     """The outputs' axes when the inputs vary over ``ins``."""
     ins = list(ins)
     if self.agrees:
-      if ins == self.ins and self.state == self._grown():
+      if ins == self.ins and self.state == self.come_to_differ():
         return self.outs
     elif ins == self.ins:
       return self.outs
@@ -151,10 +151,10 @@ class Region:
         pass
     self.outs = [self.read(v) for v in self.outvars]
     if self.agrees:
-      self.state = self._grown()
+      self.state = self.come_to_differ()
     return self.outs
 
-  def _grown(self) -> list[Axes]:
+  def come_to_differ(self) -> list[Axes]:
     """The axes along which each input has come to differ."""
     return [self._input_differs(n, False) for n in range(len(self.invars))]
 

@@ -54,6 +54,25 @@ def with_note(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
   return jaxpr.replace(debug_info=info._replace(traced_for=note))
 
 
+def renamed(jaxpr: core.Jaxpr, region: Any) -> core.Jaxpr:
+  """A jaxpr that was built again, whose note names its own inputs.
+
+  Args:
+    jaxpr: it.
+    region: what it was built of. An input is no longer taken to agree along
+      axes along which it has come to differ.
+  """
+  note = note_of(jaxpr)
+  if note is None or not (note.asks or note.trusts):
+    return jaxpr
+  new = dict(zip(region.invars, jaxpr.invars))
+  more = dict(zip(region.invars, region.come_to_differ()))
+  return with_note(
+      jaxpr, asks=frozenset(new.get(v, v) for v in note.asks),
+      trusts={new.get(v, v): axes | more.get(v, Axes())
+              for v, axes in (note.trusts or {}).items()})
+
+
 def note_of(jaxpr: core.Jaxpr) -> Note | None:
   """The jaxpr's note, if it has one."""
   note = traced_for(jaxpr)

@@ -54,13 +54,10 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
     return jaxpr
   outdated.refuse_wrong(region)
   known = _built.setdefault(jaxpr, {})
-  facts: Any = ()  # what a promise that a predicate agrees is kept by
-  if region.agrees and region.facts:
-    facts = tuple(map(region.facts, range(len(region.invars))))
-  key = (tuple(region.ins or ()), tuple(outs), facts,
+  key = (tuple(region.ins or ()), tuple(outs), tuple(region.state or ()),
          mesh_lib.get_abstract_mesh())
   if key not in known:
-    known[key] = _Builder(region).build(outs)
+    known[key] = notes.renamed(_Builder(region).build(outs), region)
     if config.enable_checks.value:
       verify.verify(known[key], True)
   return known[key]
