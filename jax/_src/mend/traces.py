@@ -39,6 +39,11 @@ def enclosing(trace: Any) -> Iterator[Any]:
         getattr(trace, 'frame', None), 'parent_trace', None)
 
 
+def is_transformation(trace: Any) -> bool:
+  """True if a trace passes on what it binds to another, transformed."""
+  return hasattr(trace, 'parent_trace') and not hasattr(trace, 'frame')
+
+
 def is_staged(trace: Any) -> bool:
   """True if what is bound becomes a jaxpr, and isn't executed."""
   from jax._src.interpreters import partial_eval as pe  # imports core

@@ -21,8 +21,7 @@ module stands on says ``tests/build/maintenance/layout_test.py``. Begin with
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
 ``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``,
-``PROMOTERS`` to ``retrace``, ``DIVERGENCE_CHECKS`` to ``flow`` again, and
-``BELIEVED`` to ``verify``.
+``PROMOTERS`` to ``retrace`` and ``BELIEVED`` to ``verify``.
 
 Words: a value *varies* along the mesh axes that its type names, as devices
 along them may have other values. To *cast* (or *promote*) makes a value vary
@@ -43,7 +42,7 @@ from jax._src.mend import releases
 RULES = ('rules.calls', 'rules.collectives', 'rules.shard_map',
          'rules.agreeing_predicates', 'rules.branches', 'rules.loops',
          'rules.refs', 'rules.hijax', 'rules.kernels', 'rules.random_keys',
-         'rules.solves', 'divergence', 'autodiff.staged_rules',
+         'rules.solves', 'autodiff.staged_rules',
          'autodiff.hijax_rules')
 
 
@@ -58,7 +57,6 @@ def enter_rules() -> None:
   tables: dict[str, dict] = {
       'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
       'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
-      'DIVERGENCE_CHECKS': flow.divergence_checks,
       'BELIEVED': verify.believed}
   for name in RULES:
     module = releases.optional_module(f'{__name__}.{name}')

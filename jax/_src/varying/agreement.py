@@ -9,11 +9,14 @@ and what a gather or a reduction over the axis returns. It is found when it is
 first asked for, and kept with the trace, one set of axes for a value. What a
 traced function captures has the fact that it has outside.
 
+A function's argument has no fact while the function is traced. It ``differs``
+along all that its type names, if types are asked about. It ``surely_differs``
+along none, if a refusal is: what is known of the operand that it will be is
+asked where that is bound (``requirements``). Those of a ``shard_map``'s own
+function surely differ along their types.
+
 An eager ``shard_map`` traces nothing; there, each value's fact is found as it
 is computed.
-
-Limits: a function's argument differs along all that its type names, unless
-whoever calls it says more (``arguments``).
 
 Cost: one visit of each equation that a value that is asked for is computed by,
 as far as it agrees: the walk ends where a value differs along all its axes.
@@ -39,12 +42,15 @@ class _Facts:
   """The facts of a trace's values so far.
 
   Attributes:
+    of_value: gives the fact of a value outside, ``differs`` or
+      ``surely_differs``.
     known: the axes along which a value may differ, by its variable.
     joins: the dependences that a result joins, by the id of its equation and
       its number, with the equation.
   """
 
-  def __init__(self, trace: Any):
+  def __init__(self, trace: Any, of_value: Callable[[Any], Axes]):
+    self.of_value = of_value
     self.trace, self.steps = weakref.ref(trace), traces.steps(trace)
     self.known: dict[core.Var, Axes] = {}
     self.joins: dict[tuple[int, int], tuple[Any, list]] = {}
@@ -124,58 +130,36 @@ class _Facts:
 
   def _of_input(self, v: core.Var, axes: Axes) -> Axes:
     trace: Any = self.trace()
-    frame = trace.frame
-    if v in frame.constvar_to_val:
+    if v in trace.frame.constvar_to_val:
       outer = traces.captured(trace, v)
-      return differs(outer) if isinstance(outer, core.Tracer) else axes
-    if trace in given_in_order:
-      n = frame.invars.index(v)
-      facts = given_in_order[trace]
-      return facts[n] if n < len(facts) else axes
-    if v in given.get(trace, ()):
-      return given[trace][v]
-    if vt.nontrivial(axes):
-      asked.setdefault(trace, set()).add(v)
+      return self.of_value(outer) if isinstance(outer, core.Tracer) else axes
+    if self.of_value is surely_differs:
+      return axes & _mapped.get(trace, NO_AXES)
     return axes
 
 
-# By a function's trace, the axes along which its arguments may differ, if its
-# caller says, in their order or by variable; if not, those asked about.
-given_in_order: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-given: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-asked: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+# By the trace of a shard_map's own function, the axes that it makes manual.
+_mapped: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 _facts: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
-def give(x: Any, axes: Axes) -> core.Var | None:
-  """Says along which axes an argument of a function may differ.
+def mapped(trace: Any, axes: Axes) -> None:
+  """Notes that a trace is of a shard_map's own function.
 
   Args:
-    x: the argument, as the function has it, which may be traced.
-    axes: the axes.
-
-  Returns:
-    The input of the function's jaxpr that it is, if it is one.
+    trace: the trace.
+    axes: the axes that the shard_map makes manual.
   """
-  inner = traces.innermost(x)
-  frame = getattr(getattr(inner, '_trace', None), 'frame', None)
-  if frame is None and isinstance(inner, core.Tracer):
-    _remember_of(inner, varying(inner) - axes)
-  if frame is not None:
-    steps = facts_of(inner._trace).steps
-    v = steps.atom(steps.node(inner))
-    if v in frame.invars:
-      given.setdefault(inner._trace, {})[v] = axes
-      return v
-  return None
+  _mapped[trace] = axes
 
 
-def facts_of(trace: Any) -> _Facts:
-  try:
-    return _facts[trace]
-  except KeyError:
-    _facts[trace] = facts = _Facts(trace)
-    return facts
+def _facts_of(trace: Any, of_value: Callable[[Any], Axes]) -> _Facts:
+  known = _facts.get(trace)
+  if known is None:
+    known = _facts.setdefault(trace, {})
+  if of_value not in known:
+    known[of_value] = _Facts(trace, of_value)
+  return known[of_value]
 
 
 def varying(x: Any) -> Axes:
@@ -185,6 +169,15 @@ def varying(x: Any) -> Axes:
 
 def differs(x: Any) -> Axes:
   """The axes along which a value may differ, of those that its type names."""
+  return _fact(x, differs)
+
+
+def surely_differs(x: Any) -> Axes:
+  """Those along which it may, whatever the arguments of functions are."""
+  return _fact(x, surely_differs)
+
+
+def _fact(x: Any, of_value: Callable[[Any], Axes]) -> Axes:
   trace = getattr(x, '_trace', None)
   if not hasattr(trace, 'frame'):
     x = traces.innermost(x)
@@ -193,18 +186,20 @@ def differs(x: Any) -> Axes:
     trace = x._trace
     if not hasattr(trace, 'frame'):  # it isn't traced to a jaxpr
       return varying(x) - _remembered(x)
-  facts = facts_of(trace)
+  facts = _facts_of(trace, of_value)
   return facts.of(facts.steps.node(x))
 
 
-# By the id of a tracer of an eager shard_map, with a reference to it: the axes
-# along which it is the same, of those that it varies over.
+# By the id of the array that a tracer of an eager shard_map holds, with a
+# reference to it: the axes along which devices have the same, of those that it
+# varies over. A rule's function is called with other tracers of the same array.
 _same_along: dict[int, tuple[weakref.ref, Axes]] = {}
 
 
 def _remembered(x: Any) -> Axes:
-  reference, axes = _same_along.get(id(x), (None, NO_AXES))
-  return axes if reference is not None and reference() is x else NO_AXES
+  array = traces.held(x)
+  reference, axes = _same_along.get(id(array), (None, NO_AXES))
+  return axes if reference is not None and reference() is array else NO_AXES
 
 
 class Bound(NamedTuple):
@@ -213,6 +208,8 @@ class Bound(NamedTuple):
   params: dict[str, Any]
   outvars: Sequence[Any]
   effects: Any = frozenset()
+  invars: Sequence[Any] = ()
+  source_info: Any = None
 
 
 def executing() -> bool:
@@ -248,16 +245,17 @@ def _remember(eqn: Bound, tracers: Sequence[Any]) -> None:
     same = axes and axes - dependence.axes(
         lambda n: differs(tracers[n]),
         lambda n: vt.varying(vt.typeof(tracers[n])), limit=axes)
-    if isinstance(out, core.Tracer):
-      _remember_of(out, same)
+    if same and isinstance(out, core.Tracer):
+      _remember_of(traces.held(out), same)
 
 
-def _remember_of(x: core.Tracer, same: Axes) -> None:
-  if same:
-    key = id(x)
-    forget: Callable = functools.partial(_forget, key)
-    reference = weakref.ref(x, forget)
-    _same_along[key] = reference, same
+def _remember_of(array: Any, same: Axes) -> None:
+  key = id(array)
+  forget: Callable = functools.partial(_forget, key)
+  try:
+    _same_along[key] = weakref.ref(array, forget), same
+  except TypeError:  # a number, or a ref
+    pass
 
 
 def _forget(key: int, unused_reference: Any) -> None:

@@ -22,11 +22,14 @@ from jax._src import core
 from jax._src.mend import anatomy
 from jax._src.mend import pages
 from jax._src.mend import releases
+from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src.varying import agreement
 from jax._src.varying import context
+from jax._src.varying import divergence
 from jax._src.varying import flow
 from jax._src.varying import outdated
+from jax._src.varying import requirements
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying import verify
@@ -93,6 +96,33 @@ class Binding:
     """Types the predicate by where it differs, in what is bound."""
     return args, params, avals
 
+  def in_doubt(self, site: Site, args: Sequence[Any]) -> Axes:
+    """The axes along which a predicate may agree, and widens types alone.
+
+    Args:
+      site: the solved equation, with a predicate.
+      args: its operands.
+    """
+    eqn = agreement.Bound(self.prim, site.eqn.params, site.eqn.outvars,
+                          invars=args)
+    on = requirements.dependence_of_predicate(eqn, len(args))
+    doubt = site.predicate - on.axes(
+        lambda n: agreement.surely_differs(args[n]), site.ins.__getitem__)
+    if not doubt:
+      return doubt
+    as_jax = Site(site.eqn)
+    as_jax.given, as_jax.bound = site.given, site.bound
+    with vt.predicates_agreeing():
+      as_jax.run(site.ins)
+    return doubt if as_jax.outs != site.outs else NO_AXES
+
+  @staticmethod
+  def with_doubt(axes: Axes, args: Sequence[Any], params: dict[str, Any]
+                 ) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Operands and parameters with a mark that a predicate is in doubt."""
+    del axes
+    return args, params
+
   @staticmethod
   def binders(params: dict[str, Any]) -> Sequence[core.Var | None]:
     """The variable that each operand is passed to, if it is passed to one.
@@ -141,9 +171,11 @@ class Binding:
         return args, params, avals
       raise TypeError(_ref_message(self.prim, axes))
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
-    flow.check_divergence([site])
     new = operands_at_solution(site, args, avals)
     params = {**params, **self.typed_params(site)}
+    if site.predicate and not site.selects and (
+        doubt := self.in_doubt(site, args)):
+      new, params = self.with_doubt(doubt, new, params)
     if config.enable_checks.value:  # a ref may have another type by now
       verify.verify_bound(self.prim, list(map(vt.typeof, new)), params)
     return new, params, types_of(new, args, avals)
@@ -151,6 +183,13 @@ class Binding:
   def install(self) -> None:
     """Has operands and parameters solved before any trace is given them."""
     prim, is_solved, solve_bound = self.prim, self.is_solved, self.solve
+    noted = requirements.noted
+
+    def judge(trace, args, params, solved=False):
+      # What a transformation binds is bound again.
+      if (solved or noted) and not traces.is_transformation(trace):
+        divergence.judge(trace, prim, params, args)
+
     if not releases.binds_with_types():
       def bound_by_value(trace, args, params):
         if vt.checking() and not (solved := is_solved(
@@ -158,6 +197,9 @@ class Binding:
           with core.set_current_trace(trace):
             args, params, _ = solve_bound(
                 args, params, list(map(vt.typeof, args)), solved is None)
+            judge(trace, args, params, True)
+        elif vt.checking():
+          judge(trace, args, params)
         return core.Primitive.bind_with_trace(prim, trace, args, params)
       prim.def_bind_with_trace(bound_by_value)
       return
@@ -173,8 +215,11 @@ class Binding:
         try:
           args, params, avals = solve_bound(
               args, params, avals, solved is None)
+          judge(trace, args, params, True)
         finally:
           current.set_trace(before)
+      elif noted and check.value:
+        judge(trace, args, params)
       try:
         low = trace.requires_low
       except AttributeError:  # a library's own

@@ -36,6 +36,10 @@ _POSITIONAL = frozenset([
     'reduce_sum', 'reduce_max', 'reduce_min', 'reduce_prod', 'reduce_and',
     'reduce_or', 'argmax', 'argmin'])
 
+# These are about predicates, and choose by one.
+_CHOICES = frozenset(['cond', 'while'])
+_PREDICATES = _CHOICES | {'agreed', 'doubted'}
+
 
 class Contents(NamedTuple):
   """Contents of a jaxpr and of those inside it.
@@ -47,7 +51,9 @@ class Contents(NamedTuple):
     derived_sums: the axes of those that come of a derivative.
     derives: whether an equation comes of one.
     differentiates: whether it was taken meanwhile, be an equation left or not.
+    derived_only: those of the collectives' axes over which all come of one.
     agrees: whether a predicate's type says that it agrees (``agreed``).
+    requires: whether something in it is to agree (``requirements``).
     reads: which inputs an equation uses or an output returns.
   """
   collectives: Axes
@@ -56,7 +62,9 @@ class Contents(NamedTuple):
   derived_sums: Axes
   derives: bool
   differentiates: bool
+  derived_only: Axes
   agrees: bool
+  requires: bool
   reads: tuple[bool, ...]
 
   def waits(self, axes: Axes) -> bool:
@@ -79,6 +87,14 @@ def named_axes(eqn: core.JaxprEqn) -> Axes:
     return frozenset(axes if isinstance(axes, (tuple, list)) else (axes,))
   except TypeError:  # not names
     return NO_AXES
+
+
+def _predicate_axes(eqn: core.JaxprEqn) -> Axes:
+  """The axes that the predicate of a branch or loop varies over."""
+  loop = anatomy.loop(eqn)
+  predicate: Any = (eqn.invars[0] if loop is None or loop.predicate is None
+                    else loop.predicate.outvars[0])
+  return vt.varying(predicate.aval)
 
 
 def from_derivative(eqn: core.JaxprEqn) -> bool:
@@ -113,8 +129,8 @@ _OPERANDS = operator.attrgetter('invars')
 @cached
 def contents(jaxpr: core.Jaxpr) -> Contents:
   """The contents of the jaxpr, with those of the jaxprs inside it."""
-  collectives = sums = derived_sums = NO_AXES
-  permutes = derives = agrees = False
+  collectives = plain = sums = derived_sums = NO_AXES
+  permutes = derives = agrees = requires = False
   note = notes.note_of(jaxpr)
   differentiates = note is not None and note.differentiates
   eqns = jaxpr.eqns
@@ -125,19 +141,24 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
       derives = from_derivative(eqn)
     if not params:
       continue
+    predicate = NO_AXES
     if 'axes' in params or 'axis_name' in params:
       known_as = vt.name_of(eqn.primitive)
       if known_as not in _LOCAL and known_as not in _POSITIONAL:
         collectives |= (axes := named_axes(eqn))
+        if axes and not from_derivative(eqn):
+          plain |= axes
         permutes |= (known_as == 'ppermute' and
                      type(params['axis_name']) is not permute.PartlyReached)
         if known_as == 'psum_invariant':
           sums |= axes
           if from_derivative(eqn):
             derived_sums |= axes
-    elif (eqn.primitive.name == 'agreed'
-          and vt.name_of(eqn.primitive) == 'agreed'):
-      agrees = True
+    elif eqn.primitive.name in _PREDICATES:
+      known_as = vt.name_of(eqn.primitive)
+      agrees |= known_as == 'agreed'
+      requires |= known_as in ('agreed', 'doubted')
+      predicate = _predicate_axes(eqn) if known_as in _CHOICES else NO_AXES
     for name in params:
       value = params[name]
       if type(value) in _PLAIN or name == 'axes' or (
@@ -150,13 +171,17 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         derives |= inside.derives
         differentiates |= inside.differentiates
         agrees |= inside.agrees
+        requires |= inside.requires or not predicate.isdisjoint(
+            inside.collectives)
+        plain |= (inside.collectives if not from_derivative(eqn) else
+                  NO_AXES) - inside.derived_only
         if inside.sums:
           sums |= inside.sums
           derived_sums |= (inside.sums if from_derivative(eqn)
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
-                  differentiates or derives, agrees,
-                  tuple(map(used.__contains__, map(id, jaxpr.invars))))
+                  differentiates or derives, collectives - plain, agrees,
+                  requires, tuple(map(used.__contains__, map(id, jaxpr.invars))))
 
 
 def divergence_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:

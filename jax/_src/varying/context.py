@@ -43,15 +43,15 @@ class Keyed(NamedTuple):
     refs_widened: what refs outside were widened by, whenever something was
       traced again for that (``retrace``).
     rule: the types of the innermost backward rule that runs (``backward``).
-    facts: along which axes the arguments of the call that is traced differ;
-      None if it wasn't asked (``arguments``).
+    derivatives_at_once: whether a sum that a derivative makes is refused where
+      devices may diverge, as whoever traces can trace again (``divergence``).
     predicates_agree: whether predicates are taken to be the same on all
       devices, as JAX takes them.
   """
   traced_again: bool = False
   refs_widened: tuple[frozenset[Any], ...] = ()
   rule: RuleTypes = RuleTypes()
-  facts: tuple[frozenset[Any], ...] | None = None
+  derivatives_at_once: bool = False
   predicates_agree: bool = False
 
 

@@ -193,7 +193,7 @@ def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
     if len(ins) == count:
       return [_gathered(i, names) for i in ins]
     return [_gathered(joined(ins), names)] * count
-  if name == 'agreed':
+  if name in ('agreed', 'doubted'):
     return list(ins)  # its type says the rest, as long as that holds
   rule = _INSIDE.get(name)
   found = rule(eqn.params, ins) if rule else None
@@ -269,6 +269,23 @@ class _Inside:
     first = len(self.jaxpr.invars)
     return (self.jaxpr.invars[n] if n < first else
             self.jaxpr.constvars[n - first])
+
+
+def composed(part: Dependence, ins: Sequence[Dependence],
+             types: Sequence[Axes]) -> Dependence:
+  """The dependence of a value on what its inputs depend on.
+
+  Args:
+    part: that of the value on its inputs.
+    ins: those of the inputs.
+    types: the axes that the inputs vary over.
+  """
+  parts = [Dependence(part.own, {})]
+  for (less, by_type), mask in part.inputs.items():
+    given = [_by_type(ins[n], types[n]) if by_type else ins[n]
+             for n in _bits(mask)]
+    parts.append(_gathered(joined(given), less))
+  return joined(parts)
 
 
 def _jaxpr(params: dict[str, Any], name: str) -> core.Jaxpr:
@@ -361,10 +378,7 @@ _INSIDE: dict[str, Callable[..., list[Dependence] | None]] = {
 
 def inner(eqn: Any) -> list[core.Jaxpr]:
   """The jaxprs in an equation, a loop's predicate before its body."""
-  loop = anatomy.loop(eqn)
-  if loop is not None and loop.predicate is not None:
-    return [loop.predicate, loop.body]
-  return list(contents.jaxprs_in(eqn.params))
+  return [vt.open_jaxpr(part.jaxpr) for part in anatomy.inner(eqn)]
 
 
 def operand_of(eqn: Any, number: int, n: int) -> int | None:

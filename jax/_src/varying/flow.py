@@ -134,7 +134,7 @@ class Region:
     """The outputs' axes when the inputs vary over ``ins``."""
     ins = list(ins)
     if self.agrees:
-      if ins == self.ins and self.state == self.come_to_differ():
+      if ins == self.ins and self.state == self.input_facts():
         return self.outs
     elif ins == self.ins:
       return self.outs
@@ -151,12 +151,22 @@ class Region:
         pass
     self.outs = [self.read(v) for v in self.outvars]
     if self.agrees:
-      self.state = self.come_to_differ()
+      self.state = self.input_facts()
     return self.outs
 
-  def come_to_differ(self) -> list[Axes]:
-    """The axes along which each input has come to differ."""
-    return [self._input_differs(n, False) for n in range(len(self.invars))]
+  def input_facts(self) -> list[Axes]:
+    """The axes along which each input may differ.
+
+    Where nobody knows the outermost region's inputs, those along which each has
+    come to differ.
+    """
+    own = self.facts_are_known()
+    return [self._input_differs(n, own) for n in range(len(self.invars))]
+
+  def facts_are_known(self) -> bool:
+    """True if facts of the outermost region's inputs are at hand."""
+    return (self.facts is not None if self.around is None else
+            self.around.facts_are_known())
 
   def sweep(self) -> bool:
     """Solves the equations in order; whether a ref grew, and so again."""
@@ -281,6 +291,10 @@ class Site:
                    for n, j in enumerate(jaxprs)]
     return self.kids
 
+  def facts_are_known(self) -> bool:
+    return (self.given is not None if self.region is None else
+            self.region.facts_are_known())
+
   def operand_differs(self, n: int, own: bool = True) -> Axes:
     """The axes along which an operand may differ, as ``Region.differs``."""
     if self.region is not None:
@@ -313,8 +327,6 @@ class Site:
 
 # By the primitive's name; the modules that the package lists fill it.
 rules: dict[str, Callable[[Site, list[Axes]], None]] = {}
-# By what they look for: called with every solved site whose predicate varies.
-divergence_checks: dict[str, Callable[[Site], None]] = {}
 
 
 def refs_widen() -> bool:
@@ -336,17 +348,6 @@ def diverges(site: Site, axes: Axes) -> list[Region]:
       if region.ins is not None:
         site.kids[n].run(region.ins)
   return site.kids
-
-
-def check_divergence(sites: Iterable[Site]) -> None:
-  """Checks the solved sites, and those inside, where devices diverge."""
-  for site in sites:
-    if site.predicate and not site.selects:
-      for check in divergence_checks.values():
-        check(site)
-    for region in site.kids:
-      if region.sites:
-        check_divergence(region.sites.values())
 
 
 def union(sets) -> Axes:

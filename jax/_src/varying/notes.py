@@ -30,16 +30,10 @@ class Note(str):
 
   Attributes:
     differentiates: whether a backward pass ran meanwhile.
-    asks: the inputs of which it matters whether they agree (``arguments``).
-    trusts: the axes along which an input may differ, if it is taken to agree.
-    refusal: what is to be raised where it is applied, if anything.
     grown: if it would be traced otherwise by now, as a ref came to vary: of
       each input, those captured first, what it came to vary over.
   """
   differentiates: bool = False
-  asks: frozenset[core.Var] = frozenset()
-  trusts: dict[core.Var, Axes] | None = None
-  refusal: Exception | None = None
   grown: tuple[Axes, ...] = ()
 
 
@@ -54,29 +48,19 @@ def with_note(jaxpr: core.Jaxpr, /, **seen: Any) -> core.Jaxpr:
   return jaxpr.replace(debug_info=info._replace(traced_for=note))
 
 
-def renamed(jaxpr: core.Jaxpr, region: Any) -> core.Jaxpr:
-  """A jaxpr that was built again, whose note names its own inputs.
-
-  Args:
-    jaxpr: it.
-    region: what it was built of. An input is no longer taken to agree along
-      axes along which it has come to differ.
-  """
-  note = note_of(jaxpr)
-  if note is None or not (note.asks or note.trusts):
-    return jaxpr
-  new = dict(zip(region.invars, jaxpr.invars))
-  more = dict(zip(region.invars, region.come_to_differ()))
-  return with_note(
-      jaxpr, asks=frozenset(new.get(v, v) for v in note.asks),
-      trusts={new.get(v, v): axes | more.get(v, Axes())
-              for v, axes in (note.trusts or {}).items()})
-
-
 def note_of(jaxpr: core.Jaxpr) -> Note | None:
   """The jaxpr's note, if it has one."""
   note = traced_for(jaxpr)
   return note if type(note) is Note else None
+
+
+# By an eager trace, an error: nothing may be differentiated in it by now.
+_refusals: Any = weakref.WeakKeyDictionary()
+
+
+def in_doubt(trace: core.Trace, error: Exception) -> None:
+  """Notes that JAX would type what an eager trace has executed otherwise."""
+  _refusals[trace] = error
 
 
 # The traces that haven't ended, in which a backward pass ran.
@@ -94,6 +78,8 @@ def note_differentiation(trace: core.Trace | None = None) -> None:
     for around in traces.enclosing(trace or core.trace_ctx.trace):
       if hasattr(around, 'frame'):
         _differentiating.add(around)
+      elif around in _refusals:
+        raise _refusals[around]
 
 
 def inherit(jaxpr: core.Jaxpr, trace: core.Trace | None = None) -> None:

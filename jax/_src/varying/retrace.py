@@ -176,15 +176,16 @@ class DivergentDerivativeError(ValueError):
 
   Attributes:
     axes: the axes that it is summed over.
+    sure: whether devices surely diverge there.
     retries: how often tracing again was of no use.
   """
 
   # Each level doubles the traces of a program that is refused in the end.
   MOST_RETRIES = 3
 
-  def __init__(self, message: str, axes: Axes):
+  def __init__(self, message: str, axes: Axes, sure: bool = True):
     super().__init__(message)
-    self.axes = axes
+    self.axes, self.sure = axes, sure
     self.retries = 0
 
   def retry(self, leaves: list, trace: Callable[[list], Any],

@@ -22,6 +22,7 @@ from jax._src.varying import flow
 from jax._src.varying import notes
 from jax._src.varying import outdated
 from jax._src.varying import reduced
+from jax._src.varying import requirements
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
 from jax._src.varying import verify
@@ -57,7 +58,9 @@ def rebuild(region: flow.Region, outs: Sequence[Axes] | None = None
   key = (tuple(region.ins or ()), tuple(outs), tuple(region.state or ()),
          mesh_lib.get_abstract_mesh())
   if key not in known:
-    known[key] = notes.renamed(_Builder(region).build(outs), region)
+    known[key] = _Builder(region).build(outs)
+    if contents(known[key]).requires:
+      requirements.note()
     if config.enable_checks.value:
       verify.verify(known[key], True)
   return known[key]

@@ -127,7 +127,6 @@ def _retype_wider(jaxpr: core.Jaxpr, values):
   missing = not context.running.now.directions and outdated.missing_sums(region)
   if missing:
     raise retrace.TracedTooEarly(missing, missing=True)
-  flow.check_divergence(region.sites.values())
   if context.running.now.directions:
     outdated.accept(region)
   return retype.rebuild(region), (), [

@@ -93,7 +93,6 @@ def retype_program(
   ins = [vt.varying(v.aval) | vt.varying(_type(x))
          for v, x in zip(kept, residuals)]
   region = _solve(opened, ins, new, beyond, cts)
-  flow.check_divergence(region.sites.values())
   retyped = retype.rebuild(region)
   _retype(accumulators, [v.aval for v in retyped.invars[count:]])
   residuals = list(map(vt.cast, residuals, ins))

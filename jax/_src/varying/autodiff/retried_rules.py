@@ -12,7 +12,8 @@ which a bisection finds: with one more, what the rule makes of it, and is
 complete on every device, would be summed again. If then the rule takes other
 sums elsewhere (one for a derivative by the same residual, which is complete, is
 gone; or one by another value has come), it is refused as it stands. Sums are
-told apart by how many operations stand before each, casts left out.
+told apart by how many operations stand before each, those left out that only
+change or mark types.
 
 Cost: for a rule that is refused, some log2 of the number of its inputs traces
 for each that is cast.
@@ -26,6 +27,7 @@ from jax._src import core
 from jax._src.mend import anatomy
 from jax._src import tree_util
 from jax._src.varying import casts
+from jax._src.varying import context
 from jax._src.varying import divergence
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
@@ -48,11 +50,16 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
 
   def call(*trees):
     try:
-      return bwd(*trees)
+      with context.replacing('derivatives_at_once', True):
+        return bwd(*trees)
     except retrace.DivergentDerivativeError as e:
       refused = e
     leaves, tree = tree_util.tree_flatten(trees)
-    trace = lambda new: bwd(*tree_util.tree_unflatten(tree, new))
+
+    def trace(new):
+      with context.replacing('derivatives_at_once', True):
+        return bwd(*tree_util.tree_unflatten(tree, new))
+
     refused.retries += 1
     if refused.retries > refused.MOST_RETRIES:
       raise refused
@@ -121,7 +128,7 @@ def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
   before = 0
   for eqn in jaxpr.eqns:
     name = vt.name_of(eqn.primitive)
-    if eqn.primitive is core.pvary_p:
+    if eqn.primitive is core.pvary_p or name in ('agreed', 'doubted'):
       continue
     if name.startswith('psum'):
       if axes & named_axes(eqn):

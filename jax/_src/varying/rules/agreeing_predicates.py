@@ -11,9 +11,13 @@ of its operands). If that is less than its type says, the primitive ``agreed``
 gives it that type, which is what all that is made of the program later goes by:
 a derivative, a batch, what is kept for a backward pass. It compiles to nothing.
 
-A jaxpr that is typed again must not keep a promise of its first caller. There
-(``agreed_rule``) the type stays narrower but along axes along which the
-predicate has come to differ, by what has become of the jaxpr's inputs.
+That type is a claim. A jaxpr that is typed again keeps it along axes along which
+the predicate agrees still (``agreed_rule``); and wherever a jaxpr is bound, with
+whatever operands, the claim is judged again (``requirements``).
+
+A predicate that depends on an argument of the function that is being traced may
+agree or not. It counts as one that differs. If it widens a type by itself, the
+primitive ``doubted`` says so, for derivatives taken inside of the ``shard_map``.
 
 Cost: asked where a predicate varies and types don't fit as they are, alone.
 """
@@ -31,6 +35,7 @@ from jax._src import source_info_util
 from jax._src.varying import agreement
 from jax._src.varying import dependences
 from jax._src.varying import flow
+from jax._src.varying import requirements
 from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
@@ -48,21 +53,39 @@ def _agreed_batch(args, dims, *, along):
   return agreed_p.bind(*args, along=along), dims[0]
 
 
+def _kept(site: flow.Site) -> Axes:
+  """The axes along which a claim holds, of a jaxpr that is typed again."""
+  return site.eqn.params['along'] - site.operand_differs(
+      0, own=site.facts_are_known())
+
+
 def agreed_rule(site: flow.Site, ins: list[Axes]) -> None:
   axes, = site.operands = ins
-  kept = site.eqn.params['along'] - site.operand_differs(0, own=False)
-  site.outs = [axes - kept]
+  site.outs = [axes - _kept(site)]
 
 
 def _build(b, site: flow.Site) -> None:
-  kept = site.eqn.params['along'] - site.operand_differs(0, own=False)
-  retype.copy(b, site, along=kept)
+  retype.copy(b, site, along=_kept(site))
 
 
+# Marks a predicate that decides a type, and of which it isn't known that devices
+# differ by it (``requirements.DOUBTED``). Its type is its operand's.
+doubted_p = core.Primitive('doubted')
+doubted_p.def_impl(lambda predicate, *, along: predicate)
+doubted_p.def_abstract_eval(lambda predicate, *, along: predicate)
+
+
+def _doubted_batch(args, dims, *, along):
+  return doubted_p.bind(*args, along=along), dims[0]
+
+
+ad.defjvp_zero(doubted_p)
+batching.primitive_batchers[doubted_p] = _doubted_batch
+mlir.register_lowering(doubted_p, lambda ctx, predicate, along: [predicate])
 ad.defjvp_zero(agreed_p)
 batching.primitive_batchers[agreed_p] = _agreed_batch
 mlir.register_lowering(agreed_p, lambda ctx, predicate, along: [predicate])
-FLOW_RULES = {'agreed': agreed_rule}
+FLOW_RULES = {'agreed': agreed_rule, 'doubted': flow.each}
 BUILDERS = {'agreed': _build}
 
 
@@ -86,11 +109,18 @@ def refine(predicate: Any, aval: Any) -> Any:
   along = axes - agreement.differs(predicate)
   if not along & counted:
     return predicate
+  requirements.note()
   trace = predicate._trace
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
     # As bind, in the fewest steps.
     return trace.process_primitive(agreed_p, (predicate,), dict(along=along))
   return agreed_p.bind(predicate, along=along)
+
+
+def doubt(predicate: Any, along: Axes) -> Any:
+  """A predicate with a mark that it is in doubt along these axes."""
+  requirements.note()
+  return doubted_p.bind(predicate, along=along)
 
 
 def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
@@ -124,10 +154,25 @@ def refine_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
   along &= vt.varying(out.aval)
   if not vt.nontrivial(along):
     return jaxpr
-  new = vt.new_var(_agreed_type(out.aval, along=along))
+  return _with_output(jaxpr, agreed_p, along,
+                      _agreed_type(out.aval, along=along))
+
+
+def doubt_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
+  """A predicate's jaxpr, with a mark that it is in doubt along these axes."""
+  out, = jaxpr.outvars
+  return _with_output(jaxpr, doubted_p, along, out.aval)
+
+
+def _with_output(jaxpr: core.Jaxpr, primitive: core.Primitive, along: Axes,
+                 aval: Any) -> core.Jaxpr:
+  """A jaxpr whose output is one more operation's."""
+  requirements.note()
+  out, = jaxpr.outvars
+  new = vt.new_var(aval)
   source = (jaxpr.eqns[-1].source_info if jaxpr.eqns else
             source_info_util.current())
-  eqn = core.new_jaxpr_eqn([out], [new], agreed_p, dict(along=along),
+  eqn = core.new_jaxpr_eqn([out], [new], primitive, dict(along=along),
                            core.no_effects, source)
   return jaxpr.replace(outvars=[new], eqns=[*jaxpr.eqns, eqn],
                        debug_info=jaxpr.debug_info)
@@ -141,6 +186,7 @@ def refine_index(b, site: flow.Site) -> flow.Site:
   if not vt.nontrivial(along):
     return site
   new = vt.new_var(_agreed_type(x.aval, along=along))
+  requirements.note()
   b.emit([x], [new], agreed_p, dict(along=along))
   site = copy.copy(site)
   site.eqn = site.eqn.replace(invars=[new, *others])

@@ -278,6 +278,11 @@ class _Cond(binding.Binding):
     return [index, *args[1:]], params, [index.aval, *avals[1:]]
 
   @staticmethod
+  def with_doubt(axes, args, params):
+    index, *operands = args
+    return [agreeing_predicates.doubt(index, axes), *operands], params
+
+  @staticmethod
   def binders(params) -> list[core.Var | None]:
     return [None, *anatomy.branches(params)[0].invars]
 

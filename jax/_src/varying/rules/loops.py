@@ -24,6 +24,7 @@ from jax._src.mend import user_warnings
 from jax._src import tree_util
 from jax._src.varying import bind as binding
 from jax._src.varying import casts
+from jax._src.varying import context
 from jax._src.varying import divergence
 from jax._src.varying import flow
 from jax._src.varying import outdated
@@ -135,6 +136,12 @@ class _While(binding.Binding):
   @staticmethod
   def refine_predicate(args, params, avals):
     return args, agreeing_predicates.refine_loop(args, params), avals
+
+  @staticmethod
+  def with_doubt(axes, args, params):
+    closed = params['cond_jaxpr']
+    return args, {**params, 'cond_jaxpr': vt.reclose(
+        closed, agreeing_predicates.doubt_output(vt.open_jaxpr(closed), axes))}
 
   @staticmethod
   def binders(params) -> list[core.Var]:
@@ -268,7 +275,8 @@ def retracing(loop, init: int, *args):
         return _again(e, loop, init, args)
     _state.own = _state.careful = True
     try:
-      return loop(*args)
+      with context.replacing('derivatives_at_once', True):
+        return loop(*args)
     except _REFUSALS as e:
       return _again(e, loop, init, args)
   finally:
@@ -313,8 +321,13 @@ def _again(refusal, loop, init: int, args):
   axes = _grown(leaves, call)
   if not axes:
     raise refusal
+  if not refusal.sure and _grow_by_predicates(leaves, call, axes):
+    # If it agrees, the sum is right: that is known where this loop is used.
+    with context.replacing('derivatives_at_once', False):
+      return call(leaves)
   out = refusal.retry(leaves, trace, axes)
-  _warn_if_by_predicates(refusal, leaves, call, axes)
+  if refusal.sure and _grow_by_predicates(leaves, call, axes):
+    _warn(refusal)
   return out
 
 
@@ -349,22 +362,25 @@ def _grown(leaves: list, call) -> list[Axes] | None:
   return [vt.varying(a) for a in closed.out_avals[:len(leaves)]]
 
 
-def _warn_if_by_predicates(refusal, leaves: list, call, axes) -> None:
-  """Warns of a carry that varies for no other reason than a predicate.
+def _grow_by_predicates(leaves: list, call, axes) -> bool:
+  """True if a carry varies for no other reason than a predicate.
 
   JAX takes the predicate to agree on all devices, and sums the gradient by the
-  carry. If it does agree, that is what the program meant.
+  carry. If it does agree, that is what the program means.
   """
   with vt.predicates_agreeing(), config.enable_checks(False):
     otherwise = _grown(leaves, call)  # None where JAX refuses it as well
-  if otherwise is not None and any(
+  return otherwise is not None and any(
       a != o and outdated.differentiable(vt.typeof(x))
-      for x, a, o in zip(leaves, axes, otherwise)):
-    where = str(refusal).partition('. Devices')[0]
-    user_warnings.warn(
-        f'{where}. It comes from differentiating by a carry, and each device '
-        'does so for itself there, as if the carry had been cast with '
-        "jax.lax.pcast(..., to='varying') (jax.lax.pvary) before the loop. If "
-        'the predicate is the same on all devices, say so, for example with '
-        f'jax.lax.pmax(predicate, {vt.ordered(refusal.axes)}): the gradient is '
-        'summed over them then.', user_warnings.DivergentLoopWarning)
+      for x, a, o in zip(leaves, axes, otherwise))
+
+
+def _warn(refusal: retrace.DivergentDerivativeError) -> None:
+  where = str(refusal).partition('. Devices')[0]
+  user_warnings.warn(
+      f'{where}. It comes from differentiating by a carry, and each device '
+      'does so for itself there, as if the carry had been cast with '
+      "jax.lax.pcast(..., to='varying') (jax.lax.pvary) before the loop. If "
+      'the predicate is the same on all devices, say so, for example with '
+      f'jax.lax.pmax(predicate, {vt.ordered(refusal.axes)}): the gradient is '
+      'summed over them then.', user_warnings.DivergentLoopWarning)
