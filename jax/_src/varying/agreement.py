@@ -153,6 +153,63 @@ def mapped(trace: Any, axes: Axes) -> None:
   _mapped[trace] = axes
 
 
+def agrees(x: Any, axes: Axes) -> None:
+  """Notes along which axes a value agrees that was known elsewhere.
+
+  Args:
+    x: the value, which may be made of an input of what is traced.
+    axes: the axes.
+  """
+  x = traces.innermost(x)
+  trace = getattr(x, '_trace', None)
+  if not hasattr(trace, 'frame'):
+    if isinstance(x, core.Tracer):
+      _remember_of(traces.held(x), axes)
+    return
+  for of_value in differs, surely_differs:
+    facts = _facts_of(trace, of_value)
+    v = facts.steps.atom(facts.steps.node(x))
+    if type(v) is core.Var:
+      facts.known[v] = vt.varying(v.aval) - axes
+
+
+# The traces of those maps that call a function of the user's.
+_called: Any = weakref.WeakSet()
+
+
+def calling(f: Callable[..., Any]) -> Callable[..., Any]:
+  """The user's function of a ``shard_map``.
+
+  Another's is derived of one: a transpose or a tangent. What has been claimed
+  of its inputs was judged of the same values, in the map that it is derived of.
+
+  Args:
+    f: the function.
+
+  Returns:
+    A function of the same arguments and results.
+  """
+  @functools.wraps(f)
+  def call(*args, **kwargs):
+    for trace in traces.enclosing(core.trace_ctx.trace):
+      if hasattr(trace, 'frame'):
+        _called.add(trace)
+        break
+    return f(*args, **kwargs)
+  return call
+
+
+def is_derived(trace: Any) -> bool:
+  """True of a trace in a map that calls no function of the user's.
+
+  It is also true where it isn't known which map that is, before 0.6.2.
+  """
+  for around in traces.enclosing(trace):
+    if around in _mapped:
+      return around not in _called
+  return hasattr(trace, 'frame')
+
+
 def _facts_of(trace: Any, of_value: Callable[[Any], Axes]) -> _Facts:
   known = _facts.get(trace)
   if known is None:

@@ -51,6 +51,7 @@ class Contents(NamedTuple):
     derived_sums: the axes of those that come of a derivative.
     derives: whether an equation comes of one.
     differentiates: whether it was taken meanwhile, be an equation left or not.
+    takes_gradient: whether one was whose result is used (``notes``).
     derived_only: those of the collectives' axes over which all come of one.
     agrees: whether a predicate's type says that it agrees (``agreed``).
     requires: whether something in it is to agree (``requirements``).
@@ -62,6 +63,7 @@ class Contents(NamedTuple):
   derived_sums: Axes
   derives: bool
   differentiates: bool
+  takes_gradient: bool
   derived_only: Axes
   agrees: bool
   requires: bool
@@ -133,6 +135,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
   permutes = derives = agrees = requires = False
   note = notes.note_of(jaxpr)
   differentiates = note is not None and note.differentiates
+  takes_gradient = note is not None and note.takes_gradient
   eqns = jaxpr.eqns
   used = set(map(id, itertools.chain(jaxpr.outvars, *map(_OPERANDS, eqns))))
   for eqn in eqns:
@@ -170,6 +173,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         permutes |= inside.permutes
         derives |= inside.derives
         differentiates |= inside.differentiates
+        takes_gradient |= inside.takes_gradient
         agrees |= inside.agrees
         requires |= inside.requires or not predicate.isdisjoint(
             inside.collectives)
@@ -180,8 +184,9 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
           derived_sums |= (inside.sums if from_derivative(eqn)
                            else inside.derived_sums)
   return Contents(collectives, permutes, sums, derived_sums, derives,
-                  differentiates or derives, collectives - plain, agrees,
-                  requires, tuple(map(used.__contains__, map(id, jaxpr.invars))))
+                  differentiates or derives, takes_gradient,
+                  collectives - plain, agrees, requires,
+                  tuple(map(used.__contains__, map(id, jaxpr.invars))))
 
 
 def divergence_is_harmless(jaxpr: core.Jaxpr, axes: Axes) -> bool:

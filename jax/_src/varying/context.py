@@ -65,11 +65,14 @@ class Running(NamedTuple):
     executing: whether an eager ``shard_map`` runs what was bound, facts at hand
       (``agreement``).
     mean: whether ``pmean`` sums (``autodiff.already_summed``).
+    judged_later: whether what is traced is judged where it is applied, if it is
+      (``divergence``).
   """
   discharging: bool = False
   directions: bool = False
   executing: bool = False
   mean: bool = False
+  judged_later: bool = False
 
 
 class _Threads(threading.local):

@@ -92,10 +92,14 @@ def judge(trace: core.Trace, prim: core.Primitive, params: dict[str, Any],
   maybe = lambda n: agreement.differs(args[n])
   for r in requirements.of_equation(eqn, types):
     requirements.note()
+    if context.running.now.judged_later:
+      continue
     if r.kind == requirements.DOUBTED:
       if not hasattr(trace, 'frame') and (
           axes := r.agrees(maybe, types.__getitem__)):
         notes.in_doubt(trace, _doubt(r, axes))
+      continue
+    if r.kind == requirements.CLAIMED and agreement.is_derived(trace):
       continue
     at_once = (r.kind == requirements.DERIVED and
                context.keyed.value.derivatives_at_once)
@@ -215,65 +219,76 @@ def _claim_message(axes: Axes, calls: str) -> str:
       pages.see('varying_errors.md#divergent-collectives'))
 
 
-def judging_map(f: Callable[..., Any]) -> Callable[..., Any]:
-  """The function of a ``shard_map``, which is about to be traced.
+class Map:
+  """A ``shard_map`` whose function is about to be traced.
 
-  Args:
-    f: it, as the ``shard_map`` has it traced, a ``linear_util.WrappedFun`` on
-      early releases.
-
-  Returns:
-    A function of the same kind, whose trace is known as that of a shard_map's
-    own.
+  Its own values differ as their types say. A map is derived if no function of
+  the user's is called in it: it is a transpose or a tangent of another, and what
+  is claimed of its inputs was judged there, of the same values.
   """
-  outside = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
 
-  def begin():
-    axes = mesh_lib.get_abstract_mesh().manual_axes
-    agreement.mapped(core.trace_ctx.trace, frozenset(axes) - outside)
+  def __init__(self):
+    self._outside = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
+    self._derived = True
 
-  if isinstance(f, lu.WrappedFun):
-    return _beginning(f, begin)
+  def tracing(self, f: Callable[..., Any]) -> Callable[..., Any]:
+    """The map's function, with a note of what traces it.
 
-  @functools.wraps(f)
-  def begun(*args, **kwargs):
-    begin()
-    return f(*args, **kwargs)
-  return begun
+    Args:
+      f: it, a ``linear_util.WrappedFun`` on early releases.
+
+    Returns:
+      A function of the same kind.
+    """
+    if isinstance(f, lu.WrappedFun):
+      return _within(f, self)
+
+    @functools.wraps(f)
+    def traced(*args, **kwargs):
+      return self.run(f, args, kwargs)
+    return traced
+
+  def run(self, f, args, kwargs):
+    trace = core.trace_ctx.trace
+    axes = frozenset(mesh_lib.get_abstract_mesh().manual_axes) - self._outside
+    agreement.mapped(trace, axes)
+    result = f(*args, **kwargs)
+    self._derived = agreement.is_derived(trace)
+    return result
+
+  def judge(self, jaxpr: Any, axes: Any) -> None:
+    """Judges what has waited until the function was traced.
+
+    Args:
+      jaxpr: the function, traced.
+      axes: the axes that the ``shard_map`` makes manual.
+
+    Raises:
+      ValueError: if a requirement fails, or a gradient was taken that JAX types
+        otherwise.
+    """
+    if allow.value or agreement.executing() or not requirements.noted:
+      return
+    jaxpr, axes = vt.open_jaxpr(jaxpr), frozenset(axes)
+    types = [vt.varying(v.aval) & axes
+             for v in [*jaxpr.invars, *jaxpr.constvars]]
+    of_input = types.__getitem__
+    for r in requirements.of_jaxpr(jaxpr):
+      if r.kind == requirements.DOUBTED:
+        agreeing = contents(jaxpr).takes_gradient and axes & r.agrees(
+            of_input, of_input)
+        if agreeing:
+          raise _doubt(r, agreeing)
+      elif r.kind == requirements.CLAIMED and self._derived:
+        continue
+      elif found := axes & r.differs(of_input, of_input):
+        raise _error(_Search(r.kind, found).in_jaxpr(jaxpr, types, of_input),
+                     r.kind, found, True)
 
 
 @lu.transformation2
-def _beginning(f, begin, *args):
-  begin()
-  return f(*args)
-
-
-def judge_map(jaxpr: Any, axes: Any) -> None:
-  """Judges what has waited until a ``shard_map``'s function was traced.
-
-  Args:
-    jaxpr: the function, traced.
-    axes: the axes that the ``shard_map`` makes manual.
-
-  Raises:
-    ValueError: if a requirement fails, or a gradient was taken that JAX types
-      otherwise.
-  """
-  if allow.value or agreement.executing() or not requirements.noted:
-    return
-  jaxpr, axes = vt.open_jaxpr(jaxpr), frozenset(axes)
-  types = [vt.varying(v.aval) & axes
-           for v in [*jaxpr.invars, *jaxpr.constvars]]
-  of_input = types.__getitem__
-  for r in requirements.of_jaxpr(jaxpr):
-    if r.kind == requirements.DOUBTED:
-      agreeing = contents(jaxpr).differentiates and axes & r.agrees(
-          of_input, of_input)
-      if agreeing:
-        raise _doubt(r, agreeing)
-    elif found := axes & r.differs(of_input, of_input):
-      raise _error(_Search(r.kind, found).in_jaxpr(jaxpr, types, of_input),
-                   r.kind, found, True)
+def _within(f, traced_map, *args):
+  return traced_map.run(f, args, {})
 
 
 def _doubt(r: requirements.Requirement, axes: Axes) -> ValueError:

@@ -21,6 +21,7 @@ import weakref
 from jax._src import core
 from jax._src.mend import jaxprs
 from jax._src.mend import traces
+from jax._src.varying import context
 from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 
@@ -30,10 +31,13 @@ class Note(str):
 
   Attributes:
     differentiates: whether a backward pass ran meanwhile.
+    takes_gradient: whether one ran whose result is used: not the transpose that
+      a linear solve has ready.
     grown: if it would be traced otherwise by now, as a ref came to vary: of
       each input, those captured first, what it came to vary over.
   """
   differentiates: bool = False
+  takes_gradient: bool = False
   grown: tuple[Axes, ...] = ()
 
 
@@ -66,19 +70,24 @@ def in_doubt(trace: core.Trace, error: Exception) -> None:
 # The traces that haven't ended, in which a backward pass ran.
 _differentiating: Any = weakref.WeakSet()
 _any = _differentiating.data  # to see quickly that there is none
+_taking_gradients: Any = weakref.WeakSet()  # those of them whose result is used
 
 
-def note_differentiation(trace: core.Trace | None = None) -> None:
+def note_differentiation(trace: core.Trace | None = None,
+                         takes_gradient: bool = True) -> None:
   """Notes that a backward pass runs, in the traces that are under way.
 
   Args:
     trace: the innermost of them; by default the current one.
+    takes_gradient: whether its result is used.
   """
   if vt.checking():
     for around in traces.enclosing(trace or core.trace_ctx.trace):
       if hasattr(around, 'frame'):
         _differentiating.add(around)
-      elif around in _refusals:
+        if takes_gradient and not context.running.now.judged_later:
+          _taking_gradients.add(around)
+      elif takes_gradient and around in _refusals:
         raise _refusals[around]
 
 
@@ -86,7 +95,7 @@ def inherit(jaxpr: core.Jaxpr, trace: core.Trace | None = None) -> None:
   """Has a trace take over the note of what is copied into it."""
   note = note_of(jaxpr)
   if note is not None and note.differentiates:
-    note_differentiation(trace)
+    note_differentiation(trace, note.takes_gradient)
 
 
 def with_note_of_trace(trace: core.Trace, traced: tuple) -> tuple:
@@ -94,5 +103,7 @@ def with_note_of_trace(trace: core.Trace, traced: tuple) -> tuple:
   if _any and trace in _differentiating:
     _differentiating.discard(trace)
     jaxpr, *others = traced
-    return with_note(jaxpr, differentiates=True), *others
+    takes = trace in _taking_gradients
+    return with_note(
+        jaxpr, differentiates=True, takes_gradient=takes), *others
   return traced

@@ -23,6 +23,7 @@ import operator
 from typing import Any
 
 from jax._src import tree_util
+from jax._src.varying import context
 from jax._src.varying import flow
 from jax._src.varying import retrace
 from jax._src.varying import retype
@@ -55,6 +56,15 @@ def widened(start, *functions):
   if all(map(operator.is_, new, leaves)):
     return None
   return tree.unflatten(new)
+
+
+def judged_where_applied(transpose_solve):
+  """A solver for the transpose, which is traced whether it is used or not.
+
+  What fails in it is refused where it is the solver of an equation.
+  """
+  return transpose_solve and functools.partial(
+      context.run, 'judged_later', transpose_solve)
 
 
 def cast_alike(*trees):

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Residuals of a ``custom_vjp`` that all devices have alike.
+
+What a forward rule keeps can be the same on all devices though its type varies:
+what is gathered, or cast. Where the backward rule branches by it, the rule is
+to be typed as the function was, or gradients are summed once more; and that is
+seen in no type of what the rule is given, another map's argument mostly. So the
+fact goes along with the value: the forward rule's residuals are a pytree, in
+which such a value is in a node of its own, which says along which axes it
+agrees; the backward rule is given what the node holds.
+
+Limits: rules under ``optimize_remat`` have no such nodes.
+
+Cost: a question for each residual that varies; no equation.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+import functools
+from typing import Any
+
+from jax._src import tree_util
+from jax._src.varying import agreement
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+
+
+class _Shared:
+  """A residual, and the axes along which devices have the same."""
+
+  def __init__(self, value: Any, axes: Axes):
+    self.value, self.axes = value, axes
+
+
+tree_util.register_pytree_node(
+    _Shared, lambda x: ((x.value,), x.axes),
+    lambda axes, values: _Shared(*values, axes))
+
+
+def noting(fwd: Callable[..., Any]) -> Callable[..., Any]:
+  """A forward rule, which says which residuals all devices have alike.
+
+  Args:
+    fwd: the rule, of the function's arguments.
+  """
+  if not vt.checking():
+    return fwd
+
+  @functools.wraps(fwd)
+  def call(*args, **kwargs):
+    pair = fwd(*args, **kwargs)
+    if type(pair) not in (tuple, list) or len(pair) != 2:
+      return pair  # which is refused
+    out, residuals = pair
+    return type(pair)((out, tree_util.tree_map(_noted, residuals)))
+  return call
+
+
+def _noted(x: Any) -> Any:
+  axes = vt.nontrivial(agreement.varying(x))
+  same = axes and axes - agreement.differs(x)
+  return _Shared(x, same) if same else x
+
+
+def told(bwd: Callable[..., Any]) -> Callable[..., Any]:
+  """A backward rule, of residuals as the forward rule returned them.
+
+  Args:
+    bwd: the rule, of residuals and cotangents.
+  """
+  @functools.wraps(bwd)
+  def call(*trees):
+    return bwd(*tree_util.tree_map(
+        _value, trees, is_leaf=lambda x: type(x) is _Shared))
+  return call
+
+
+def _value(x: Any) -> Any:
+  if type(x) is not _Shared:
+    return x
+  agreement.agrees(x.value, x.axes)
+  return x.value
