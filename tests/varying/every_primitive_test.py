@@ -190,7 +190,8 @@ REASONS = {
         dll_constraint layout_constraint mesh_cast name optimization_barrier
         pin relayout reshard shard_alike sharding_constraint stage tie unpin
         whole with_memory_space_constraint xla_metadata_value''',
-    'typed by what it is a function of, which its operands are': 'agreed',
+    'typed by what it is a function of, which its operands are':
+        'agreed doubted',
     'reads or writes a Ref, whose type says what varies': '''
         accum_grad_in_ref addupdate array_ref box_get box_set create_linear
         empty_ref free_ref freeze get log_extend log_read mutable_array new_box

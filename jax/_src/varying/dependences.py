@@ -358,13 +358,12 @@ def _while(params: dict[str, Any], ins: Sequence[Dependence]
 
 
 def _solve(params: dict[str, Any], ins: Sequence[Dependence]
-           ) -> list[Dependence] | None:
-  """Results of a linear solve: functions of all that it is given."""
-  solve = vt.open_jaxpr(params['jaxprs'].solve)
-  if any(out.own or any(by_type for _, by_type in out.inputs)
-         for out in _outputs(solve)):
-    return None
-  return [joined(ins)] * len(solve.outvars)
+           ) -> list[Dependence]:
+  """Results of a linear solve: what the solver makes of its operands."""
+  lengths = params['const_lengths']
+  first = lengths.matvec + lengths.vecmat
+  return _Inside(vt.open_jaxpr(params['jaxprs'].solve), [
+      *ins[first:first + lengths.solve], *ins[sum(lengths):]]).outputs()
 
 
 # What is compiled with a remark is typed as it was traced.

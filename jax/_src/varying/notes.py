@@ -63,7 +63,17 @@ _refusals: Any = weakref.WeakKeyDictionary()
 
 
 def in_doubt(trace: core.Trace, error: Exception) -> None:
-  """Notes that JAX would type what an eager trace has executed otherwise."""
+  """Notes that JAX would type what an eager trace executes otherwise.
+
+  Args:
+    trace: the trace.
+    error: what is to be raised if something is differentiated in it.
+
+  Raises:
+    Exception: that error, if something was already.
+  """
+  if trace in _taking_gradients:
+    raise error
   _refusals[trace] = error
 
 
@@ -83,12 +93,13 @@ def note_differentiation(trace: core.Trace | None = None,
   """
   if vt.checking():
     for around in traces.enclosing(trace or core.trace_ctx.trace):
-      if hasattr(around, 'frame'):
+      staged = hasattr(around, 'frame')
+      if staged:
         _differentiating.add(around)
-        if takes_gradient and not context.running.now.judged_later:
-          _taking_gradients.add(around)
-      elif takes_gradient and around in _refusals:
-        raise _refusals[around]
+      if takes_gradient and not context.running.now.judged_later:
+        _taking_gradients.add(around)
+        if not staged and around in _refusals:
+          raise _refusals[around]
 
 
 def inherit(jaxpr: core.Jaxpr, trace: core.Trace | None = None) -> None:

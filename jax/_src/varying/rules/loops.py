@@ -273,8 +273,11 @@ def retracing(loop, init: int, *args):
         # One that jit has kept is seen, and may grow, at other types only.
         _state.careful = True
         return _again(e, loop, init, args)
+      diverges = isinstance(e, retrace.DivergentDerivativeError)
     _state.own = _state.careful = True
     try:
+      if not diverges:  # the trace that has been made is the same
+        return loop(*args)
       with context.replacing('derivatives_at_once', True):
         return loop(*args)
     except _REFUSALS as e:
