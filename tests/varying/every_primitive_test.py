@@ -191,7 +191,7 @@ REASONS = {
         pin relayout reshard shard_alike sharding_constraint stage tie unpin
         whole with_memory_space_constraint xla_metadata_value''',
     'typed by what it is a function of, which its operands are':
-        'agreed doubted',
+        'agreed compared doubted',
     'reads or writes a Ref, whose type says what varies': '''
         accum_grad_in_ref addupdate array_ref box_get box_set create_linear
         empty_ref free_ref freeze get log_extend log_read mutable_array new_box

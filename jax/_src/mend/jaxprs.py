@@ -9,6 +9,7 @@ from typing import Any
 
 from jax._src import core
 from jax._src.mend import releases
+from jax._src import source_info_util
 
 CLASSES = releases.jaxpr_classes()
 
@@ -153,3 +154,23 @@ def bind_again(eqn: core.JaxprEqn, values: Sequence[Any],
   subfuns, params = found if isinstance(found, tuple) else ((), found)
   outs = eqn.primitive.bind(*subfuns, *values, **params)
   return list(outs) if eqn.primitive.multiple_results else [outs]
+
+
+def with_output(jaxpr: core.Jaxpr, primitive: core.Primitive,
+                params: dict[str, Any], aval: Any = None) -> core.Jaxpr:
+  """A jaxpr whose one output is one more operation's.
+
+  Args:
+    jaxpr: it.
+    primitive: the operation, of the output.
+    params: its parameters.
+    aval: its type; by default the output's.
+  """
+  out, = jaxpr.outvars
+  new = new_var(aval or out.aval)
+  source = (jaxpr.eqns[-1].source_info if jaxpr.eqns else
+            source_info_util.current())
+  eqn = core.new_jaxpr_eqn([out], [new], primitive, params, core.no_effects,
+                           source)
+  return jaxpr.replace(outvars=[new], eqns=[*jaxpr.eqns, eqn],
+                       debug_info=jaxpr.debug_info)

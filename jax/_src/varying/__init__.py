@@ -20,8 +20,8 @@ module stands on says ``tests/build/maintenance/layout_test.py``. Begin with
 
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
-``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` to ``bind``,
-``PROMOTERS`` to ``retrace`` and ``BELIEVED`` to ``verify``.
+``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` and
+``MARKS`` to ``bind``, ``PROMOTERS`` to ``retrace`` and ``BELIEVED`` to ``verify``.
 
 Words: a value *varies* along the mesh axes that its type names, as devices
 along them may have other values. To *cast* (or *promote*) makes a value vary
@@ -40,7 +40,7 @@ from jax._src.mend import releases
 
 # Of two that have a rule for the same primitive the later one counts.
 RULES = ('rules.calls', 'rules.collectives', 'rules.shard_map',
-         'rules.agreeing_predicates', 'rules.branches', 'rules.loops',
+         'rules.compared', 'rules.agreeing_predicates', 'rules.branches', 'rules.loops',
          'rules.refs', 'rules.hijax', 'rules.kernels', 'rules.random_keys',
          'rules.solves', 'autodiff.staged_rules',
          'autodiff.hijax_rules')
@@ -56,7 +56,7 @@ def enter_rules() -> None:
   from jax._src.varying import bind, flow, retrace, retype, verify
   tables: dict[str, dict] = {
       'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
-      'OPERANDS': bind.operands, 'PROMOTERS': retrace.promoters,
+      'OPERANDS': bind.operands, 'MARKS': bind.marks, 'PROMOTERS': retrace.promoters,
       'BELIEVED': verify.believed}
   for name in RULES:
     module = releases.optional_module(f'{__name__}.{name}')

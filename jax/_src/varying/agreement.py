@@ -199,6 +199,11 @@ def calling(f: Callable[..., Any]) -> Callable[..., Any]:
   return call
 
 
+def is_own(trace: Any) -> bool:
+  """True of the trace of a shard_map's own function."""
+  return trace in _mapped
+
+
 def is_derived(trace: Any) -> bool:
   """True of a trace in a map that calls no function of the user's.
 

@@ -22,6 +22,7 @@ from jax._src import core
 from jax._src.mend import anatomy
 from jax._src.mend import pages
 from jax._src.mend import releases
+from jax._src.mend import trace_key
 from jax._src.mend import traces
 from jax._src import source_info_util
 from jax._src.varying import agreement
@@ -117,10 +118,43 @@ class Binding:
     return doubt if as_jax.outs != site.outs else NO_AXES
 
   @staticmethod
-  def with_doubt(axes: Axes, args: Sequence[Any], params: dict[str, Any]
-                 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """Operands and parameters with a mark that a predicate is in doubt."""
-    del axes
+  def marked(mark: core.Primitive, mark_params: dict[str, Any],
+             args: Sequence[Any], params: dict[str, Any]
+             ) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Operands and parameters with a mark on the predicate.
+
+    Args:
+      mark: a primitive that is the identity.
+      mark_params: its parameters.
+      args: the operands.
+      params: the primitive's parameters.
+    """
+    del mark, mark_params
+    return args, params
+
+  def with_marks(self, site: Site, args: Sequence[Any], given: Sequence[Any],
+                 params: dict[str, Any]) -> tuple[Sequence[Any], dict]:
+    """The same with marks on a predicate by which devices may diverge.
+
+    Args:
+      site: the solved equation.
+      args: its operands at the solution.
+      given: its operands.
+      params: its parameters at the solution.
+    """
+    if doubt := self.in_doubt(site, given):
+      requirements.note()
+      args, params = self.marked(marks['doubted'], dict(along=doubt), args,
+                                 params)
+    if check_agreement.value:
+      bound = agreement.Bound(self.prim, params, ())
+      axes = flow.union(r.axes for r in requirements.of_predicate(
+          bound, list(map(agreement.varying, args))))
+      if axes := vt.nontrivial(axes):
+        where = source_info_util.summarize(source_info_util.current())
+        args, params = self.marked(
+            marks['compared'], dict(along=vt.ordered(axes), where=where), args,
+            params)
     return args, params
 
   @staticmethod
@@ -173,9 +207,8 @@ class Binding:
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
     new = operands_at_solution(site, args, avals)
     params = {**params, **self.typed_params(site)}
-    if site.predicate and not site.selects and (
-        doubt := self.in_doubt(site, args)):
-      new, params = self.with_doubt(doubt, new, params)
+    if site.predicate and not site.selects:
+      new, params = self.with_marks(site, new, args, params)
     if config.enable_checks.value:  # a ref may have another type by now
       verify.verify_bound(self.prim, list(map(vt.typeof, new)), params)
     return new, params, types_of(new, args, avals)
@@ -294,6 +327,14 @@ class Operands(NamedTuple):
   in_current_trace: Callable[[Any], Any]
   widened_or_copied: Callable[[Any, Axes, bool], Any]
 
+
+check_agreement = trace_key.option(
+    config.bool_state, 'jax_check_agreement', False,
+    'Inside shard_map with the check on, compare predicates across devices '
+    'where it was worked out that they agree, as the program runs. A difference '
+    'is an error. Each comparison takes two collectives and a call of Python.')
+# By name, primitives that mark a predicate; the package's modules fill it.
+marks: dict[str, core.Primitive] = {}
 
 # By the kind, 'ref'; the modules that the package lists fill it.
 operands: dict[str, Operands] = {}

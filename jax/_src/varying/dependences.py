@@ -193,7 +193,7 @@ def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
     if len(ins) == count:
       return [_gathered(i, names) for i in ins]
     return [_gathered(joined(ins), names)] * count
-  if name in ('agreed', 'doubted'):
+  if name in ('agreed', 'doubted', 'compared'):
     return list(ins)  # its type says the rest, as long as that holds
   rule = _INSIDE.get(name)
   found = rule(eqn.params, ins) if rule else None

@@ -308,17 +308,17 @@ def _doubt(r: requirements.Requirement, axes: Axes) -> ValueError:
 
 def _message(eqn, derived, axes, name, where, calls) -> str:
   where = where and f', at {where},'
-  calls = calls and f' (called at {calls})'
+  calls = calls and f'(called at {calls}) '
   axis = ' and '.join(map(repr, vt.ordered(axes)))
   collective = eqn.primitive.name.removesuffix('_invariant')
   message = (
       f'{collective} over mesh axis {axis} at '
       f'{source_info_util.summarize(eqn.source_info)} is inside a {name} '
-      f'{calls and calls[1:] + " "}whose predicate{where} varies over {axis}. Devices '
-      f'along {axis} may not reach the collective together, which deadlocks or '
-      'mixes their values.\nMake the predicate the same on all, for example '
-      f'with jax.lax.pmax(predicate, {axis}) or jax.lax.psum, or move the '
-      f'collective out of the {name}.')
+      f'{calls}whose predicate{where} varies over {axis}. Devices along {axis} '
+      'may not reach the collective together, which deadlocks or mixes their '
+      'values.\nMake the predicate the same on all, for example with '
+      f'jax.lax.pmax(predicate, {axis}), or move the collective out of the '
+      f'{name}.')
   if derived:
     message += (
         ' This one comes from differentiating inside: the gradient of a value '

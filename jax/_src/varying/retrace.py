@@ -181,7 +181,7 @@ class DivergentDerivativeError(ValueError):
   """
 
   # Each level doubles the traces of a program that is refused in the end.
-  MOST_RETRIES = 3
+  MOST_RETRIES = 2
 
   def __init__(self, message: str, axes: Axes, sure: bool = True):
     super().__init__(message)

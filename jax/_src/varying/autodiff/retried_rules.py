@@ -123,12 +123,15 @@ def _sums(leaves: list, trace: Callable[[list], Any],
   return list(_places_of_sums(closed.jaxpr, axes))
 
 
+_MARKS = ('agreed', 'doubted', 'compared')
+
+
 def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
   """The path to each sum, and its axes of these."""
   before = 0
   for eqn in jaxpr.eqns:
     name = vt.name_of(eqn.primitive)
-    if eqn.primitive is core.pvary_p or name in ('agreed', 'doubted'):
+    if eqn.primitive is core.pvary_p or name in _MARKS:
       continue
     if name.startswith('psum'):
       if axes & named_axes(eqn):

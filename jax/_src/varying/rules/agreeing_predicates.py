@@ -31,13 +31,14 @@ from jax._src import core
 from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
-from jax._src import source_info_util
+from jax._src.mend import jaxprs
 from jax._src.varying import agreement
 from jax._src.varying import dependences
 from jax._src.varying import flow
 from jax._src.varying import requirements
 from jax._src.varying import retype
 from jax._src.varying import types as vt
+from jax._src.varying.rules import compared
 from jax._src.varying.types import Axes
 
 agreed_p = core.Primitive('agreed')
@@ -87,6 +88,7 @@ batching.primitive_batchers[agreed_p] = _agreed_batch
 mlir.register_lowering(agreed_p, lambda ctx, predicate, along: [predicate])
 FLOW_RULES = {'agreed': agreed_rule, 'doubted': flow.each}
 BUILDERS = {'agreed': _build}
+MARKS = {'doubted': doubted_p}
 
 
 def refine(predicate: Any, aval: Any) -> Any:
@@ -110,17 +112,13 @@ def refine(predicate: Any, aval: Any) -> Any:
   if not along & counted:
     return predicate
   requirements.note()
+  if agreement.is_own(core.trace_ctx.trace):
+    predicate = compared.compare(predicate, along)
   trace = predicate._trace
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
     # As bind, in the fewest steps.
     return trace.process_primitive(agreed_p, (predicate,), dict(along=along))
   return agreed_p.bind(predicate, along=along)
-
-
-def doubt(predicate: Any, along: Axes) -> Any:
-  """A predicate with a mark that it is in doubt along these axes."""
-  requirements.note()
-  return doubted_p.bind(predicate, along=along)
 
 
 def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +142,10 @@ def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
         lambda n: vt.varying(vt.typeof(args[n])), limit=axes)
     if axes <= differ:
       return params
-  jaxpr = refine_output(vt.open_jaxpr(closed), axes - differ)
+  jaxpr = vt.open_jaxpr(closed)
+  if agreement.is_own(core.trace_ctx.trace):
+    jaxpr = compared.compare_output(jaxpr, axes - differ)
+  jaxpr = refine_output(jaxpr, axes - differ)
   return {**params, 'cond_jaxpr': vt.reclose(closed, jaxpr)}
 
 
@@ -154,28 +155,9 @@ def refine_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
   along &= vt.varying(out.aval)
   if not vt.nontrivial(along):
     return jaxpr
-  return _with_output(jaxpr, agreed_p, along,
-                      _agreed_type(out.aval, along=along))
-
-
-def doubt_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
-  """A predicate's jaxpr, with a mark that it is in doubt along these axes."""
-  out, = jaxpr.outvars
-  return _with_output(jaxpr, doubted_p, along, out.aval)
-
-
-def _with_output(jaxpr: core.Jaxpr, primitive: core.Primitive, along: Axes,
-                 aval: Any) -> core.Jaxpr:
-  """A jaxpr whose output is one more operation's."""
   requirements.note()
-  out, = jaxpr.outvars
-  new = vt.new_var(aval)
-  source = (jaxpr.eqns[-1].source_info if jaxpr.eqns else
-            source_info_util.current())
-  eqn = core.new_jaxpr_eqn([out], [new], primitive, dict(along=along),
-                           core.no_effects, source)
-  return jaxpr.replace(outvars=[new], eqns=[*jaxpr.eqns, eqn],
-                       debug_info=jaxpr.debug_info)
+  return jaxprs.with_output(jaxpr, agreed_p, dict(along=along),
+                            _agreed_type(out.aval, along=along))
 
 
 def refine_index(b, site: flow.Site) -> flow.Site:

@@ -278,9 +278,9 @@ class _Cond(binding.Binding):
     return [index, *args[1:]], params, [index.aval, *avals[1:]]
 
   @staticmethod
-  def with_doubt(axes, args, params):
+  def marked(mark, mark_params, args, params):
     index, *operands = args
-    return [agreeing_predicates.doubt(index, axes), *operands], params
+    return [mark.bind(index, **mark_params), *operands], params
 
   @staticmethod
   def binders(params) -> list[core.Var | None]:

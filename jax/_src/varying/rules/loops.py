@@ -20,6 +20,7 @@ import weakref
 from jax._src import config
 from jax._src import core
 from jax._src.mend import anatomy
+from jax._src.mend import jaxprs
 from jax._src.mend import user_warnings
 from jax._src import tree_util
 from jax._src.varying import bind as binding
@@ -138,10 +139,10 @@ class _While(binding.Binding):
     return args, agreeing_predicates.refine_loop(args, params), avals
 
   @staticmethod
-  def with_doubt(axes, args, params):
+  def marked(mark, mark_params, args, params):
     closed = params['cond_jaxpr']
     return args, {**params, 'cond_jaxpr': vt.reclose(
-        closed, agreeing_predicates.doubt_output(vt.open_jaxpr(closed), axes))}
+        closed, jaxprs.with_output(vt.open_jaxpr(closed), mark, mark_params))}
 
   @staticmethod
   def binders(params) -> list[core.Var]:

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Predicates that are compared across devices, as a program runs.
+
+That a predicate agrees, so that a collective meets, is worked out from what it
+is computed by (``agreement``, ``requirements``). With the option
+``jax_check_agreement`` it is compared as well: a branch's index or a loop's
+predicate, along the axes over which something in there communicates; and one
+that a ``shard_map``'s own function computes, along those along which its type
+was narrowed. A difference is an error with the least and the largest value, and
+the line.
+
+Limits: what is narrowed in another function is left to
+``jax.debug.check_replication``, as a comparison is itself a collective, which
+not all devices may reach there.
+
+Cost: a minimum, a maximum and a call of Python on each device, for each such
+predicate and trip; nothing while the option is off.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from jax._src import core
+from jax._src.interpreters import ad
+from jax._src.interpreters import batching
+from jax._src.interpreters import mlir
+from jax._src.mend import jaxprs
+from jax._src.mend import pages
+from jax._src.mend import releases
+from jax._src import source_info_util
+from jax._src.varying import bind as binding
+from jax._src.varying import flow
+from jax._src.varying import types as vt
+from jax._src.varying.types import Axes
+import numpy as np
+
+compared_p = core.Primitive('compared')
+compared_p.def_impl(lambda predicate, **_: predicate)
+compared_p.def_abstract_eval(lambda predicate, **_: predicate)
+
+
+def compare(predicate: Any, along: Axes) -> Any:
+  """A predicate that is compared along these axes, if the option is on."""
+  along = vt.nontrivial(along)
+  if not binding.check_agreement.value or not along:
+    return predicate
+  where = source_info_util.summarize(source_info_util.current())
+  return compared_p.bind(predicate, along=vt.ordered(along), where=where)
+
+
+def compare_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
+  """The jaxpr of a loop's predicate, which is compared as by ``compare``."""
+  along = vt.nontrivial(along & vt.varying(jaxpr.outvars[0].aval))
+  if not binding.check_agreement.value or not along:
+    return jaxpr
+  where = source_info_util.summarize(source_info_util.current())
+  return jaxprs.with_output(jaxpr, compared_p,
+                            dict(along=vt.ordered(along), where=where))
+
+
+def _compare(predicate, *, along, where):
+  from jax import ShapeDtypeStruct  # imports what binds predicates
+  from jax._src import callback
+  from jax._src.lax import lax, parallel
+  number = lax.convert_element_type(predicate, np.int32)
+
+  def check(value, least, most):
+    if np.any(least != most):
+      raise ValueError(
+          f'jax_check_agreement: the predicate at {where} was taken to be the '
+          f'same on all devices along {along}; got {least} on one and {most} '
+          'on another. This is a defect of Mend: please report it. '
+          'jax.lax.pmax(predicate, axis) makes them the same.' +
+          pages.see('varying_errors.md#predicates-that-agree'))
+    return value
+
+  with releases.check_option()(False):
+    return callback.pure_callback(
+        check, ShapeDtypeStruct(predicate.shape, predicate.dtype),
+        predicate, parallel.pmin(number, along), parallel.pmax(number, along))
+
+
+def _lower(ctx, predicate, **params):
+  rule = mlir.lower_fun(lambda x: _compare(x, **params), multiple_results=False)
+  return rule(ctx, predicate)
+
+
+def _batch(args, dims, **params):
+  return compared_p.bind(*args, **params), dims[0]
+
+
+ad.defjvp_zero(compared_p)
+batching.primitive_batchers[compared_p] = _batch
+mlir.register_lowering(compared_p, _lower)
+FLOW_RULES = {'compared': flow.each}
+MARKS = {'compared': compared_p}
