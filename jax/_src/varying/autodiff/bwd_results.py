@@ -3,14 +3,13 @@
 
 What is refused is refused here (`missing_axes`, `wholes`), or warned of
 (`repeated_sums`); all else is cast or summed next (`custom_rules`). The rule is
-traced again at most once for all of these.
+traced again once for all of these, and once more where predicates vary.
 
 Cost: a type look-up for each result that is as it should be.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-import functools
 from typing import Any
 import weakref
 
@@ -24,7 +23,6 @@ from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
 from jax._src.varying.autodiff import missing_axes
 from jax._src.varying.autodiff import repeated_sums
-from jax._src.varying.autodiff import ways
 from jax._src.varying.autodiff import wholes
 
 # In which a rule returned what upstream refuses.
@@ -61,7 +59,7 @@ def _telling(f: Callable, forward: wholes.Forward, *args):
 
 
 def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
-          out_cts: Any, attached_to: str = '') -> None:
+          out_cts: Any, attached_to: str = '') -> Sequence[Any]:
   """Refuses or warns of what a backward rule returned.
 
   Args:
@@ -73,30 +71,28 @@ def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
     out_cts: likewise, the cotangents.
     attached_to: the function and where it is, for the messages.
 
+  Returns:
+    The results, complete where they vary by a predicate alone.
+
   Raises:
     ValueError: a result is of no use, or would be wrong.
   """
   if not vt.checking():
-    return
+    return cts
   (forward, sums), backward.rule.ended = backward.rule.ended, (None, ())
   if not sums and smc.vary_alike(avals, cts):
-    return
-
-  @functools.cache
-  def traced():
-    found = ways.trace_rule(rule, res, out_cts)
-    backward.rule.ended = None, ()
-    return found
-
-  missing_axes.refuse(avals, cts, traced, attached_to)
-  wholes.refuse(avals, cts, traced, forward, attached_to)
+    return cts
+  rules = wholes.Rules(rule, forward, avals, res, out_cts)
+  missing_axes.refuse(avals, cts, rules, attached_to)
+  settled = wholes.settle(avals, cts, rules, attached_to)
   if any(map(_is_refused_upstream, avals, cts)):
     _refused_upstream.add(core.trace_ctx.trace)
   if sums:
     refused = any(t in _refused_upstream for t in traces.enclosing(
         core.trace_ctx.trace))
     repeated_sums.look(
-        avals, cts, sums, traced, forward, attached_to, refused)
+        avals, cts, sums, rules, forward, attached_to, refused)
+  return settled
 
 
 def _is_refused_upstream(aval: Any, ct: Any) -> bool:

@@ -27,7 +27,7 @@ result lacks axes, and none of others.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import enum
 from typing import Any
 
@@ -38,6 +38,7 @@ from jax._src.mend import releases
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
 from jax._src.varying.autodiff import ways
+from jax._src.varying.autodiff import wholes
 from jax._src.varying.contents import from_derivative
 from jax._src.varying.types import Axes
 
@@ -52,14 +53,14 @@ class Way(enum.IntEnum):
 
 def refuse(
     avals: Sequence[Any], cts: Sequence[Any],
-    traced: Callable[[], ways.Traced | None], attached_to: str = '') -> None:
+    rules: wholes.Rules, attached_to: str = '') -> None:
   """Refuses results of a backward rule that were reduced over missing axes.
 
   Args:
     avals: the types of the function's inputs, flat.
     cts: what the rule returned for them, flat. What is not an array, such as
       the stand-in for None, is not looked at.
-    traced: traces the rule again.
+    rules: traces the rule again.
     attached_to: the function and where it is, for the message.
 
   Raises:
@@ -73,7 +74,7 @@ def refuse(
       lacking[i] = vt.varying(aval) - vt.varying(got)
   if not lacking or checks_are_off():
     return
-  found = traced()
+  found = rules.traced
   for i, axes in lacking.items():
     # One by one: a cotangent can vary along some of them. A sum over one device
     # is none.
@@ -125,7 +126,7 @@ def _message(aval, ct, axes, attached_to: str, opaque: bool) -> str:
 
 def _step(axes: Axes) -> ways.Step:
   def step(eqn, ins, out):
-    worst = max(ins)
+    worst = max(ins, default=Way.NONE)
     return worst if worst is Way.SUMMED else max(
         worst, _removed(eqn, ins, out, axes))
   return step

@@ -22,7 +22,7 @@ seen. Cost: none for rules without such a call.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 import enum
 from typing import Any
 
@@ -45,7 +45,7 @@ class Way(enum.IntEnum):
 
 def look(avals: Sequence[Any], cts: Sequence[Any],
          sums: Sequence[already_summed.Sum],
-         traced: Callable[[], ways.Traced | None],
+         rules: wholes.Rules,
          forward: wholes.Forward | None, attached_to: str,
          refused: bool) -> None:
   """Warns of, or refuses, results that a backward rule summed again.
@@ -54,7 +54,7 @@ def look(avals: Sequence[Any], cts: Sequence[Any],
     avals: the types of the function's inputs, flat.
     cts: what the rule returned for them, flat.
     sums: the calls of ``psum`` in the rule of what doesn't vary.
-    traced: traces the rule again.
+    rules: traces the rule again.
     forward: its forward rule, if that is known.
     attached_to: the function and where it is, for the message.
     refused: whether upstream refuses the program.
@@ -63,7 +63,7 @@ def look(avals: Sequence[Any], cts: Sequence[Any],
     ValueError: there is a result that was summed again, and upstream refuses
       the program; or the option says so.
   """
-  found = traced()
+  found = rules.traced
   for s in sums:
     if found is None or not _is_sum_of_cotangents(avals, cts, s.axes, found):
       already_summed.look_behind(s)
@@ -90,7 +90,9 @@ def _is_sum_of_cotangents(avals, cts, axes: vt.Axes,
 
 def _step(axis: Any) -> ways.Step:
   def step(eqn, ins, out):
-    worst, name = max(ins), vt.name_of(eqn.primitive)
+    worst, name = max(ins, default=Way.NONE), vt.name_of(eqn.primitive)
+    if worst == Way.NONE:
+      return worst
     if worst == Way.AGAIN:
       return Way.COMPLETE if _is_mean(eqn, name, axis) else worst
     if axis in vt.varying(out.aval):

@@ -7,16 +7,17 @@ given, and each value of its jaxpr gets a *way*, a number: 0 for what nothing
 that was given is in, and the larger, the more was done. An analysis says what
 an operation makes of its operands' ways; here is what all of them share:
 
-* Calls are followed, the branches of a conditional joined, a scan's carries
-  solved for a fixpoint. A ref has the way of what is written to it.
-* What can't be followed, such as a ``while_loop``, is as bad as the worst of
-  its operands, and as anything that is done inside it.
+* Calls are followed, the branches of a conditional joined, a loop's carries
+  solved for a fixpoint. What is chosen by a predicate is as bad as that. A ref
+  has the way of what is written to it.
+* What can't be followed, such as a kernel, is as bad as the worst of its
+  operands, and as anything that is done inside it.
 
 Cost: one tracing of the rule, and a visit of each equation.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import api_util
@@ -48,22 +49,24 @@ class Traced(NamedTuple):
   residuals: int
 
   def results(self, way_of: Callable[[int, core.Var], int], step: Step,
-              within: int) -> list[int]:
+              within: int, captured: Callable[[core.Var], int] = lambda v: 0
+              ) -> list[int]:
     """The ways of the results.
 
     Args:
       way_of: gives that of an input, by its leaf and its variable.
       step: as above.
       within: the way of all operands of what can't be followed.
+      captured: gives that of what the rule captures, by its variable.
     """
-    # After what it captures, on some releases.
     first = len(self.jaxpr.invars) - len(self.inputs)
-    given = self.jaxpr.invars[first:]
-    return outs(self.jaxpr, [0] * first + [
-        way_of(n, v) for n, v in zip(self.inputs, given)], step, within)
+    return outs(self.jaxpr, [
+        *map(captured, self.jaxpr.invars[:first]),
+        *map(way_of, self.inputs, self.jaxpr.invars[first:])], step, within)
 
 
-def trace_rule(rule: Callable, res: Any, out_cts: Any) -> Traced | None:
+def trace_rule(rule: Callable, res: Any, out_cts: Any,
+               types: Mapping[int, Any] = {}) -> Traced | None:
   """Traces a backward rule again.
 
   Args:
@@ -71,6 +74,7 @@ def trace_rule(rule: Callable, res: Any, out_cts: Any) -> Traced | None:
     res: the residuals that it was called with. Those that aren't traced stay
       what they are: a rule may need a shape among them.
     out_cts: likewise, the cotangents.
+    types: of some leaves of residuals, by position, if not those of these.
 
   Returns:
     None if it can't be traced again, as it wants to know values.
@@ -79,6 +83,7 @@ def trace_rule(rule: Callable, res: Any, out_cts: Any) -> Traced | None:
       tree_util.tree_leaves(res))
   avals = [smc.array_type(x) if n >= count or isinstance(x, core.Tracer)
            else None for n, x in enumerate(leaves)]
+  avals = [aval and types.get(n, aval) for n, aval in enumerate(avals)]
   arrays = [n for n, aval in enumerate(avals) if aval is not None]
 
   def flat(*args):
@@ -96,10 +101,14 @@ def trace_rule(rule: Callable, res: Any, out_cts: Any) -> Traced | None:
 
 
 def trace(flat: Callable, avals: Sequence[Any], name: str) -> core.Jaxpr:
-  """Traces a function of arrays to a jaxpr, within the current trace."""
+  """Traces a function of arrays to a jaxpr, within the current trace.
+
+  Returns:
+    The jaxpr. Before its inputs are those for what the function captures.
+  """
   debug_info = api_util.debug_info(name, flat, tuple(avals), {})
-  return pe.trace_to_jaxpr_dynamic(
-      lu.wrap_init(flat, debug_info=debug_info), avals)[0]
+  return pe.convert_constvars_jaxpr(pe.trace_to_jaxpr_dynamic(
+      lu.wrap_init(flat, debug_info=debug_info), avals)[0])
 
 
 def distinct(xs) -> list[Any]:
@@ -119,10 +128,22 @@ def of_result(ways: Sequence[int], cts: Sequence[Any], ct: Any) -> int:
     cts: what the rule returned, flat.
     ct: one of it.
   """
+  found = result(ways, cts, ct)
+  return max(ways, default=0) if found is None else found
+
+
+def result(each: Sequence[Any], cts: Sequence[Any], ct: Any) -> Any:
+  """What there is of one of a rule's results; None if they can't be matched.
+
+  Args:
+    each: something of each of the jaxpr's results.
+    cts: what the rule returned, flat.
+    ct: one of it.
+  """
   first = distinct(x for x in cts if smc.array_type(x) is not None)
-  if len(ways) == len(first):
-    return ways[next(n for n, x in enumerate(first) if x is ct)]
-  return max(ways, default=0)
+  if len(each) != len(first):
+    return None
+  return each[next(n for n, x in enumerate(first) if x is ct)]
 
 
 def outs(jaxpr: Any, ins: Sequence[int], step: Step, within: int) -> list[int]:
@@ -144,8 +165,6 @@ def outs(jaxpr: Any, ins: Sequence[int], step: Step, within: int) -> list[int]:
 def _of_equation(eqn, ins: Sequence[int], step: Step,
                  within: int) -> Sequence[int]:
   count = len(eqn.outvars)
-  if not any(ins):
-    return [0] * count
   inner = list(jaxprs_in(eqn.params))
   if not inner:
     return [step(eqn, ins, v) for v in eqn.outvars]
@@ -154,23 +173,27 @@ def _of_equation(eqn, ins: Sequence[int], step: Step,
     each = [outs(b, ins[1:], step, within)
             for b in anatomy.branches(eqn.params)]
     return [max(ins[0], *ways) for ways in zip(*each)]
-  if name == 'scan':
-    return _of_scan(eqn, ins, step, within)
+  loop = anatomy.loop(eqn)
+  if loop is not None:
+    return _of_loop(loop, ins, step, within)
   if len(inner) == 1 and len(inner[0].invars) == len(ins) and (
       len(inner[0].outvars) == count):
     return outs(inner[0], ins, step, within)
-  return [max(*ins, *(w for j in inner for w in _anywhere(j, step, within)))
+  return [max(*ins, *(w for j in inner for w in _anywhere(j, step, within)), 0)
           ] * count
 
 
-def _of_scan(eqn, ins: Sequence[int], step: Step, within: int) -> list[int]:
-  loop = anatomy.scan(eqn.params)
-  _, consts, carry, xs = loop.split(ins)
+def _of_loop(loop: anatomy.Loop, ins: Sequence[int], step: Step,
+             within: int) -> list[int]:
+  tests, consts, carry, xs = loop.split(ins)
   while True:
     found = outs(loop.body, [*consts, *carry, *xs], step, within)
+    if loop.predicate is not None:
+      chosen, = outs(loop.predicate, [*tests, *carry], step, within)
+      found = [max(chosen, way) for way in found]
     after = list(map(max, carry, found))
     if after == carry:
-      return found
+      return carry + found[len(carry):]
     carry = after
 
 
@@ -182,4 +205,4 @@ def _anywhere(jaxpr: core.Jaxpr, step: Step, within: int) -> Iterator[int]:
       yield from _anywhere(j, step, within)
     if not inner:
       for v in eqn.outvars:
-        yield step(eqn, [within] * len(eqn.invars) or [0], v)
+        yield step(eqn, [within] * len(eqn.invars), v)
