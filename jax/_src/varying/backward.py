@@ -38,6 +38,7 @@ class _Rule(threading.local):
     given: the primal inputs of the forward rule that runs.
     sums: the calls of ``psum`` in it of what doesn't vary; None if no rule
       runs.
+    forward: the forward rule of the one that runs; None if it isn't known.
     ended: of the rule that ran last, its forward rule and its sums, until the
       rule's results have been checked.
   """
@@ -46,6 +47,7 @@ class _Rule(threading.local):
   programs: Sequence[Any] = ()
   wanted: Sequence[bool] | None = None
   sums: list[Any] | None = None
+  forward: Any = None
   ended: tuple[Any, Sequence[Any]] = (None, ())
 
   @property
@@ -97,9 +99,13 @@ def in_avals(traced):
   return told
 
 
-# Of programs that a forward rule made: for each input, which of the rule's own
-# it is made of; None where that isn't known.
-_places: weakref.WeakKeyDictionary[Any, list[frozenset[int] | None]] = (
+# The inputs of a forward rule that a value is made of, each by its position and
+# the axes over which a reduction has made it the same since.
+Places = frozenset[tuple[int, Axes]]
+
+# Of programs that a forward rule made: for each input, what it is made of; None
+# where that isn't known.
+_places: weakref.WeakKeyDictionary[Any, list[Places | None]] = (
     weakref.WeakKeyDictionary())
 
 
@@ -145,24 +151,25 @@ class _Sources:
   """The inputs of a forward rule that a value is computed from.
 
   They are known of the inputs themselves, of constants, and of what operations
-  make of these whose results vary over what their operands do: not of what a
-  loop, a branch or a collective makes. The walk goes into calls, and not out of
-  a function that is traced on its own, jitted say.
+  and collectives make of these: not of what a loop or a branch makes. The walk
+  goes into calls, and not out of a function that is traced on its own, jitted
+  say.
 
   Cost: a visit of each operation that the value is computed by.
   """
 
   def __init__(self, given: Sequence[Any]):
-    self.known: dict[int, frozenset[int] | None] = {}
+    self.known: dict[int, Places | None] = {}
     self.kept: list[Any] = []  # whose ids these are
     for n, x in enumerate(given):
       if isinstance(x, core.Tracer):
-        self._learn(x, frozenset([n]))
+        itself = frozenset([(n, vt.NO_AXES)])
+        self._learn(x, itself)
         *_, inner = traces.layers(x)
-        self._learn(inner, frozenset([n]))
+        self._learn(inner, itself)
 
-  def of(self, x: Any) -> frozenset[int] | None:
-    """The inputs' positions, or None."""
+  def of(self, x: Any) -> Places | None:
+    """The inputs' places, or None."""
     if not isinstance(x, core.Tracer):
       return frozenset()
     if id(x) in self.known:
@@ -183,10 +190,10 @@ class _Sources:
         continue
       self._learn(todo.pop(), step and _of_result(step.eqn, step.n, [
           frozenset() if _is_constant(o) else self.known.get(id(o))
-          for o in step.operands]))
+          for o in step.operands], v.aval))
     return self.known[id(inner)]
 
-  def _learn(self, x: Any, found: frozenset[int] | None) -> None:
+  def _learn(self, x: Any, found: Places | None) -> None:
     same = self.known.get(id(x))
     self.known[id(x)] = found | same if found and same else found
     self.kept.append(x)
@@ -210,32 +217,37 @@ def _callee(eqn: Any) -> Any:
 
 
 def _is_opaque(eqn: Any) -> bool:
-  return bool(contents.named_axes(eqn)) or (_callee(eqn) is None and any(
-      True for _ in contents.jaxprs_in(eqn.params)))
+  return _callee(eqn) is None and any(
+      True for _ in contents.jaxprs_in(eqn.params))
 
 
-def _of_result(eqn: Any, n: int, ins: Sequence[frozenset[int] | None]
-               ) -> frozenset[int] | None:
+def _of_result(eqn: Any, n: int, ins: Sequence[Places | None],
+               aval: Any) -> Places | None:
+  """The places of an equation's result of a type, of those of its operands."""
   if _is_opaque(eqn):
     return None
   jaxpr = _callee(eqn)
   if jaxpr is None:
     known_ins = [i for i in ins if i is not None]
-    return None if None in ins else frozenset().union(*known_ins)
+    if len(known_ins) < len(ins):
+      return None
+    same = contents.named_axes(eqn) - vt.varying(aval)
+    return frozenset((k, axes | same) for i in known_ins for k, axes in i)
   known: dict[Any, Any] = dict(zip(jaxpr.invars, ins))
   read = lambda v: (frozenset() if type(v) is core.Literal
                     else known.get(v, frozenset()))
   for e in jaxpr.eqns:
     inside = list(map(read, e.invars))
-    known.update((v, _of_result(e, k, inside)) for k, v in enumerate(e.outvars))
+    known.update((v, _of_result(e, k, inside, v.aval))
+                 for k, v in enumerate(e.outvars))
   return read(jaxpr.outvars[n])
 
 
-def places_of(jaxpr) -> list[frozenset[int] | None] | None:
+def places_of(jaxpr) -> list[Places | None] | None:
   """The inputs of its forward rule that those of a program are made of.
 
   Returns:
-    For each input of the ``jax.vjp``, their positions, or None where they
-    aren't known. None if no forward rule made the program.
+    For each input of the ``jax.vjp``, their places, or None where they aren't
+    known. None if no forward rule made the program.
   """
   return _places.get(jaxpr)

@@ -15,8 +15,6 @@ import weakref
 
 from jax._src import core
 from jax._src import linear_util as lu
-from jax._src.ad_util import SymbolicZero
-from jax._src.mend import releases
 from jax._src.mend import traces
 from jax._src.varying import backward
 from jax._src.varying import types as vt
@@ -49,13 +47,15 @@ def beside(bwd: lu.WrappedFun, fwd: lu.WrappedFun, tree: Any,
 
 @lu.transformation2
 def _telling(f: Callable, forward: wholes.Forward, *args):
-  before, backward.rule.sums = backward.rule.sums, []
+  rule = backward.rule
+  before = rule.sums, rule.forward
+  rule.sums, rule.forward = [], forward
   try:
     out = f(*args)
-    backward.rule.ended = forward, backward.rule.sums
+    rule.ended = forward, rule.sums
     return out
   finally:
-    backward.rule.sums = before
+    rule.sums, rule.forward = before
 
 
 def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
@@ -85,7 +85,7 @@ def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
   rules = wholes.Rules(rule, forward, avals, res, out_cts)
   missing_axes.refuse(avals, cts, rules, attached_to)
   settled = wholes.settle(avals, cts, rules, attached_to)
-  if any(map(_is_refused_upstream, avals, cts)):
+  if any(map(missing_axes.is_refused_upstream, avals, cts)):
     _refused_upstream.add(core.trace_ctx.trace)
   if sums:
     refused = any(t in _refused_upstream for t in traces.enclosing(
@@ -93,15 +93,3 @@ def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
     repeated_sums.look(
         avals, cts, sums, rules, forward, attached_to, refused)
   return settled
-
-
-def _is_refused_upstream(aval: Any, ct: Any) -> bool:
-  """True if upstream refuses a result for what it varies over: from 0.8.2."""
-  got = ct.aval if type(ct) is SymbolicZero else smc.array_type(ct)
-  expected = smc.cotangent_type(aval)
-  if not smc.comparable(got, expected) or (
-      vt.varying(got) == vt.varying(expected) or missing_axes.checks_are_off()):
-    return False
-  excepted = releases.find(
-      'jax._src.custom_derivatives', '_temporary_dtype_exception')
-  return not (excepted and excepted(expected, got))

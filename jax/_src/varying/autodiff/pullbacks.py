@@ -8,10 +8,11 @@ whose index does, the function's inputs and results vary over more axes than
 those. While such a rule runs, the program is re-typed: it is linear, and so
 right for a direction of each device as well as for one that all share. An
 input that is one of the function's gets the axes that this has now, and one
-that ``fwd`` computed from some of these all that they have. Where that can't be
+that ``fwd`` computed from some of these all that they have, but for those over
+which it reduced them: these have made it the same again. Where that can't be
 seen, since ``fwd`` jits what calls ``jax.vjp`` say, and the function's inputs
-have not all got the same new axes, the call is refused: a wrong guess would be
-a sum too many or too few. If a cotangent varies over more axes still, all
+have not all got the same new axes, or ``fwd`` communicates over some of them,
+the call is refused: a wrong guess would be a sum too many or too few. If a cotangent varies over more axes still, all
 inputs get all that are new; then what comes of an input is each device's part.
 The sum over them is taken after the rule, as of anything that a rule returns
 with more axes than its input has (`custom_rules`).
@@ -172,12 +173,15 @@ def _new_axes(jaxpr: core.Jaxpr, inputs: Sequence[core.Var]) -> list[Axes]:
   places = backward.places_of(jaxpr)
   if places is None or len(places) != len(inputs):
     places = [None] * len(inputs)
-  # If all have grown alike, each is matched by any of them.
+  # If all have grown alike, each is matched by any of them, unless it was
+  # reduced.
   alike = {g for g, a in zip(grown, traced) if _is_direction(a)}
-  if None in places and len(alike) > 1:
+  forward = backward.rule.forward
+  if None in places and (len(alike) > 1 or forward is not None and (
+      forward.communicates(traced, flow.union(grown)))):
     raise ValueError(_unmatched(flow.union(grown)))
-  return [flow.union(alike if same is None else [grown[n] for n in same])
-          for same in places]
+  return [flow.union(alike if made_of is None else [
+      grown[n] - same for n, same in made_of]) for made_of in places]
 
 
 def _unmatched(axes: Axes) -> str:
@@ -188,10 +192,10 @@ def _unmatched(axes: Axes) -> str:
       f' the rule was given varies over {smc.axes_text(axes)}, though it did'
       ' not when the rule was traced. Which inputs of jax.vjp vary with it'
       " can't be told: the forward rule calls jax.vjp in a function that is"
-      ' traced on its own (jit, checkpoint), or computes its inputs in a loop,'
-      ' a branch or by a collective. Cast what comes to vary before the loop or'
-      f' branch, such as the initial carry: {cast}. Or call jax.vjp in the'
-      " forward rule itself, with the rule's own arguments." +
+      ' traced on its own (jit, checkpoint), or computes its inputs in a loop'
+      ' or a branch. Cast what comes to vary before the loop or branch, such as'
+      f' the initial carry: {cast}. Or call jax.vjp in the forward rule itself,'
+      " with the rule's own arguments." +
       pages.see('differentiation.md#what-stays-an-error'))
 
 

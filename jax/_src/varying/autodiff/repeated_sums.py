@@ -32,7 +32,7 @@ from jax._src.varying.autodiff import already_summed
 from jax._src.varying.autodiff import cotangents as smc
 from jax._src.varying.autodiff import ways
 from jax._src.varying.autodiff import wholes
-from jax._src.varying.contents import contents, from_derivative, named_axes
+from jax._src.varying.contents import from_derivative, named_axes
 
 
 class Way(enum.IntEnum):
@@ -67,7 +67,7 @@ def look(avals: Sequence[Any], cts: Sequence[Any],
   for s in sums:
     if found is None or not _is_sum_of_cotangents(avals, cts, s.axes, found):
       already_summed.look_behind(s)
-    elif not _communicates(avals, s.axes, forward):
+    elif forward is None or not forward.communicates(avals, s.axes):
       already_summed.say_of_rule(s, attached_to, refused)
 
 
@@ -121,16 +121,3 @@ def _is_mean(eqn: core.JaxprEqn, name: str, axis: Any) -> bool:
   size = core.get_axis_env().axis_sizes.get(axis) or 1
   times = float(by[0] if name == 'div' else 1. / by[0])
   return abs(times / size - round(times / size)) < 1e-3
-
-
-def _communicates(avals, axes: vt.Axes, forward: wholes.Forward | None) -> bool:
-  """True if a forward rule may have collectives over any of the axes."""
-  if forward is None:
-    return False
-  def flat(*args):
-    return [x for x in forward.results(*args) if smc.array_type(x) is not None]
-  try:
-    jaxpr = ways.trace(flat, avals, 'custom_vjp fwd')
-  except Exception:  # of a program that isn't the user's
-    return True
-  return bool(axes & contents(jaxpr).collectives)

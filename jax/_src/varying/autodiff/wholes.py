@@ -100,6 +100,21 @@ class Forward(NamedTuple):
     """All that it returns, flat."""
     return tree_util.tree_leaves(self._pair(*args))
 
+  def communicates(self, avals: Sequence[Any], axes: vt.Axes) -> bool:
+    """True if it may have collectives over any of the axes.
+
+    Args:
+      avals: the types of the function's arguments, flat.
+      axes: the axes.
+    """
+    def flat(*args):
+      return [x for x in self.results(*args) if smc.array_type(x) is not None]
+    try:
+      jaxpr = ways.trace(flat, avals, 'custom_vjp fwd')
+    except Exception:  # of a program that isn't the user's
+      return True
+    return bool(axes & contents(jaxpr).collectives)
+
   def _pair(self, *args: Any) -> tuple[Any, Any]:
     from jax._src import custom_derivatives  # imports this module
     if self.symbolic_zeros:
