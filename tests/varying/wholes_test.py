@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backward rules whose cotangent varies where its argument doesn't.
 
-What devices computed on their own are parts, and summed. What was communicated
-may be the whole: refused. Results are compared with the plain function of the
+What devices computed on their own are parts, and summed. What was communicated,
+sums included, may be the whole: refused. Results are compared with the plain function of the
 whole arrays, on one device.
 """
 from absl.testing import parameterized
@@ -98,6 +98,8 @@ WHOLE = {
         lax.psum_scatter(by_w(*a), 'x', tiled=True))),
     'ring': layer_of(lambda *a: ring_sum(by_w(*a))),
     'ring_in_a_loop': layer_of(lambda *a: ring_sum_in_a_loop(by_w(*a))),
+    'scaled_by_a_sum': layer_of(lambda x, w, ct: by_w(x, w, ct) * (
+        lax.psum(ct.sum(), 'x') / (2 * N * OUT))),
     'in_a_jitted_function': layer_of(
         lambda *a: jax.jit(ring_sum)(by_w(*a))),
     'of_gathered_operands': layer_of(
@@ -116,8 +118,6 @@ WHOLE = {
 
 PARTS = {
     'plain': layer_of(by_w),
-    'scaled_by_a_sum': layer_of(lambda x, w, ct: by_w(x, w, ct) * (
-        lax.psum(ct.sum(), 'x') / (2 * N * OUT))),
     'beside_a_gather': with_rules(
         layer, lambda *args: (layer(*args), (args, gathered(args[0]))),
         lambda r, ct: (by_x(*r[0], ct) + 0. * r[1].sum(), by_w(*r[0], ct))),
