@@ -15,7 +15,7 @@ over these axes is each device's own part: a rule may well sum it.)
   those of which a part went through a reduction over the axes that the result
   lacks: through an operation whose operand varies along them, and whose result
   does not. Calls and branches are followed, loops to a fixed point.
-* Where a cotangent that doesn't vary meets what each device has, it becomes each
+* Where a cotangent that doesn't vary meets what each device has, it becomes a
   device's part, and a sum of these may well be what is meant: the gradient of
   ``psum(w * psum(x, 'x'), 'x')`` by x is ``psum(ct * w, 'x')``. It is refused
   where upstream refuses it, from 0.8.2 on.

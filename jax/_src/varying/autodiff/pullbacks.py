@@ -12,10 +12,11 @@ that ``fwd`` computed from some of these all that they have, but for those over
 which it reduced them: these have made it the same again. Where that can't be
 seen, since ``fwd`` jits what calls ``jax.vjp`` say, and the function's inputs
 have not all got the same new axes, or ``fwd`` communicates over some of them,
-the call is refused: a wrong guess would be a sum too many or too few. If a cotangent varies over more axes still, all
-inputs get all that are new; then what comes of an input is each device's part.
-The sum over them is taken after the rule, as of anything that a rule returns
-with more axes than its input has (`custom_rules`).
+the call is refused: a wrong guess would be a sum too many or too few. If a
+cotangent varies over more axes still, all inputs get all that are new; then
+what comes of an input is each device's part. The sum over them is taken after
+the rule, as of anything that a rule returns with more axes than its input has
+(`custom_rules`).
 A program that was made in the rule itself is right as it is, unless its
 cotangent varies over more axes than its result.
 
