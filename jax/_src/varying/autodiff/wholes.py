@@ -27,8 +27,8 @@ result, a sum that is guarded by ``lax.cond(jnp.isfinite(x), ...)`` say, to be
 complete. So it is taken here, and the devices' mean is returned: if the rules
 are traced as upstream traces them, it doesn't vary, and communication is the
 same. (It is not where a promotion by the predicate has put off a sum.) One that
-isn't communicated is refused if the forward rule communicates: the predicate may
-choose among the parts of devices.
+isn't communicated is refused if the forward rule communicates: the predicate
+may choose among the parts of devices.
 
 What was communicated before the function was called doesn't count. The rule of
 a function of each device's own values is one of a part, whatever these are.
