@@ -2,8 +2,8 @@
 """Backward rules whose cotangent varies where its argument doesn't.
 
 What devices computed on their own are parts, and summed. What was communicated,
-sums included, may be the whole: refused. Results are compared with the plain function of the
-whole arrays, on one device.
+sums included, may be the whole: refused. Results are compared with the plain
+function of the whole arrays, on one device.
 """
 from absl.testing import parameterized
 import jax
