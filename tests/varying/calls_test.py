@@ -18,9 +18,11 @@ import numpy as np
 from testing.red import red
 from testing.sharding import shard_map
 from varying.testing import calls
+from varying.testing.common import check_agreement
 from varying.testing.common import make_mesh
 
 jax.config.parse_flags_with_absl()
+check_agreement()
 
 X = np.float32([.5, 1.5, 2.5, 3.5])
 W = np.float32(.7)
@@ -173,6 +175,7 @@ class CallsTest(jtu.JaxTestCase):
                             'carried', 'with_jvp_by_name', 'with_vjp_by_name')
   def test_without_jit(self, way):
     way = calls.WAYS[way]
+    self.refuses(way)
     self.refuses(way, jit=False)
     self.assertAllClose(results(way, *PROGRAMS)(W, X), wanted(W, *PROGRAMS),
                         rtol=1e-5)
@@ -196,6 +199,15 @@ class CallsTest(jtu.JaxTestCase):
           lambda w, x: jax.jit(fails)(largest(x), w, x)[None]))(W, X)
     self.refuses(calls.positional)
     self.right_outside(calls.positional)
+
+  @red('^AttributeError: .*jax_check_agreement')
+  def test_what_is_taken_to_agree_is_compared(self):
+    self.assertTrue(jax.config.jax_check_agreement)
+    f = over_devices(lambda w, x: communicate(x, w, x)[None])
+    with jax._src.varying.divergence.allow(True):  # as if it agreed
+      with self.assertRaisesRegex(
+          Exception, 'jax_check_agreement: the predicate at .*calls_test.py'):
+        jax.block_until_ready(jax.jit(f)(W, X))
 
   @red(NOT_REFUSED)
   def test_two_threads(self):

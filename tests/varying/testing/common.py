@@ -17,8 +17,13 @@ from testing.sharding import eight_devices
 from testing.sharding import shard_map
 
 eight_devices()
-if hasattr(jax.config, 'jax_check_agreement'):  # what is taken to agree does
-  jax.config.update('jax_check_agreement', True)
+
+
+def check_agreement():
+  """Has programs compare what is taken to agree, where there is the option."""
+  if hasattr(jax.config, 'jax_check_agreement'):
+    jax.config.update('jax_check_agreement', True)
+
 
 MESHES = {'1d': (4,), '2d': (2, 2)}
 # Whether a partly manual shard_map, or one in another, is run without jit.
