@@ -229,7 +229,7 @@ class Map:
 
   def __init__(self):
     self._outside = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
-    self._derived = True
+    self._derived, self._axes = True, NO_AXES
 
   def tracing(self, f: Callable[..., Any]) -> Callable[..., Any]:
     """The map's function, with a note of what traces it.
@@ -250,18 +250,18 @@ class Map:
 
   def run(self, f, args, kwargs):
     trace = core.trace_ctx.trace
-    axes = frozenset(mesh_lib.get_abstract_mesh().manual_axes) - self._outside
-    agreement.mapped(trace, axes)
+    inside = frozenset(mesh_lib.get_abstract_mesh().manual_axes)
+    self._axes = inside - self._outside
+    agreement.mapped(trace, self._axes)
     result = f(*args, **kwargs)
     self._derived = agreement.is_derived(trace)
     return result
 
-  def judge(self, jaxpr: Any, axes: Any) -> None:
+  def judge(self, jaxpr: Any) -> None:
     """Judges what has waited until the function was traced.
 
     Args:
       jaxpr: the function, traced.
-      axes: the axes that the ``shard_map`` makes manual.
 
     Raises:
       ValueError: if a requirement fails, or a gradient was taken that JAX types
@@ -269,7 +269,7 @@ class Map:
     """
     if allow.value or agreement.executing() or not requirements.noted:
       return
-    jaxpr, axes = vt.open_jaxpr(jaxpr), frozenset(axes)
+    jaxpr, axes = vt.open_jaxpr(jaxpr), self._axes
     types = [vt.varying(v.aval) & axes
              for v in [*jaxpr.invars, *jaxpr.constvars]]
     of_input = types.__getitem__
