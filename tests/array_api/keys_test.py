@@ -8,9 +8,11 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
 from testing.red import red
+from testing.sharding import AxisType
 from testing.sharding import CHECK
 from testing.sharding import eight_devices
 from testing.sharding import shard_map
+from testing.sharding import typed_mesh
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -99,6 +101,83 @@ class ArrayApiKeysTest(jtu.JaxTestCase):
     k = jax.device_put(keys(), jax.devices()[3])
     self.check(CALLS[name][0](k, None), None, jax.devices()[3])
     self.assertFalse(CALLS[name][0](keys(), None).committed)
+
+
+SPREAD = {
+    'one': (((2, 4), ('x', 'y'), False), (), P()),
+    'whole': (((2, 4), ('x', 'y'), False), (8,), P()),
+    'vector': (((8,), ('x',), False), (8,), P('x')),
+    'both axes': (((2, 4), ('x', 'y'), False), (8,), P(('x', 'y'))),
+    'matrix': (((2, 4), ('x', 'y'), False), (8, 4), P('y', 'x')),
+    'mesh of one': (((1,), ('x',), False), (8,), P('x')),
+    'explicit': (((2, 2), ('x', 'y'), True), (8,), P('x')),
+}
+
+MESHES = ['one', 'whole', 'vector', 'both axes', 'matrix', 'explicit']
+AUTO = [name for name in SPREAD if name != 'explicit']
+SPLIT = ['one', 'vector', 'both axes', 'matrix', 'explicit']
+
+
+class ArrayApiKeysDeviceTest(jtu.JaxTestCase):
+  """``keys.device`` is where arrays of the keys' shape go (jax#22597)."""
+
+  def spread(self, name, impl='threefry2x32'):
+    (sizes, names, explicit), shape, spec = SPREAD[name]
+    kind = AxisType.Explicit if explicit else AxisType.Auto
+    mesh = typed_mesh(sizes, names, (kind,) * len(sizes))
+    k = jax.random.key(7, impl=impl)
+    return (jax.device_put(jax.random.split(k, shape) if shape else k,
+                           js.NamedSharding(mesh, spec)),
+            js.NamedSharding(mesh, spec))
+
+  @red("^AssertionError: False is not true : the integers'")
+  @parameterized.product(name=SPLIT, impl=['threefry2x32', 'rbg'])
+  def test_it_is_their_sharding(self, name, impl):
+    k, sharding = self.spread(name, impl)
+    self.assertTrue(k.device == k.sharding, "the integers'")
+    self.assertTrue(k.device.is_equivalent_to(sharding, k.ndim))
+
+  @red('^ValueError: .*incompatible with its sharding annotation',
+       cases=['one', 'vector', 'both axes', 'matrix'])
+  @parameterized.parameters(*AUTO)
+  def test_numbers_are_put_there(self, name):
+    k, sharding = self.spread(name)
+    x = np.arange(k.size, dtype=np.float32).reshape(k.shape)
+    for y in (jax.device_put(x, k.device), jnp.asarray(x, device=k.device)):
+      self.assertTrue(y.sharding.is_equivalent_to(sharding, y.ndim))
+      np.testing.assert_array_equal(y, x)
+
+  @parameterized.parameters(*AUTO)
+  def test_zeros_are_made_there(self, name):
+    k, sharding = self.spread(name)
+    for fill in (jnp.zeros, jnp.ones):
+      y = fill(k.shape, device=k.device)
+      self.assertTrue(y.sharding.is_equivalent_to(sharding, y.ndim))
+
+  @red(NO_TO_DEVICE)
+  @parameterized.parameters(*SPREAD)
+  def test_keys_are_put_there(self, name):
+    k, sharding = self.spread(name)
+    data = np.asarray(jax.random.key_data(k))
+    for new in (k.to_device(k.device),
+                jax.random.wrap_key_data(data).to_device(k.device)):
+      self.assertTrue(new.sharding.is_equivalent_to(sharding, k.ndim))
+      np.testing.assert_array_equal(jax.random.key_data(new), data)
+
+  @red('^AssertionError: Items in the second set but not the first:')
+  @parameterized.product(name=MESHES, asked=[True, False])
+  def test_keys_like_them_are_made_there(self, name, asked):
+    k, sharding = self.spread(name)
+    for like in (jnp.zeros_like, jnp.ones_like):
+      new = like(k, device=k.device if asked else None)
+      self.assertEqual(new.devices(), k.devices(), 'placed elsewhere')
+      self.assertTrue(new.sharding.is_equivalent_to(sharding, k.ndim))
+
+  def test_on_one_device_it_is_the_device(self):
+    for device in jax.devices()[:2]:
+      k = jax.device_put(keys(), device)
+      self.assertEqual(k.device, device)
+      self.assertEqual(jnp.zeros(8, device=k.device).devices(), {device})
 
 
 class ArrayApiKeysUnchangedTest(jtu.JaxTestCase):

@@ -49,6 +49,20 @@ def is_key(x: Any) -> bool:
   return dtypes.issubdtype(getattr(x, 'dtype', None) or bool, dtypes.prng_key)
 
 
+def device_of(keys: Any) -> xc.Device | Sharding:
+  """The device of an array of keys, ``keys.device`` (jax#22597).
+
+  Args:
+    keys: the array, which isn't traced.
+
+  Returns:
+    The device of the integers. If that is a sharding, which has a dimension
+    more than the keys have, the sharding of the keys.
+  """
+  device = keys._base_array.device
+  return keys.sharding if isinstance(device, Sharding) else device
+
+
 def is_moved(x: Any, sharding: Any) -> bool:
   """True if `x` is an array of keys that `sharding` is asked for.
 
