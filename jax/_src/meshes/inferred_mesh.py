@@ -25,7 +25,7 @@ Cost: nothing but a look at the results' types, where none has Explicit axes.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import contextlib
 import functools
 from typing import Any
@@ -223,15 +223,16 @@ def _named(values: Any, abstract: Any) -> Any:
 
 
 @contextlib.contextmanager
-def use_mesh_of_type(mesh: Any) -> Iterator[None]:
+def use_mesh_of_type(mesh: Any, values: Iterable[Any] = ()) -> Iterator[None]:
   """Enters a type's mesh; where values are made at once, with its devices.
 
   Args:
     mesh: an abstract one.
+    values: arrays that may name the mesh with its devices.
   """
   concrete = None
   if _is_placeless(mesh) and _is_eager():
-    concrete = _only_one(mesh)
+    concrete = _named(values, mesh) or _only_one(mesh)
   with mesh_lib.use_abstract_mesh(mesh):
     with contextlib.nullcontext() if concrete is None else _use_concrete(
         concrete):

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops and branches batched over an Explicit axis (jax#29637)."""
+import contextlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+import numpy as np
+from testing.red import red
+from testing.sharding import AxisType
+from testing.sharding import eight_devices
+from testing.sharding import partly_manual
+from testing.sharding import shard_map
+from testing.sharding import typed_mesh
+from testing.sharding import UNCHECKED
+
+jax.config.parse_flags_with_absl()
+eight_devices()
+
+# What pristine JAX says.
+NO_AXIS = '^ValueError: Resource axis: x of .* is not found in mesh'
+
+
+def row_sum(r):
+  return lax.scan(lambda c, a: (c + a, c), 0., r)
+
+
+def powers(k, r):
+  return lax.scan(lambda c, a: (c * k + a, None), 0., r)[0]
+
+
+# Each takes a row, and begins with values that aren't mapped.
+CALLS = {
+    'scan': row_sum,
+    'scan_of_zeros': lambda r: lax.scan(
+        lambda c, a: (c + a * r, c), jnp.zeros(4), r),
+    'while': lambda r: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + r.sum()), (0, 0.)),
+    'while_mapped': lambda r: lax.while_loop(
+        lambda c: c[0] < r[1], lambda c: (c[0] + 1., c[1] + 1),
+        (0., jnp.zeros(4))),
+    'fori': lambda r: lax.fori_loop(0, 3, lambda i, c: c + r, jnp.zeros(4)),
+    'fori_mapped': lambda r: lax.fori_loop(
+        0, r[1].astype(int), lambda i, c: c + r, jnp.zeros(4)),
+    'cond': lambda r: lax.cond(
+        r[1] > 2, lambda s: s + 1., lambda s: s * 2, 3.),
+    'cond_of_ones': lambda r: lax.cond(
+        r[1] > 2, lambda s: s + 1., lambda s: s * r, jnp.ones(4)),
+    'switch': lambda r: lax.switch(
+        r[1].astype(int) % 3,
+        [lambda s: s + 1., lambda s: s * 2, lambda s: s + r.sum()], 3.),
+    'nested': lambda r: lax.scan(
+        lambda c, a: (lax.fori_loop(0, 2, lambda _, d: d + a, c), None),
+        0., r)[0],
+    'jit_inside': lambda r: lax.scan(
+        lambda c, a: (jax.jit(lambda c: c * 2)(c) + a, None), 0., r)[0],
+    'gradient_by_scalar': lambda r: jax.grad(powers)(2., r),
+    'gradient_by_row': lambda r: jax.grad(powers, 1)(2., r),
+    'jvp': lambda r: jax.jvp(lambda k: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * k + r.sum()),
+        (0, 0.))[1], (2.,), (1.,)),
+    'gradient_of_cond': lambda r: jax.grad(lambda k: lax.cond(
+        r[1] > 2, lambda s: s * k, lambda s: s * 2 * k, 3.))(2.),
+}
+
+
+def rows():
+  return np.arange(32, dtype=np.float32).reshape(8, 4) / 7
+
+
+@contextlib.contextmanager
+def within(mesh, entered):
+  if not entered:
+    yield
+  elif hasattr(jax, 'set_mesh'):
+    with jax.set_mesh(mesh):
+      yield
+  else:
+    with jax.sharding.use_mesh(mesh):
+      yield
+
+
+class MappedCarriesTest(jtu.JaxTestCase):
+
+  def check(self, f, x, spec, sizes=(2, 2), context=False, jit=True):
+    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
+    want = f(x)
+    spread = jax.device_put(x, NamedSharding(mesh, spec))
+    with within(mesh, context):
+      got = (jax.jit(f) if jit else f)(spread)
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=1e-5)
+    return got
+
+  @red(NO_AXIS)
+  @parameterized.product(name=list(CALLS), jit=[True, False],
+                         sizes=[(2, 2), (1, 2), (4, 1)])
+  def test_rows(self, name, jit, sizes):
+    self.check(jax.vmap(CALLS[name]), rows(), P('x'), sizes, jit=jit)
+
+  @red(NO_AXIS)
+  @parameterized.product(name=['scan', 'while_mapped', 'cond', 'nested'],
+                         jit=[True, False])
+  def test_columns(self, name, jit):
+    self.check(jax.vmap(CALLS[name], in_axes=1), rows().T, P(None, 'x'),
+               jit=jit)
+
+  @red(NO_AXIS)
+  @parameterized.product(name=['scan', 'while', 'cond', 'nested'],
+                         jit=[True, False])
+  def test_context(self, name, jit):
+    self.check(jax.vmap(CALLS[name]), rows(), P('x'), context=True, jit=jit)
+
+  @red(NO_AXIS)
+  @parameterized.parameters('scan', 'while_mapped', 'fori', 'cond_of_ones')
+  def test_type(self, name):
+    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    spread = jax.device_put(rows(), NamedSharding(mesh, P('x')))
+    for out in jax.tree.leaves(jax.jit(jax.vmap(CALLS[name]))(spread)):
+      self.assertEqual(out.sharding.spec[0], 'x')
+
+  @red('^ValueError: Resource axis: [xy] of .* is not found in mesh')
+  @parameterized.product(name=['scan', 'scan_of_zeros', 'while', 'cond'],
+                         jit=[True, False])
+  def test_nested_vmap(self, name, jit):
+    x = np.arange(64, dtype=np.float32).reshape(4, 4, 4) / 9
+    f = jax.vmap(jax.vmap(CALLS[name]))
+    self.check(f, x, P('x', 'y'), jit=jit)
+    self.check(f, x, P('x'), jit=jit)
+    self.check(f, x, P(None, 'x'), jit=jit)
+
+  @red(NO_AXIS)
+  def test_gradient_outside(self):
+    def by_rows(x):
+      return jax.grad(lambda x: jax.vmap(row_sum)(x)[0].sum())(x)
+
+    def by_factor(x):
+      return jax.grad(lambda k: jax.vmap(
+          lambda r: powers(k, r))(x).sum())(2.)
+    for f in (by_rows, by_factor):
+      for jit in (True, False):
+        self.check(f, rows(), P('x'), jit=jit)
+
+  @red(NO_AXIS)
+  @parameterized.parameters('scan', 'while', 'cond')
+  def test_in_a_partly_manual_shard_map(self, name):
+    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    x = np.arange(64, dtype=np.float32).reshape(2, 8, 4) / 9
+    f = jax.vmap(CALLS[name])
+    mapped = shard_map(lambda x: jax.tree.map(lambda y: y[None], f(x[0])),
+                       mesh=mesh, in_specs=P('y'), out_specs=P('y'),
+                       **partly_manual('x', of='xy'), **UNCHECKED)
+    got = jax.jit(mapped)(jax.device_put(x, NamedSharding(mesh, P('y', 'x'))))
+    want = jax.tree.map(lambda *ys: np.stack(ys), f(x[0]), f(x[1]))
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=1e-5)
+
+  @red(NO_AXIS)
+  def test_one_jaxpr_over_two_meshes(self):
+    f = jax.jit(jax.vmap(CALLS['while_mapped']))
+    want = f(rows())
+    for sizes in ((2, 2), (4, 2), (2, 4)):
+      mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
+      got = f(jax.device_put(rows(), NamedSharding(mesh, P('x'))))
+      for g, w in zip(got, want):
+        self.assertEqual(g.sharding.mesh, mesh)
+        self.assertAllClose(np.asarray(g), np.asarray(w))
+
+
+class MappedCarriesUnchangedTest(jtu.JaxTestCase):
+
+  @parameterized.parameters(AxisType.Auto, AxisType.Explicit)
+  def test_mapped_from_the_start(self, kind):
+    mesh = typed_mesh((2, 2), ('x', 'y'), (kind,) * 2)
+    x = jax.device_put(rows(), NamedSharding(mesh, P('x')))
+    f = jax.vmap(lambda r: lax.scan(lambda c, a: (c + a, None), r[0], r)[0])
+    self.assertAllClose(np.asarray(jax.jit(f)(x)),
+                        rows().sum(1) + rows()[:, 0])
+
+  def test_over_automatic_axes(self):
+    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Auto,) * 2)
+    x = jax.device_put(rows(), NamedSharding(mesh, P('x')))
+    for f in CALLS.values():
+      for got, want in zip(jax.tree.leaves(jax.vmap(f)(x)),
+                           jax.tree.leaves(jax.vmap(f)(rows()))):
+        self.assertAllClose(np.asarray(got), np.asarray(want), rtol=1e-5)
+
+
+if __name__ == '__main__':
+  absltest.main(testLoader=jtu.JaxTestLoader())
