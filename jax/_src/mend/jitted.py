@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jitted functions, and the arguments of their calls and traces.
+"""Jitted functions, and others that pass on their arguments.
 
 ``jax.jit`` has resolved ``static_argnums`` and ``static_argnames`` against the
 function's signature when it made the function, and kept both: what is static in
@@ -8,6 +8,7 @@ a call is read, not inferred.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+import weakref
 
 from jax._src.lib import xla_client
 
@@ -17,6 +18,29 @@ _PjitFunction = xla_client._xla.PjitFunction
 def is_jitted(fun: Any) -> bool:
   """True if ``fun`` was made by ``jax.jit``, and not only wraps what was."""
   return isinstance(fun, _PjitFunction) and hasattr(fun, '_jit_info')
+
+
+# By a function of Mend's, the one to which it passes on all that it is given.
+_passed_to: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def passing_on(call: Any, fun: Any) -> Any:
+  """A function, noted as one that passes on its arguments to another.
+
+  Args:
+    call: the function.
+    fun: the other.
+  """
+  _passed_to[call] = fun
+  return call
+
+
+def passed_to(call: Any) -> Any:
+  """The function that is called for a function of Mend's; None of another."""
+  try:
+    return _passed_to.get(call)
+  except TypeError:  # neither a function, nor with a hash
+    return None
 
 
 class Call(NamedTuple):

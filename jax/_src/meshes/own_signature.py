@@ -87,7 +87,9 @@ def _passed_to(f: Any) -> Any:
   """The function to which `f` passes on all that it is called with."""
   from jax._src import custom_derivatives  # pylint: disable=g-import-not-at-top
   while True:
-    if jitted.is_jitted(f):
+    if isinstance(f, types.FunctionType) and jitted.passed_to(f) is not None:
+      f = jitted.passed_to(f)
+    elif jitted.is_jitted(f):
       its, f = f, getattr(f, '_fun', None)
       if f is None or f is not getattr(its, '__wrapped__', None):
         raise TypeError('a jitted function under the name of another')

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import weakref
 
 from jax._src import core
+from jax._src.mend import jitted
 from jax._src.mend import traces
 from jax._src.varying import contents
 from jax._src.varying import context
@@ -196,7 +197,7 @@ def calling(f: Callable[..., Any]) -> Callable[..., Any]:
         _called.add(trace)
         break
     return f(*args, **kwargs)
-  return call
+  return jitted.passing_on(call, f)
 
 
 def is_own(trace: Any) -> bool:

@@ -29,9 +29,10 @@ STEPS = {
     "jax._src.varying": (
         ("context", "types", "carry_types", "reduced", "notes", "contents",
          "verify", "dependences"),
-        ("flow", "casts", "retrace", "outdated", "backward", "agreement"),
+        ("flow", "casts", "retrace", "outdated", "backward", "agreement",
+         "requirements"),
         ("retype", "retype_values", "bind", "divergence", "origin_walk",
-         "origin", "arguments"),
+         "origin"),
         ("rules",), ("autodiff",)),
 }
 

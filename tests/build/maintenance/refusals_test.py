@@ -26,7 +26,6 @@ WITHOUT = {
     ("parameter_map/stages.py", "ValueError"): "a refusal that was kept",
     ("parameter_map/values.py", "ValueError"): "quoted in one that has it",
     ("sanitizer/findings.py", "ReplicationError"): "a finding, no refusal",
-    ("varying/arguments.py", "_Weaker"): "caught",
     ("varying/rules/loops.py", "TypeError"): "a refusal that is passed on",
 }
 
