@@ -12,16 +12,16 @@ thread is about, and what of it tracing caches' keys have; ``flow`` finds the
 least ones, ``retype`` writes a jaxpr at them, ``bind`` does both where an
 equation is bound, and ``retrace`` and ``outdated`` tell when that isn't enough.
 ``dependences`` and ``agreement`` know what is the same on all devices though
-its type says that it varies; ``divergence`` and ``origin`` explain refusals;
-``verify`` holds types against the coarse rules of ``mend``. ``rules`` know
+its type says that it varies, and ``requirements`` what has to be;
+``divergence`` and ``origin`` explain refusals; ``verify`` holds types against the coarse rules of ``mend``. ``rules`` know
 single primitives, ``autodiff`` what differentiation makes of them. What a
 module stands on says ``tests/build/maintenance/layout_test.py``. Begin with
 ``types``, then ``flow``.
 
 What a module knows of one primitive is in a dictionary, by the primitive's
 name, and ``enter_rules`` brings it to the module that asks: ``FLOW_RULES`` to
-``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` and
-``MARKS`` to ``bind``, ``PROMOTERS`` to ``retrace`` and ``BELIEVED`` to ``verify``.
+``flow``, ``BUILDERS`` to ``retype``, ``OPERANDS`` and ``MARKS`` to ``bind``,
+``PROMOTERS`` to ``retrace`` and ``BELIEVED`` to ``verify``.
 
 Words: a value *varies* along the mesh axes that its type names, as devices
 along them may have other values. To *cast* (or *promote*) makes a value vary
@@ -40,9 +40,9 @@ from jax._src.mend import releases
 
 # Of two that have a rule for the same primitive the later one counts.
 RULES = ('rules.calls', 'rules.collectives', 'rules.shard_map',
-         'rules.compared', 'rules.agreeing_predicates', 'rules.branches', 'rules.loops',
-         'rules.refs', 'rules.hijax', 'rules.kernels', 'rules.random_keys',
-         'rules.solves', 'autodiff.staged_rules',
+         'rules.compared', 'rules.agreeing_predicates', 'rules.branches',
+         'rules.loops', 'rules.refs', 'rules.hijax', 'rules.kernels',
+         'rules.random_keys', 'rules.solves', 'autodiff.staged_rules',
          'autodiff.hijax_rules')
 
 
@@ -56,8 +56,8 @@ def enter_rules() -> None:
   from jax._src.varying import bind, flow, retrace, retype, verify
   tables: dict[str, dict] = {
       'FLOW_RULES': flow.rules, 'BUILDERS': retype.builders,
-      'OPERANDS': bind.operands, 'MARKS': bind.marks, 'PROMOTERS': retrace.promoters,
-      'BELIEVED': verify.believed}
+      'OPERANDS': bind.operands, 'MARKS': bind.marks,
+      'PROMOTERS': retrace.promoters, 'BELIEVED': verify.believed}
   for name in RULES:
     module = releases.optional_module(f'{__name__}.{name}')
     for table, entries in tables.items():

@@ -205,7 +205,7 @@ class Binding:
         return args, params, avals
       raise TypeError(_ref_message(self.prim, axes))
     site.selects = self.prim.name == 'cond' and vt.is_mapped(args[0])
-    new = operands_at_solution(site, args, avals)
+    new: Sequence[Any] = operands_at_solution(site, args, avals)
     params = {**params, **self.typed_params(site)}
     if site.predicate and not site.selects:
       new, params = self.with_marks(site, new, args, params)
@@ -331,8 +331,9 @@ class Operands(NamedTuple):
 check_agreement = trace_key.option(
     config.bool_state, 'jax_check_agreement', False,
     'Inside shard_map with the check on, compare predicates across devices '
-    'where it was worked out that they agree, as the program runs. A difference '
-    'is an error. Each comparison takes two collectives and a call of Python.')
+    'where it was worked out that they agree, as the program runs. '
+    'A difference is an error. Each comparison takes two collectives and a '
+    'call of Python.')
 # By name, primitives that mark a predicate; the package's modules fill it.
 marks: dict[str, core.Primitive] = {}
 

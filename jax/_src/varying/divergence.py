@@ -223,8 +223,8 @@ class Map:
   """A ``shard_map`` whose function is about to be traced.
 
   Its own values differ as their types say. A map is derived if no function of
-  the user's is called in it: it is a transpose or a tangent of another, and what
-  is claimed of its inputs was judged there, of the same values.
+  the user's is called in it: it is a transpose or a tangent of another, and
+  what is claimed of its inputs was judged there, of the same values.
   """
 
   def __init__(self):
@@ -296,7 +296,7 @@ def _doubt(r: requirements.Requirement, axes: Axes) -> ValueError:
   along = vt.ordered(axes)
   return refusal(
       f'the predicate of a branch or loop{r.where and " at " + r.where} is the '
-      f'same on all devices along {along}, but isn\'t known to be where it is '
+      f"same on all devices along {along}, but isn't known to be where it is "
       'used: it was passed to a function, as an argument, a carry or what is '
       'scanned over, as a value that varies. So what it decides varies, too, '
       'and a gradient that is taken inside of the shard_map may be summed over '

@@ -26,7 +26,7 @@ of the outermost one's through whoever is about to bind it.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 import heapq
 from typing import Any
 

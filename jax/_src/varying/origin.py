@@ -164,7 +164,8 @@ def _explanation(jaxpr: core.Jaxpr, in_specs, out_specs, tree) -> str:
   return (f'\n\n{HEADING}\n' + '\n'.join(lines) + '\nTo make a value the same '
           'along an axis, reduce it with jax.lax.psum, jax.lax.pmean, '
           'jax.lax.pmax or jax.lax.pmin over that axis. To keep each '
-          "device's own, name the axis in out_specs." +
+          "device's own, name the axis in out_specs (a scalar x is returned as "
+          'x[None]).' +
           pages.see('varying_errors.md#outputs-that-may-differ'))
 
 

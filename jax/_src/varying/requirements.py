@@ -167,7 +167,8 @@ def inside(eqn: Any, number: int, part: anatomy.Inner, types: Sequence[Axes]
   own = NO_AXES
   if part.role == 'map':
     own = manual_maps.of(eqn).manual
-    ins[:len(jaxpr.invars)] = map(dependences.on_input, part.operands)
+    ins[:len(jaxpr.invars)] = [
+        dependences.on_input(n) for n in range(len(jaxpr.invars))]
   elif part.role:
     for n, known in enumerate(dependences.of_inputs(eqn, number)):
       ins[n] = known or ins[n]

@@ -313,7 +313,8 @@ class Rules:
       return Kind.UNKNOWN, (
           "the rule can't be traced to see whether it communicates")
     if self._varies_by_predicate(axis, cts, ct):
-      if self._agreeing.may_choose_parts(axis, cts, ct):
+      agreeing: Any = self._agreeing
+      if agreeing.may_choose_parts(axis, cts, ct):
         return Kind.UNKNOWN, (
             'what it is made of is the same on all devices, a predicate that'
             f' varies chooses it, and its forward rule communicates over'
@@ -339,13 +340,14 @@ class Rules:
   def _varies_by_predicate(self, axis: Any, cts: Sequence[Any],
                            ct: Any) -> bool:
     """True if a result varies along an axis by a predicate alone."""
-    if not any(_parts(e, axis) for e in self._pair.equations()):
+    pair: Any = self._pair
+    if not any(_parts(e, axis) for e in pair.equations()):
       return False
     other = self._agreeing
     # A rule that is called in this one can have taken a mean for the same
     # reason; upstream's communication is among this.
     if other is None or (
-        other.communication(axis) - self._pair.communication(axis)):
+        other.communication(axis) - pair.communication(axis)):
       return False
     v = ways.result(other.bwd.jaxpr.outvars, cts, ct)
     return v is not None and axis not in vt.varying(v.aval)
@@ -357,7 +359,7 @@ def _communicated(eqn: core.JaxprEqn, axis: Any, where: str) -> str:
   if from_derivative(eqn):
     cast = smc.cast_text('w', frozenset([axis]))
     return (f'a derivative in {where} (of the call at {call}), by what does not'
-            f' vary, is summed over {axis!r} already. (For each device\'s part,'
+            f" vary, is summed over {axis!r} already. (For each device's part,"
             f' differentiate by {cast}; or give the function that jax.vjp'
             ' returns the cotangent that the rule gets)')
   return (f'{vt.name_of(eqn.primitive)} communicated it, or what it is made'

@@ -11,13 +11,14 @@ of its operands). If that is less than its type says, the primitive ``agreed``
 gives it that type, which is what all that is made of the program later goes by:
 a derivative, a batch, what is kept for a backward pass. It compiles to nothing.
 
-That type is a claim. A jaxpr that is typed again keeps it along axes along which
-the predicate agrees still (``agreed_rule``); and wherever a jaxpr is bound, with
-whatever operands, the claim is judged again (``requirements``).
+That type is a claim. A jaxpr that is typed again keeps it along axes along
+which the predicate agrees still (``agreed_rule``); and wherever a jaxpr is
+bound, with whatever operands, the claim is judged again (``requirements``).
 
-A predicate that depends on an argument of the function that is being traced may
-agree or not. It counts as one that differs. If it widens a type by itself, the
-primitive ``doubted`` says so, for derivatives taken inside of the ``shard_map``.
+A predicate that depends on an argument of the function that is traced may agree
+or not. It counts as one that differs. If it widens a type by itself, the
+primitive ``doubted`` says so, for derivatives that are taken inside of the
+``shard_map``.
 
 Cost: asked where a predicate varies and types don't fit as they are, alone.
 """
@@ -69,8 +70,8 @@ def _build(b, site: flow.Site) -> None:
   retype.copy(b, site, along=_kept(site))
 
 
-# Marks a predicate that decides a type, and of which it isn't known that devices
-# differ by it (``requirements.DOUBTED``). Its type is its operand's.
+# Marks a predicate that decides a type, and of which it isn't known that
+# devices differ by it (``requirements.DOUBTED``). Its type is its operand's.
 doubted_p = core.Primitive('doubted')
 doubted_p.def_impl(lambda predicate, *, along: predicate)
 doubted_p.def_abstract_eval(lambda predicate, *, along: predicate)
