@@ -202,7 +202,9 @@ class CallsTest(jtu.JaxTestCase):
 
   @red('^AttributeError: .*jax_check_agreement')
   def test_what_is_taken_to_agree_is_compared(self):
-    self.assertTrue(jax.config.jax_check_agreement)
+    before = jax.config.jax_check_agreement
+    jax.config.update('jax_check_agreement', True)
+    self.addCleanup(jax.config.update, 'jax_check_agreement', before)
     f = over_devices(lambda w, x: communicate(x, w, x)[None])
     with jax._src.varying.divergence.allow(True):  # as if it agreed
       with self.assertRaisesRegex(

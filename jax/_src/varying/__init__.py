@@ -13,8 +13,9 @@ least ones, ``retype`` writes a jaxpr at them, ``bind`` does both where an
 equation is bound, and ``retrace`` and ``outdated`` tell when that isn't enough.
 ``dependences`` and ``agreement`` know what is the same on all devices though
 its type says that it varies, and ``requirements`` what has to be;
-``divergence`` and ``origin`` explain refusals; ``verify`` holds types against the coarse rules of ``mend``. ``rules`` know
-single primitives, ``autodiff`` what differentiation makes of them. What a
+``divergence`` and ``origin`` explain refusals; ``verify`` holds types against
+the coarse rules of ``mend``. ``rules`` know single primitives, ``autodiff``
+what differentiation makes of them. What a
 module stands on says ``tests/build/maintenance/layout_test.py``. Begin with
 ``types``, then ``flow``.
 

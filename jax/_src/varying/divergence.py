@@ -113,15 +113,19 @@ def judge(trace: core.Trace, prim: core.Primitive, params: dict[str, Any],
 def judging(process):
   """Has an eager ``shard_map``'s trace judge what it is about to execute.
 
+  It remembers which results agree, too (``agreement``).
+
   Args:
     process: ``ShardMapTrace.process_primitive``.
   """
+  execute = agreement.remembering(process)
+
   @functools.wraps(process)
   def process_primitive(self, prim, tracers, params):
     if requirements.noted and vt.checking():
       with core.set_current_trace(self):
         judge(self, prim, params, tracers)
-    return process(self, prim, tracers, params)
+    return execute(self, prim, tracers, params)
   return process_primitive
 
 
