@@ -271,6 +271,10 @@ class TableTest(jtu.JaxTestCase):
        cases=['scanned', 'scanned_from_behind'])
   @red(COND_TYPES, bases='<0.8.1', cases=['branched'])
   @red(UNEQUAL_BRANCHES, bases='>=0.8.1,<0.8.2', cases=['branched'])
+  @red(WHOLE_NOT_NAMED, bases='>=0.8.1,<0.8.2',
+       cases={'container': 'mapped', 'what': 'gather'})
+  @red(WHOLE_NOT_NAMED, bases='>=0.8.1,<0.8.2',
+       cases={'container': 'mapped', 'what': 'what_all_share_then_cast'})
   @red(SUM_UNDER_VMAP, bases='>=0.8.1,<0.8.2', cases=['mapped'])
   @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.product(container=CONTAINERS, what=[*REFUSED])

@@ -72,7 +72,7 @@ def over_mesh(rule: Callable[..., Any]) -> Callable[..., Any]:
     rule: a rule of an axis, operands and the dimensions that are mapped.
   """
   @functools.wraps(rule)
-  def with_mesh(axis_data, args, dims, **params):
+  def with_mesh(axis_data, args, dims, /, **params):
     return rule(of_operands(axis_data, args, dims), args, dims, **params)
   return with_mesh
 
@@ -117,7 +117,7 @@ def at_front(axis_data: batching.AxisData, args: Sequence[Any]
     axis_data: the batch's axis.
     args: the operands, some of them mapped.
   """
-  def front(x, dim, size, **_):
+  def front(x, dim, size, /, **_):
     if dim is None:
       return broadcast(axis_data, args)(
           x, size, 0, axis_data.explicit_mesh_axis)

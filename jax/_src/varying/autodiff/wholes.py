@@ -388,8 +388,9 @@ def _parts(eqn: core.JaxprEqn, axis: Any) -> bool:
 def _step(axis: Any, met: list[core.JaxprEqn], only: Any = None) -> ways.Step:
   def step(eqn, ins, out):
     worst = max(ins, default=Way.NONE)
-    if axis not in vt.varying(out.aval):
-      communicates = worst >= Way.OWN
+    if axis not in vt.varying(out.aval):  # in a kernel no type has an axis
+      communicates = worst >= Way.OWN and any(
+          axis in vt.varying(v.aval) for v in eqn.invars)
     elif axis in named_axes(eqn):
       communicates = vt.name_of(eqn.primitive) not in _SHARES
       worst = max(worst, Way.OWN)

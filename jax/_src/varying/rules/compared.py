@@ -36,8 +36,8 @@ from jax._src.varying.types import Axes
 import numpy as np
 
 compared_p = core.Primitive('compared')
-compared_p.def_impl(lambda predicate, **_: predicate)
-compared_p.def_abstract_eval(lambda predicate, **_: predicate)
+compared_p.def_impl(lambda predicate, /, **_: predicate)
+compared_p.def_abstract_eval(lambda predicate, /, **_: predicate)
 
 
 def compare(predicate: Any, along: Axes) -> Any:
@@ -80,14 +80,14 @@ def _compare(predicate, *, along, where):
       predicate, parallel.pmin(number, along), parallel.pmax(number, along))
 
 
-def _lower(ctx, predicate, **params):
+def _lower(ctx, predicate, /, **params):
   rule = mlir.lower_fun(lambda x: _compare(x, **params), multiple_results=False)
   # No type of the comparison is the program's.
   with releases.check_option()(False), config.enable_checks(False):
     return rule(ctx, predicate)
 
 
-def _batch(args, dims, **params):
+def _batch(args, dims, /, **params):
   return compared_p.bind(*args, **params), dims[0]
 
 
