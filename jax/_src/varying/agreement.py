@@ -205,6 +205,14 @@ def is_own(trace: Any) -> bool:
   return trace in _mapped
 
 
+def is_for_later(x: Any) -> bool:
+  """True of a value of a function that is traced for itself."""
+  trace = getattr(x, '_trace', None)
+  if not hasattr(trace, 'frame'):
+    trace = getattr(traces.innermost(x), '_trace', None)
+  return hasattr(trace, 'frame') and weakref.ref(trace) not in _mapped.data
+
+
 def is_derived(trace: Any) -> bool:
   """True of a trace in a map that calls no function of the user's.
 

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import functools
+import operator
 from typing import Any
 
+from jax._src import core
 from jax._src import tree_util
 from jax._src.varying import agreement
 from jax._src.varying import types as vt
@@ -37,6 +39,9 @@ tree_util.register_pytree_node(
     lambda axes, values: _Shared(*values, axes))
 
 
+_any: list[bool] = []  # whether there ever was such a residual
+
+
 def noting(fwd: Callable[..., Any]) -> Callable[..., Any]:
   """A forward rule, which says which residuals all devices have alike.
 
@@ -46,20 +51,26 @@ def noting(fwd: Callable[..., Any]) -> Callable[..., Any]:
   if not vt.checking():
     return fwd
 
-  @functools.wraps(fwd)
   def call(*args, **kwargs):
     pair = fwd(*args, **kwargs)
     if type(pair) not in (tuple, list) or len(pair) != 2:
       return pair  # which is refused
     out, residuals = pair
-    return type(pair)((out, tree_util.tree_map(_noted, residuals)))
+    leaves, tree = tree_util.tree_flatten(residuals)
+    new = [_noted(x) if isinstance(x, core.Tracer) else x for x in leaves]
+    if all(map(operator.is_, leaves, new)):
+      return pair
+    return type(pair)((out, tree.unflatten(new)))
   return call
 
 
 def _noted(x: Any) -> Any:
-  axes = vt.nontrivial(agreement.varying(x))
+  axes = vt.varying(vt.typeof(x))
   same = axes and axes - agreement.differs(x)
-  return _Shared(x, same) if same else x
+  if not same or not (same := vt.nontrivial(same)):
+    return x
+  _any[:] = [True]
+  return _Shared(x, same)
 
 
 def told(bwd: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,7 +79,7 @@ def told(bwd: Callable[..., Any]) -> Callable[..., Any]:
   Args:
     bwd: the rule, of residuals and cotangents.
   """
-  if not vt.checking():  # and so wasn't the forward rule
+  if not _any or not vt.checking():  # nor was there one in a forward rule
     return bwd
 
   @functools.wraps(bwd)

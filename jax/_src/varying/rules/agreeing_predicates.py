@@ -112,10 +112,11 @@ def refine(predicate: Any, aval: Any) -> Any:
   along = axes - agreement.differs(predicate)
   if not along & counted:
     return predicate
-  requirements.note()
-  if agreement.is_own(core.trace_ctx.trace):
-    predicate = compared.compare(predicate, along)
   trace = predicate._trace
+  if not requirements.noted and agreement.is_for_later(predicate):
+    requirements.note()
+  if compared.option.value and agreement.is_own(trace):
+    predicate = compared.compare(predicate, along)
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
     # As bind, in the fewest steps.
     return trace.process_primitive(agreed_p, (predicate,), dict(along=along))
@@ -144,6 +145,8 @@ def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
     if axes <= differ:
       return params
   jaxpr = vt.open_jaxpr(closed)
+  if any(map(agreement.is_for_later, args)):
+    requirements.note()
   if agreement.is_own(core.trace_ctx.trace):
     jaxpr = compared.compare_output(jaxpr, axes - differ)
   jaxpr = refine_output(jaxpr, axes - differ)
@@ -156,7 +159,6 @@ def refine_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
   along &= vt.varying(out.aval)
   if not vt.nontrivial(along):
     return jaxpr
-  requirements.note()
   return jaxprs.with_output(jaxpr, agreed_p, dict(along=along),
                             _agreed_type(out.aval, along=along))
 

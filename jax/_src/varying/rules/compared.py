@@ -35,6 +35,7 @@ from jax._src.varying import types as vt
 from jax._src.varying.types import Axes
 import numpy as np
 
+option = binding.check_agreement
 compared_p = core.Primitive('compared')
 compared_p.def_impl(lambda predicate, /, **_: predicate)
 compared_p.def_abstract_eval(lambda predicate, /, **_: predicate)
