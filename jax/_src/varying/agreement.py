@@ -140,7 +140,7 @@ class _Facts:
 
 
 # By the trace of a shard_map's own function, the axes that it makes manual.
-_mapped: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_mapped: Any = weakref.WeakKeyDictionary()
 _facts: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
