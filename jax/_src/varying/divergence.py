@@ -9,8 +9,8 @@ requirement (``requirements``). It is judged at each equation that is bound, of
 the values at hand: one that surely fails is refused, with the lines of the
 predicate, of the collective, and of the call that decides. One that depends on
 an argument of the function that is being traced waits for the call. What has
-waited until the ``shard_map`` ends is judged there (``judging_map``), and in an
-eager one as it runs.
+waited until the ``shard_map`` ends is judged there (``Map``), and in an eager
+one as it runs.
 
 Collectives over other axes are fine; for ppermute, which on CPU waits for every
 device of the mesh, ``rules.permute`` sees to that.
@@ -54,19 +54,6 @@ allow = trace_key.option(
     'all devices along that axis.')
 
 
-def refusal(message: str) -> ValueError:
-  """The error for a collective that only some of its devices may reach."""
-  error: Any = ValueError(message)
-  error.diverges = True
-  return error
-
-
-def is_refusal(error: Exception) -> bool:
-  """True of such an error, and of one for a derivative's sum."""
-  return (isinstance(error, retrace.DivergentDerivativeError)
-          or getattr(error, 'diverges', False))
-
-
 def judge(trace: core.Trace, prim: core.Primitive, params: dict[str, Any],
           args: Sequence[Any]) -> None:
   """Refuses what is about to be bound, if a requirement of it surely fails.
@@ -80,10 +67,10 @@ def judge(trace: core.Trace, prim: core.Primitive, params: dict[str, Any],
   Raises:
     DivergentDerivativeError: for a sum that a derivative makes. Where it can be
       mended by tracing again, also if it isn't sure that it fails.
-    ValueError: for anything else, unless the option
-      ``jax_allow_divergent_collectives`` is set.
+    ValueError: for anything else. The option
+      ``jax_allow_divergent_collectives`` admits collectives.
   """
-  if allow.value or agreement.executing():
+  if agreement.executing():
     return
   types = list(map(agreement.varying, args))
   eqn = agreement.Bound(prim, params, (), invars=args,
@@ -92,7 +79,7 @@ def judge(trace: core.Trace, prim: core.Primitive, params: dict[str, Any],
   maybe = lambda n: agreement.differs(args[n])
   for r in requirements.of_equation(eqn, types):
     requirements.note()
-    if context.running.now.judged_later:
+    if context.running.now.judged_later or _is_admitted(r):
       continue
     if r.kind == requirements.DOUBTED:
       if not hasattr(trace, 'frame') and (
@@ -108,6 +95,14 @@ def judge(trace: core.Trace, prim: core.Primitive, params: dict[str, Any],
       found = _Search(r.kind, axes).in_equation(eqn, types, differ)
       raise _error(found, r.kind, axes, not at_once or bool(
           r.differs(surely, types.__getitem__)))
+
+
+def _is_admitted(r: requirements.Requirement) -> bool:
+  """True of a collective's requirement where the option admits collectives.
+
+  What a type says, and so which gradients are summed, is judged all the same.
+  """
+  return allow.value and r.kind in (requirements.MEETS, requirements.DERIVED)
 
 
 def judging(process):
@@ -189,7 +184,7 @@ def _error(found: Sequence[Any], kind: str, axes: Axes, sure: bool
   *around, chosen = found
   calls = _lines(around)
   if kind == requirements.CLAIMED:
-    return refusal(_claim_message(axes, calls))
+    return ValueError(_claim_message(axes, calls))
   derived, name = kind == requirements.DERIVED, vt.name_of(chosen.primitive)
   jaxprs = [vt.open_jaxpr(part.jaxpr) for part in anatomy.inner(chosen)]
   back = contents_lib.from_derivative(chosen)
@@ -202,7 +197,7 @@ def _error(found: Sequence[Any], kind: str, axes: Axes, sure: bool
   message = _message(eqn, derived, axes, _NAMES[name], where, calls)
   if derived:
     return retrace.DivergentDerivativeError(message, axes, sure)
-  return refusal(message)
+  return ValueError(message)
 
 
 def _lines(calls: Sequence[Any]) -> str:
@@ -271,7 +266,7 @@ class Map:
       ValueError: if a requirement fails, or a gradient was taken that JAX types
         otherwise.
     """
-    if allow.value or agreement.executing() or not requirements.noted:
+    if agreement.executing() or not requirements.noted:
       return
     jaxpr, axes = vt.open_jaxpr(jaxpr), self._axes
     types = [vt.varying(v.aval) & axes
@@ -283,7 +278,8 @@ class Map:
             of_input, of_input)
         if agreeing:
           raise _doubt(r, agreeing)
-      elif r.kind == requirements.CLAIMED and self._derived:
+      elif _is_admitted(r) or (
+          r.kind == requirements.CLAIMED and self._derived):
         continue
       elif found := axes & r.differs(of_input, of_input):
         raise _error(_Search(r.kind, found).in_jaxpr(jaxpr, types, of_input),
@@ -298,7 +294,7 @@ def _within(f, traced_map, *args):
 def _doubt(r: requirements.Requirement, axes: Axes) -> ValueError:
   """The error for a gradient inside, of what a predicate in doubt decides."""
   along = vt.ordered(axes)
-  return refusal(
+  return ValueError(
       f'the predicate of a branch or loop{r.where and " at " + r.where} is the '
       f"same on all devices along {along}, but isn't known to be where it is "
       'used: it was passed to a function, as an argument, a carry or what is '

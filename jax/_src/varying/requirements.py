@@ -205,10 +205,9 @@ def dependence_of_predicate(eqn: Any, count: int) -> Dependence:
   """The dependence of a branch's or loop's predicate on its operands.
 
   Args:
-    eqn: the equation of a cond, while or scan, which has none.
+    eqn: the equation of a cond or while.
     count: the number of its operands.
   """
-  name = vt.name_of(eqn.primitive)
-  if name == 'cond':
+  if vt.name_of(eqn.primitive) == 'cond':
     return dependences.on_input(0)
   return dependences.of_predicate(eqn.params, count, True)
