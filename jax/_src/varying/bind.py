@@ -150,11 +150,8 @@ class Binding:
       bound = agreement.Bound(self.prim, params, ())
       axes = flow.union(r.axes for r in requirements.of_predicate(
           bound, list(map(agreement.varying, args))))
-      if axes := vt.nontrivial(axes):
-        where = source_info_util.summarize(source_info_util.current())
-        args, params = self.marked(
-            marks['compared'], dict(along=vt.ordered(axes), where=where), args,
-            params)
+      if comparison := comparing(axes):
+        args, params = self.marked(marks['compared'], comparison, args, params)
     return args, params
 
   @staticmethod
@@ -209,19 +206,26 @@ class Binding:
     params = {**params, **self.typed_params(site)}
     if site.predicate and not site.selects:
       new, params = self.with_marks(site, new, args, params)
+    if not requirements.noted:  # else whoever binds it does so
+      self.judge(core.trace_ctx.trace, new, params)
     if config.enable_checks.value:  # a ref may have another type by now
       verify.verify_bound(self.prim, list(map(vt.typeof, new)), params)
     return new, params, types_of(new, args, avals)
+
+  def judge(self, trace: core.Trace, args: Sequence[Any],
+            params: dict[str, Any]) -> None:
+    """Judges what is bound; what a transformation binds is bound again."""
+    if not traces.is_transformation(trace):
+      divergence.judge(trace, self.prim, params, args)
 
   def install(self) -> None:
     """Has operands and parameters solved before any trace is given them."""
     prim, is_solved, solve_bound = self.prim, self.is_solved, self.solve
     noted = requirements.noted
 
-    def judge(trace, args, params, solved=False):
-      # What a transformation binds is bound again.
-      if (solved or noted) and not traces.is_transformation(trace):
-        divergence.judge(trace, prim, params, args)
+    def judge(trace, args, params):
+      if noted:
+        self.judge(trace, args, params)
 
     if not releases.binds_with_types():
       def bound_by_value(trace, args, params):
@@ -230,7 +234,7 @@ class Binding:
           with core.set_current_trace(trace):
             args, params, _ = solve_bound(
                 args, params, list(map(vt.typeof, args)), solved is None)
-            judge(trace, args, params, True)
+            judge(trace, args, params)
         elif vt.checking():
           judge(trace, args, params)
         return core.Primitive.bind_with_trace(prim, trace, args, params)
@@ -248,7 +252,7 @@ class Binding:
         try:
           args, params, avals = solve_bound(
               args, params, avals, solved is None)
-          judge(trace, args, params, True)
+          judge(trace, args, params)
         finally:
           current.set_trace(before)
       elif noted and check.value:
@@ -334,6 +338,20 @@ check_agreement = trace_key.option(
     'where it was worked out that they agree, as the program runs. '
     'A difference is an error. Each comparison takes two collectives and a '
     'call of Python.')
+
+
+def comparing(axes: Axes) -> dict[str, Any] | None:
+  """The parameters of a comparison of a predicate along these axes.
+
+  Returns:
+    None if nothing is compared: by the option, or as no axis counts.
+  """
+  if not check_agreement.value or not (axes := vt.nontrivial(axes)):
+    return None
+  return dict(along=vt.ordered(axes), where=source_info_util.summarize(
+      source_info_util.current()))
+
+
 # By name, primitives that mark a predicate; the package's modules fill it.
 marks: dict[str, core.Primitive] = {}
 

@@ -9,7 +9,7 @@ fact goes along with the value: the forward rule's residuals are a pytree, in
 which such a value is in a node of its own, which says along which axes it
 agrees; the backward rule is given what the node holds.
 
-Limits: rules under ``optimize_remat`` have no such nodes.
+Limits: rules under ``optimize_remat`` and vjp3 have no such nodes.
 
 Cost: a question for each residual that varies; no equation.
 """
@@ -57,16 +57,16 @@ def noting(fwd: Callable[..., Any]) -> Callable[..., Any]:
       return pair  # which is refused
     out, residuals = pair
     leaves, tree = tree_util.tree_flatten(residuals)
-    new = [_noted(x) if isinstance(x, core.Tracer) else x for x in leaves]
+    new = [_noted(x, axes) if isinstance(x, core.Tracer) and (
+        axes := vt.varying(x.aval)) else x for x in leaves]
     if all(map(operator.is_, leaves, new)):
       return pair
     return type(pair)((out, tree.unflatten(new)))
   return call
 
 
-def _noted(x: Any) -> Any:
-  axes = vt.varying(vt.typeof(x))
-  same = axes and axes - agreement.differs(x)
+def _noted(x: Any, axes: Axes) -> Any:
+  same = axes - agreement.differs(x)
   if not same or not (same := vt.nontrivial(same)):
     return x
   _any[:] = [True]

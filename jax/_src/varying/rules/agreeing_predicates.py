@@ -34,12 +34,13 @@ from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.mend import jaxprs
 from jax._src.varying import agreement
+from jax._src.varying import bind as binding
 from jax._src.varying import dependences
 from jax._src.varying import flow
 from jax._src.varying import requirements
 from jax._src.varying import retype
 from jax._src.varying import types as vt
-from jax._src.varying.rules import compared
+from jax._src.varying.rules.compared import compared_p
 from jax._src.varying.types import Axes
 
 agreed_p = core.Primitive('agreed')
@@ -115,8 +116,8 @@ def refine(predicate: Any, aval: Any) -> Any:
   trace = predicate._trace
   if not requirements.noted and agreement.is_for_later(predicate):
     requirements.note()
-  if compared.option.value and agreement.is_own(trace):
-    predicate = compared.compare(predicate, along)
+  if agreement.is_own(trace) and (compared := binding.comparing(along)):
+    predicate = compared_p.bind(predicate, **compared)
   if trace is core.trace_ctx.trace and hasattr(trace, 'frame'):
     # As bind, in the fewest steps.
     return trace.process_primitive(agreed_p, (predicate,), dict(along=along))
@@ -147,8 +148,9 @@ def refine_loop(args: Sequence[Any], params: dict[str, Any]) -> dict[str, Any]:
   jaxpr = vt.open_jaxpr(closed)
   if any(map(agreement.is_for_later, args)):
     requirements.note()
-  if agreement.is_own(core.trace_ctx.trace):
-    jaxpr = compared.compare_output(jaxpr, axes - differ)
+  if agreement.is_own(core.trace_ctx.trace) and (
+      compared := binding.comparing(axes - differ)):
+    jaxpr = jaxprs.with_output(jaxpr, compared_p, compared)
   jaxpr = refine_output(jaxpr, axes - differ)
   return {**params, 'cond_jaxpr': vt.reclose(closed, jaxpr)}
 

@@ -18,46 +18,19 @@ predicate and trip; nothing while the option is off.
 """
 from __future__ import annotations
 
-from typing import Any
-
 from jax._src import config
 from jax._src import core
 from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
-from jax._src.mend import jaxprs
 from jax._src.mend import pages
 from jax._src.mend import releases
-from jax._src import source_info_util
-from jax._src.varying import bind as binding
 from jax._src.varying import flow
-from jax._src.varying import types as vt
-from jax._src.varying.types import Axes
 import numpy as np
 
-option = binding.check_agreement
 compared_p = core.Primitive('compared')
 compared_p.def_impl(lambda predicate, /, **_: predicate)
 compared_p.def_abstract_eval(lambda predicate, /, **_: predicate)
-
-
-def compare(predicate: Any, along: Axes) -> Any:
-  """A predicate that is compared along these axes, if the option is on."""
-  along = vt.nontrivial(along)
-  if not binding.check_agreement.value or not along:
-    return predicate
-  where = source_info_util.summarize(source_info_util.current())
-  return compared_p.bind(predicate, along=vt.ordered(along), where=where)
-
-
-def compare_output(jaxpr: core.Jaxpr, along: Axes) -> core.Jaxpr:
-  """The jaxpr of a loop's predicate, which is compared as by ``compare``."""
-  along = vt.nontrivial(along & vt.varying(jaxpr.outvars[0].aval))
-  if not binding.check_agreement.value or not along:
-    return jaxpr
-  where = source_info_util.summarize(source_info_util.current())
-  return jaxprs.with_output(jaxpr, compared_p,
-                            dict(along=vt.ordered(along), where=where))
 
 
 def _compare(predicate, *, along, where):
