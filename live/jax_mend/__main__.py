@@ -9,7 +9,8 @@ import os
 import subprocess
 import sys
 
-from jax_mend import active, asked, children, doctor, startup_file, status
+from jax_mend import (active, asked, children, doctor, processes, startup_file,
+                      status)
 from jax_mend.errors import NotApplied, Refused
 
 _RUN = "run [--patches=WORDS] [-m MODULE | SCRIPT] [ARG...]"
@@ -85,8 +86,8 @@ def main(argv: Sequence[str]) -> int:
     if argv[:1] == ["run"] and argv[1:2] not in (["-h"], ["--help"]):
       return _run(argv[1:])
     if argv[:1] == ["compare"]:
-      from jax_mend import comparison
-      return comparison.run(argv[1:])
+      from jax_mend import compare_command
+      return compare_command.run(argv[1:])
     code = _command(_parser().parse_args(argv))
     sys.stdout.flush()  # not later, when nobody would catch what it raises
     return code
@@ -96,6 +97,8 @@ def main(argv: Sequence[str]) -> int:
   except KeyboardInterrupt:
     print("jax-mend: stopped.", file=sys.stderr)
     return 130
+  except processes.Ended as e:
+    return 128 + e.number
   except BrokenPipeError:  # the reader, such as `head`, has seen enough
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import dataclasses
-import difflib
 from typing import Any
 
-from jax_mend import pairing
-from jax_mend.pairing import Row
+from jax_mend import rows as kinds, texts
+from jax_mend.rows import Row
 from jax_mend.runs import Run
 
-_ROWS, _OUTPUT, _STACKS, _TESTS = 5, 4, 4, 6  # lines of each at most
+_ROWS, _OUTPUT, _STACKS, _TESTS, _STDERR = 5, 4, 4, 6, 6  # lines at most
 _WIDTH = 100
 
 
@@ -23,36 +22,47 @@ def lines(found: Any) -> list[str]:
     out.append(f"{name:7} {_ended(run)}; {run.seconds:.1f} s"
                + (f", {run.memory / 1e6:.0f} MB" if run.memory else ""))
     out += [f"          {line}" for line in _reason(run)]
-  out += _output(found.stock, found.mended)
+  if found.failure() and not found.again:
+    out += ["", "the last lines of its standard error:", *(
+        f"  {line}" for line in found.mended.text("stderr")[-_STDERR:])]
+  out += _output(found)
   out += [f"{test}: {one} on stock, {two} mended"
           for test, one, two in found.outcomes[:_TESTS]]
-  rows = found.differing
-  same = len(found.rows) - len(rows)
-  out += ["", f"{len(found.rows)} compiled programs: {same} the same"
-          + (f", {len(rows)} not:" if rows else ".")]
-  for kind in (pairing.VALUES, pairing.ONLY_MENDED, pairing.ONLY_STOCK,
-               pairing.CODE):
-    out += _of_kind([row for row in rows if row.kind == kind])
+  out += _programs(found)
   return [line[:_WIDTH * 3] for line in out]
 
 
+def _programs(found: Any) -> list[str]:
+  """The rows that differ, those of a kind together, with their reasons."""
+  programs = [r for r in found.rows if r.kind not in (kinds.OUTPUT, kinds.END)]
+  rows = [r for r in programs if r.kind in kinds.COUNTED]
+  fed = [r for r in programs if r.kind in (kinds.GIVEN, kinds.CLOSE)]
+  same = len(programs) - len(rows) - len(fed)
+  out = ["", f"{len(programs)} compiled programs: {same} the same"
+         + (f", {len(rows)} not:" if rows else ".")]
+  for kind in (kinds.VALUES, kinds.ONLY_MENDED, kinds.ONLY_STOCK, kinds.OTHER,
+               kinds.CODE):
+    out += _of_kind([row for row in rows if row.kind == kind])
+  for kind in (kinds.GIVEN, kinds.CLOSE):
+    if off := [r.absolute for r in fed if r.kind == kind]:
+      out.append(f"  not counted: {len(off)} of {kind} (off by up to "
+                 f"{max(off):.3g})")
+  return out
+
+
 def _verdict(found: Any) -> str:
-  code = found.code()
-  if code == 0 and found.stock.status is None:
-    return "The same: it hangs on both."
-  if code == 0:
-    return ("The same: no fix concerns this program. It ends alike, and each "
-            "compiled program and value is equal."
-            if not found.differing else "The same.")
-  if code == 2:
-    return ("It could not be compared: " + (
-        "it isn't the same twice on the stock jax (dates, random numbers "
-        "without a seed, threads?)." if found.stock.recorded
-        and found.mended.recorded else "Python did not start as usual."))
-  kinds = [r.kind for r in found.differing if not r.again]
-  counts = ", ".join(f"{kinds.count(k)} {k}" for k in (
-      pairing.VALUES, pairing.CODE, pairing.ONLY_MENDED, pairing.ONLY_STOCK)
-                     if k in kinds)
+  if failure := found.failure():
+    return f"It could not be compared: {failure}."
+  if found.code() == 0:
+    if found.stock.status is None:
+      return "The same: it hangs on both."
+    if all(r.kind == kinds.SAME for r in found.rows):
+      return ("The same: no fix concerns this program. It ends alike, and each "
+              "compiled program and value is equal.")
+    return "The same."
+  counted = [r.kind for r in found.differing if not r.again]
+  counts = ", ".join(f"{counted.count(k)} {k}" for k in kinds.COUNTED
+                     if k in counted)
   return "It differs" + (f": {counts}." if counts else ".")
 
 
@@ -71,7 +81,7 @@ def _reason(run: Run) -> list[str]:
     return [f"{error['type']} at {error['line']}: {error['text']}"]
   found: list[str] = []
   if run.status is None or run.status < 0:
-    for program in (run.programs[number] for number in run.open[-1:]):
+    for program in (run.by_number[number] for number in run.open[-1:]):
       found.append(f"in {program.name}, called at {program.line}")
     found += run.stacks[:_STACKS]
     found += [line.partition("] ")[2] or line for line in run.text("stderr")
@@ -79,21 +89,23 @@ def _reason(run: Run) -> list[str]:
   return found
 
 
-def _output(stock: Run, mended: Run) -> list[str]:
-  one, two = stock.text("stdout"), mended.text("stdout")
-  if one == two:
-    return []
-  out = ["", "standard output differs:"]
-  for tag, i, j, k, l in difflib.SequenceMatcher(
-      None, one, two, autojunk=False).get_opcodes():
-    if tag != "equal":
-      for n in range(max(j - i, l - k)):
-        left = one[i + n] if i + n < j else "(nothing)"
-        right = two[k + n] if k + n < l else "(nothing)"
-        out.append(f"  {left[:_WIDTH // 2]:{_WIDTH // 2}} | "
-                   f"{right[:_WIDTH // 2]}")
-  more = len(out) - 2 - _OUTPUT
-  return out[:2 + _OUTPUT] + ([f"  and {more} more lines"] if more > 0 else [])
+def _output(found: Any) -> list[str]:
+  """The first lines that differ, and what is known of the reason."""
+  pairs = kinds.other_output(found.stock, found.mended, found.again,
+                             found.mended_again)
+  out = []
+  if pairs:
+    out = ["", "standard output differs:"]
+    for left, right in pairs[:_OUTPUT]:
+      one, two = (("(nothing)" if line is None else line)[:_WIDTH // 2]
+                  for line in (left, right))
+      out.append(f"  {one:{_WIDTH // 2}} | {two}")
+    if (more := len(pairs) - _OUTPUT) > 0:
+      out.append(f"  and {more} more lines")
+  for row in found.rows:
+    if row.kind in (kinds.OUTPUT, kinds.END):
+      out += _of_kind([row])
+  return out
 
 
 def _of_kind(rows: Sequence[Row]) -> list[str]:
@@ -117,7 +129,8 @@ def _of_kind(rows: Sequence[Row]) -> list[str]:
 def _told(row: Row) -> str:
   """A row, in one line."""
   kind = "not the same twice" if row.again else row.kind
-  text = f"{kind}: {row.name}" + (f" at {row.line}" if row.line else "")
+  how = "" if row.how == "compiled" else f" ({row.how})"
+  text = f"{kind}: {row.name}{how}" + (f" at {row.line}" if row.line else "")
   if row.test:
     text += f" in {row.test}"
   if row.absolute or row.relative:
@@ -130,7 +143,7 @@ def _told(row: Row) -> str:
 def facts(found: Any) -> dict[str, Any]:
   """All that was found, for --json."""
   return {
-      "code": found.code(), "runs": 2 + found.repeated + len(found.searched),
+      "code": found.code(), "runs": found.runs,
       "searched": found.searched,
       **{name: {"status": run.status, "seconds": run.seconds,
                 "memory": run.memory, "error": run.error, "words": run.words,

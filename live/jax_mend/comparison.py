@@ -12,23 +12,19 @@ stock values that differ are kept by the run that is made once more.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 import dataclasses
-import json
 import os
 import sys
-import tempfile
 from typing import Any
 
-from jax_mend import (active, asked, compare_report, evidence, installed,
-                      ordinary, pairing, runs, why)
+from jax_mend import (active, asked, differences, evidence, installed, ordinary,
+                      pairing, rows, runs, why)
 from jax_mend import table as tables
-from jax_mend.errors import NotApplied, Refused
+from jax_mend.errors import NotApplied
 from jax_mend.runs import Run
 from jax_mend.together import Alone, Together
 
-USAGE = "compare [OPTION...] [-m MODULE | -c CODE | SCRIPT] [ARG...]"
 SAME, DIFFERS, FAILED = 0, 1, 2
 
 
@@ -37,20 +33,27 @@ class Comparison:
   """The result of comparing two runs.
 
   Attributes:
-    repeated: whether the stock jax was run a second time.
+    again: a second run on the stock jax, if one was made.
+    mended_again: a second one mended, if the texts alone differ.
     searched: the runs that were made to find the reasons, without "cut P": the
       patch P and all after it; "alone P": it and those that need it; "above P":
       these.
   """
   stock: Run
   mended: Run
-  rows: list[pairing.Row]
-  repeated: bool = False
+  rows: list[rows.Row]
+  again: Run | None = None
+  mended_again: Run | None = None
   searched: list[str] = dataclasses.field(default_factory=list)
 
   @property
-  def differing(self) -> list[pairing.Row]:
-    return [r for r in self.rows if r.kind != pairing.SAME]
+  def runs(self) -> int:
+    """How often the program was run."""
+    return 2 + bool(self.again) + bool(self.mended_again) + len(self.searched)
+
+  @property
+  def differing(self) -> list[rows.Row]:
+    return [r for r in self.rows if r.kind in rows.COUNTED]
 
   @property
   def outcomes(self) -> list[tuple[str, str, str]]:
@@ -59,25 +62,32 @@ class Comparison:
     return [(t, one.get(t, "not run"), two.get(t, "not run"))
             for t in {**one, **two} if one.get(t) != two.get(t)]
 
-  @property
-  def ends_alike(self) -> bool:
+  def failure(self) -> str:
+    """Why it can't be compared, or ""."""
     one, two = self.stock, self.mended
-    return (one.status, one.error.get("type"), one.error.get("text")) == (
-        two.status, two.error.get("type"), two.error.get("text"))
+    if not (one.recorded and two.recorded):
+      return "Python did not start as usual"
+    if not (one.jax or two.jax):
+      return ("this process hasn't imported jax (processes that it starts are "
+              "not recorded)")
+    if one.status and two.status and not (one.programs or two.programs):
+      return "it ended before jax compiled a program"
+    if any(not r.again for r in self.differing) or self.outcomes:
+      return ""
+    if self.differing or rows.unstable_end(one, self.again):
+      return ("it isn't the same twice on the stock jax (dates, random numbers "
+              "without a seed, threads?)")
+    return ""
 
   def code(self) -> int:
     """The exit status."""
-    if not (self.stock.recorded and self.mended.recorded):
+    if self.failure():
       return FAILED
-    if not self.ends_alike or self.outcomes:
-      return DIFFERS
-    if self.differing:
-      return FAILED if all(r.again for r in self.differing) else DIFFERS
-    return SAME
+    return DIFFERS if self.differing or self.outcomes else SAME
 
 
 def compare(settings: runs.Settings, folder: str,
-            tolerance: pairing.Tolerance,
+            tolerance: differences.Tolerance,
             others: Alone | Together | None = None) -> Comparison:
   """Runs a program stock and mended, and says what differs, and why.
 
@@ -88,49 +98,56 @@ def compare(settings: runs.Settings, folder: str,
     others: the other processes of the same program.
   """
   others = others or Alone()
-  part = os.environ.get("JAX_MEND", "") if asked.words() else "1"
+  part = ",".join(asked.words()) or "1"
   at = lambda name: os.path.join(folder, name)
   others.gather("stock")
   stock = runs.run(settings, at("stock"), runs.STOCK)
   others.gather("mended")
   mended = runs.run(settings, at("mended"), part, at("stock"), None,
                     evidence=True)
-  found = Comparison(stock, mended, pairing.rows(stock, mended, tolerance))
-  if any(others.gather(bool(found.differing or not found.ends_alike))):
-    again = runs.run(settings, at("again"), runs.STOCK, at("mended"),
-                     pairing.unequal(stock, mended))
-    found.repeated = True
-    found.rows = pairing.rows(stock, mended, tolerance, again)
-    pairing.same_twice(stock, again, found.rows)
-    _explain(found, settings, at, part, others)
-  pairing.after_others(found.rows)
+  found = Comparison(stock, mended, rows.rows(stock, mended, tolerance))
+  unlike = (any(r.kind != rows.SAME for r in found.rows) or found.outcomes
+            or rows.of_texts(stock, mended))
+  if any(others.gather(bool(unlike) and not found.failure())):
+    _explain(found, settings, at, part, others, tolerance)
   return found
 
 
 def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
-             others: Alone | Together) -> None:
-  """Writes into the rows which patch they come of."""
-
+             others: Alone | Together,
+             tolerance: differences.Tolerance) -> None:
+  """Runs it again, and writes into the rows which patch they come of."""
+  stock, mended = found.stock, found.mended
+  found.again = again = runs.run(settings, at("again"), runs.STOCK,
+                                 at("mended"), pairing.unequal(stock, mended))
+  found.rows = rows.rows(stock, mended, tolerance, again)
+  rows.same_twice(stock, again, found.rows)
+  rows.judge_given(found.rows)
+  said = rows.of_texts(stock, mended, again)
+  if any(others.gather(bool(said) and not found.differing)):
+    found.mended_again = runs.run(settings, at("mended_again"), part)
+    said = rows.of_texts(stock, mended, again, found.mended_again)
+  if not any(r.kind in (rows.ONLY_MENDED, rows.ONLY_STOCK)
+             for r in found.rows) or stock.status == mended.status:
+    found.rows += said
   patches = _patches(ordinary.functions(settings, at("ordinary"), part))
+  cache = at("cache")  # of byte code that nobody needs again
 
   def restored(probe: why.Probe,
                gone: Sequence[str]) -> why.Restored:
     found.searched.append(f"{probe.kind} {probe.patch}")
     others.gather("again")
-    words = why.words(gone)
-    if part != "1":
-      words = f"{part},{words}"
-    if len(gone) == len(patches.ids):
-      words = runs.STOCK
-    run = runs.run(settings, at(f"without{len(found.searched)}"), words)
-    return why.as_on_stock(found.stock, run, found.rows)
+    words = ",".join(p for p in patches.ids if p not in gone) or runs.STOCK
+    run = runs.run(settings, at(f"without{len(found.searched)}"), words,
+                   cache=cache)
+    return why.as_on_stock(stock, mended, run, found.rows, again)
 
   def agree(probe: str) -> str:
     return next(filter(None, others.gather(probe)), "")
 
   answers = why.search(found.rows, patches, restored, agree)
   answer = why.Answer([])
-  for row in found.rows:
+  for row in found.differing:
     if row.key in answers or row.follows:
       answer = answers.get(row.key, answer)
       row.why = why.said(answer.patches, page_of)
@@ -151,79 +168,6 @@ def page_of(patch: str) -> str:
   return pages.get(patch) or pages.get(patch.partition("/")[0], "")
 
 
-def _parser() -> argparse.ArgumentParser:
-  parser = argparse.ArgumentParser(
-      prog="python -m jax_mend compare", usage=f"python -m jax_mend {USAGE}",
-      allow_abbrev=False, description="Runs a program stock and mended, and "
-      "tells what differs: how it ends, its output, the programs that JAX "
-      "compiles and the values that they return; and the patch that each "
-      "difference comes of. The program runs twice, and up to seven times "
-      "where something differs.",
-      epilog="exit status: 0 the same; 1 it differs; 2 it can't be compared")
-  add = parser.add_argument
-  add("--yes", action="store_true", help="don't ask before running it")
-  add("--json", metavar="FILE", help="write all that was found to a file")
-  add("--timeout", type=float, default=600., metavar="SECONDS",
-      help="a run that takes longer hangs (600)")
-  add("--rtol", type=float, help="the relative difference that counts as none; "
-      "without it the dtype's")
-  add("--atol", type=float, help="the absolute difference that counts as none")
-  add("--store", default="1GB", metavar="SIZE", type=_bytes,
-      help="keep so many bytes of values; of others checksum, largest and norm "
-      "(1GB)")
-  add("--rank", metavar="K/N", help="this is process K, from 0, of N of one "
-      "program")
-  add("--meet", metavar="DIR", help="a new folder that all ranks see")
-  return parser
-
-
-def _bytes(text: str) -> int:
-  units = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
-  unit = units.get(text[-2:].upper(), 1)
-  return int(float(text[:-2] if unit > 1 else text) * unit)
-
-
-def split(args: Sequence[str]) -> tuple[list[str], list[str]]:
-  """The options of compare, and the program with its arguments."""
-  valued = {"--json", "--timeout", "--rtol", "--atol", "--store", "--rank",
-            "--meet"}
-  at = 0
-  while at < len(args) and (args[at].startswith("--") or args[at] == "-h"):
-    at += 2 if args[at] in valued else 1
-  return [*args[:at]], [*args[at:]]
-
-
-def run(args: Sequence[str]) -> int:
-  """Runs the command.
-
-  Raises:
-    NotApplied: jax can't be mended here, or was by its wheel.
-    Refused: nothing is to be run, or the user didn't want it.
-  """
-  options, command = split(args)
-  given = _parser().parse_args(options)
-  if not command:
-    raise Refused("compare was given nothing to run.",
-                  f"{sys.executable} -m jax_mend {USAGE}")
-  require_both()
-  if not given.yes and sys.stdin.isatty() and sys.stderr.isatty():
-    print("It is run twice, and up to seven times where something differs. Go "
-          "on? [y/N] ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-      raise Refused("Nothing was run.", "add --yes")
-  with tempfile.TemporaryDirectory(prefix="jax-mend-") as folder:
-    settings = runs.Settings(command, _stdin(folder), given.timeout,
-                             given.store, os.getcwd())
-    found = compare(settings, folder, pairing.Tolerance(
-        given.rtol, given.atol), _others(given))
-    text, facts = compare_report.lines(found), compare_report.facts(found)
-  print("\n".join(text))
-  if given.json:
-    with open(given.json, "w", encoding="utf-8") as file:
-      json.dump(facts, file, indent=1)
-  return found.code()
-
-
 def require_both() -> None:
   """Refuses a jax that can't be run both stock and mended.
 
@@ -240,23 +184,3 @@ def require_both() -> None:
         "one.", f"{sys.executable} -m pip install --force-reinstall --no-deps "
         f"jax=={jax.version.partition('+')[0]}")
   active.activate()
-
-
-def _stdin(folder: str) -> str:
-  """A file with the standard input, which each run is given."""
-  path = os.path.join(folder, "stdin")
-  with open(path, "wb") as file:
-    if sys.stdin is not None and not sys.stdin.isatty():
-      file.write(sys.stdin.buffer.read())
-  return path
-
-
-def _others(given: argparse.Namespace) -> Alone | Together:
-  if not given.rank:
-    return Alone()
-  rank, _, of = given.rank.partition("/")
-  if not given.meet or not rank.isdecimal() or not of.isdecimal() or (
-      int(rank) >= int(of)):
-    raise Refused(f"--rank={given.rank} wants K/N, K from 0 to N - 1, and "
-                  "--meet=DIR.", "--rank=0/2 --meet=/shared/new-folder")
-  return Together(int(rank), int(of), given.meet, given.timeout)

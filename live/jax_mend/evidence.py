@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 import functools
 import re
+import threading
 import types
 from typing import Any
 
@@ -50,7 +51,18 @@ def pieces_of(table: Any) -> list[tuple[str, str]]:
           for _, _, text, patch in table.pieces(file)]
 
 
-Touched = dict[str, dict[str, None]]  # patch -> functions
+class Touched(threading.local):
+  """The patches whose code has run in this thread, with the functions."""
+
+  def __init__(self) -> None:
+    self.found: dict[str, dict[str, None]] = {}
+
+  def taken(self, clear: bool = True) -> dict[str, list[str]]:
+    """What was noted since it was last taken."""
+    found = {p: [*f] for p, f in self.found.items()}
+    if clear:
+      self.found.clear()
+    return found
 
 
 def watch(touched: Touched) -> None:
@@ -77,7 +89,7 @@ def _noting(f: Callable[..., Any], label: str, patches: list[str],
   @functools.wraps(f)
   def noting(*args: Any, **kwargs: Any) -> Any:
     for patch in patches:
-      touched.setdefault(patch, {})[label] = None
+      touched.found.setdefault(patch, {})[label] = None
     return f(*args, **kwargs)
 
   return noting

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import importlib
 import os
 import sys
-import tempfile
 from typing import Any
 
-from jax_mend import compare_report, comparison, pairing, runs
+from jax_mend import (compare_report, comparison, differences, processes,
+                      runs)
 from jax_mend.errors import Refused
 
 _PROGRAM = """\
@@ -48,13 +48,13 @@ def compare(f: Callable[..., Any], args: Sequence[Any], *,
   """Prints the report on a function, and returns what was found."""
   data = _pickled(f, args)
   comparison.require_both()
-  with tempfile.TemporaryDirectory(prefix="jax-mend-") as folder:
-    path = os.path.join(folder, "function")
+  with processes.keeping() as keeper:
+    path = os.path.join(keeper.folder, "function")
     with open(path, "wb") as file:
       file.write(data)
     found = comparison.compare(
-        runs.Settings(["-c", _PROGRAM.format(path=path)], os.devnull, timeout,
+        runs.Settings(["-c", _PROGRAM.format(path=path)], keeper, None, timeout,
                       store, os.getcwd()),
-        folder, pairing.Tolerance(rtol, atol))
+        keeper.folder, differences.Tolerance(rtol, atol))
     print("\n".join(compare_report.lines(found)))
   return found

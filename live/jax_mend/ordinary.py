@@ -8,7 +8,6 @@ program differs. It takes as long as to import jax and to compile a few lines.
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from jax_mend import runs
 
@@ -43,7 +42,7 @@ def functions(settings: runs.Settings, folder: str, words: str) -> set[str]:
     words: the value of JAX_MEND.
   """
   mine = dataclasses.replace(settings, command=["-c", PROGRAM],
-                             stdin=os.devnull)
+                             stdin=None)
   run = runs.run(mine, folder, words, evidence=True)
   return {name for program in run.programs
           for names in program.patches.values() for name in names}

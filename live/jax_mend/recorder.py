@@ -3,34 +3,38 @@
 
 Runs in the process that `compare` starts, on a stock or a mended jax. A line of
 JSON a fact goes to events.jsonl as it happens, so that of a program that hangs
-or dies all is there up to that. `_hook` says once where releases compile and
-call: these places are alike from 0.5.1 to 0.12.0.1. Calls go through Python
-(the ways of C++ around it are closed), and each is waited for: that is the
-cost, beside a sum over each result.
+or dies all is there up to that. `hooks` says where releases compile and call.
+Each call is waited for: that is the cost, beside a digest of each result. A
+process that is forked from this one records nothing.
 """
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
+import collections
 import faulthandler
-import functools
-import hashlib
 import importlib
 import json
 import os
 import re
 import sys
-import time
+import threading
 import traceback
 import types
 from typing import Any
+import weakref
 
-from jax_mend import store, values
+from jax_mend import evidence, hooks, store, values
 
 FOLDER = "JAX_MEND_RECORD"
 _HERE = os.path.dirname(os.path.abspath(__file__))
 # What differs from process to process: where a callback lies in memory.
 _POINTER = re.compile(r'(backend_config = ")\d{6,}"|(descriptor = )\d{6,}')
+_OPERATION = re.compile(r"\b[a-z]+\.[a-z_]+\b")
+_UNNAMED = "unnamed_function"  # what eager shard_map calls its primitives
+# A loaded executable's text names the places that it was compiled at.
+_METADATA = re.compile(r", metadata=\{[^}]*\}")
 
 
 class Recorder:
@@ -52,28 +56,38 @@ class Recorder:
                        encoding="utf-8")
     self._numbers: dict[int, int] = {}  # of executables
     self._keep: list[Any] = []  # so that no other gets the number
-    self._calls: list[int] = []
+    self._calls: dict[int, int] = {}
+    self._digests: dict[int, Any] = {}  # of arrays, which don't change
     self._store: values.Store | None = None
     self._libraries = [os.path.dirname(os.__file__), _HERE, store.root()]
-    # The patches whose code ran since the last program, with the functions.
-    self.touched: dict[str, dict[str, None]] = {}
+    self._lock = threading.RLock()
+    self._on = True
+    self.touched = evidence.Touched()
     self.where = ""  # the test that runs, under pytest
 
   def say(self, what: str, **facts: Any) -> None:
-    self._out.write(json.dumps({"what": what, **facts}) + "\n")
+    if self._on:
+      with self._lock:
+        self._out.write(json.dumps({"what": what, **facts}) + "\n")
 
   def begin(self) -> None:
     """Watches how the program ends, and for how long it runs."""
+    if hasattr(os, "register_at_fork"):
+      os.register_at_fork(after_in_child=self._end)
     if self.settings["limit"]:
       faulthandler.dump_traceback_later(self.settings["limit"],
                                         file=self._stack)
-    before = sys.excepthook
+    # Not by `sys.excepthook`, which programs set to their own.
+    sys.addaudithook(self._audit)
+    atexit.register(lambda: self.say("rest", patches=self.touched.taken()))
 
-    def excepthook(kind: Any, error: Any, trace: Any) -> None:
+  def _end(self) -> None:
+    self._on = False
+
+  def _audit(self, event: str, args: Any) -> None:
+    if event == "sys.excepthook" and args[2] is not None:
+      error = args[2].with_traceback(args[3])
       self.say("error", **self.described(error))
-      before(kind, error, trace)
-
-    sys.excepthook = excepthook
 
   def described(self, error: BaseException) -> dict[str, Any]:
     """An error's type, first line and the user's own line."""
@@ -99,90 +113,109 @@ class Recorder:
     self._store = values.Store(self._folder, self.settings["store"],
                                self.settings["other"],
                                self.settings["wanted"])
-    self.touched.clear()
-    _hook(self)
+    self.touched.taken()
+    self.say("jax")
+    hooks.hook(self)
 
   def compiled(self, module: Any, executable: Any) -> None:
-    """Tells a program: its name, the user's line, its text's hash."""
-    text = _POINTER.sub(r"\1\2", str(module))
-    name = module.operation.attributes["sym_name"].value
-    number = len(self._calls)
-    self._calls.append(0)
-    self._numbers[id(executable)] = number
-    self._keep.append(executable)
-    self.say("program", number=number, name=re.sub(r"^jit__?", "", name),
-             line=self._line(), test=self.where,
-             code=hashlib.sha256(text.encode()).hexdigest()[:16],
-             patches={p: [*f] for p, f in self.touched.items()})
-    self.touched.clear()
+    """Tells a program: its name, the user's line, its text's digest."""
+    if self._on:
+      name = module.operation.attributes["sym_name"].value
+      self._program("compiled", name, str(module), executable)
 
-  def _line(self) -> str:
+  def lowered(self, text: Callable[[], str], name: str) -> None:
+    """Tells a program that was lowered, and may be run elsewhere."""
+    if self._on:
+      self._program("lowered", name, text(), None)
+
+  def _program(self, how: str, name: str, text: str, executable: Any) -> int:
+    text = _POINTER.sub(r"\1\2", text)
+    line, function = self._line()
+    name = re.sub(r"^jit__?", "", name)
+    if name == _UNNAMED:
+      name = f"a primitive of {function}"
+    with self._lock:
+      number = len(self._calls)
+      self._calls[number] = 0
+      if executable is not None:
+        self._numbers[id(executable)] = number
+        self._keep.append(executable)
+    self.say("program", number=number, name=name, line=line, test=self.where,
+             code=values.digest(text.encode()), how=how,
+             operations=collections.Counter(_OPERATION.findall(text)),
+             patches=self.touched.taken(how != "lowered"))
+    return number
+
+  def _loaded(self, executable: Any) -> int:
+    """The number of an executable that another process has compiled."""
+    module = executable.hlo_modules()[0]
+    text = _METADATA.sub("", module.to_string()).partition("\n")[2]
+    return self._program("loaded", module.name, text, executable)
+
+  def _line(self) -> tuple[str, str]:
     """The innermost line of the user's on the stack; else of any caller."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(3)
     while frame:
       if not self._is_library(frame.f_code.co_filename):
-        return f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+        return (f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}",
+                frame.f_code.co_name)
       frame = frame.f_back
-    return ""
+    return "", ""
 
-  def called(self, executable: Any, call: Callable[[], Any]) -> Any:
-    """Makes a call of a program, and tells what it returns."""
-    number = self._numbers.get(id(executable))
-    if number is None:  # compiled before, or loaded
+  def called(self, executable: Any, args: Any, call: Callable[[], Any]) -> Any:
+    """Makes a call of a program, and tells what it is given and returns."""
+    if not self._on:
       return call()
-    at, self._calls[number] = self._calls[number], self._calls[number] + 1
-    self.say("call", number=number, at=at)
+    number = self._numbers.get(id(executable))
+    if number is None:
+      number = self._loaded(executable)
+    given = values.digest("".join(map(self._known, args)).encode())
+    with self._lock:
+      at, self._calls[number] = self._calls[number], self._calls[number] + 1
+    self.say("call", number=number, at=at, given=given)
     results = call()
     self.say("results", number=number, at=at,
              results=[self._told(r) for r in results])
     return results
 
+  def _known(self, array: Any) -> str:
+    """The content of an argument, however it lies on the devices."""
+    known = self._digests.get(id(array))
+    if known and known[0]() is array:
+      return known[1]
+    if hasattr(array, "is_deleted") and array.is_deleted():
+      return "deleted"  # the call says so
+    if hasattr(array, "addressable_shards") or hasattr(array, "_base_array"):
+      names = {name for *_, name in self._told(array)}
+      return self._remember(array, " ".join(sorted(names)))
+    assert self._store is not None
+    return self._store.digest(array) if hasattr(array, "dtype") else repr(array)
+
+  def _remember(self, array: Any, text: str) -> str:
+    number, digests = id(array), self._digests
+    try:
+      gone = weakref.ref(array, lambda _: digests.pop(number, None))
+    except TypeError:
+      return text
+    digests[number] = gone, text
+    return text
+
   def _told(self, result: Any) -> list[list[Any]]:
     """[device, index, digest] of each part of a result in this process."""
-    result = getattr(result, "_base_array", result)  # of random keys
+    array = getattr(result, "_base_array", result)  # of random keys
     assert self._store is not None
     found = []
-    for shard in getattr(result, "addressable_shards", ()):
+    for shard in getattr(array, "addressable_shards", ()):
       index = [[s.start or 0, s.stop] for s in shard.index]
       found.append([shard.device.id, index,
                     self._store.digest(shard.data.__array__())])
+    self._remember(result, " ".join(sorted({name for *_, name in found})))
     return found
 
 
 def _shown(file: str) -> str:
   near = os.path.relpath(file) if os.path.isabs(file) else file
   return file if near.startswith("..") else near
-
-
-def _modules(*names: str) -> list[Any]:
-  return [importlib.import_module(f"jax._src.{name}") for name in names]
-
-
-def _hook(recorder: Recorder) -> None:
-  """Has each compilation and each call of a program told."""
-  api, compiler, pjit, pxla = _modules(
-      "api", "compiler", "pjit", "interpreters.pxla")
-  compile_ = compiler.compile_or_get_cached
-
-  @functools.wraps(compile_)
-  def compile_or_get_cached(backend: Any, module: Any, *args: Any,
-                            **kwargs: Any) -> Any:
-    executable = compile_(backend, module, *args, **kwargs)
-    recorder.compiled(module, executable)
-    return executable
-
-  compiler.compile_or_get_cached = compile_or_get_cached
-  call = pxla.ExecuteReplicated.__call__
-
-  def called(self: Any, *args: Any) -> Any:
-    return recorder.called(self.xla_executable, lambda: call(self, *args))
-
-  pxla.ExecuteReplicated.__call__ = called
-  nothing = lambda *args, **kwargs: None
-  pjit._get_fastpath_data = nothing
-  pxla.MeshExecutable.create_cpp_call = nothing
-  if hasattr(api, "_PmapFastpathData"):  # before 0.10
-    api._PmapFastpathData = nothing
 
 
 class _Waiting:
@@ -212,9 +245,7 @@ def start(folder: str) -> None:
   """Records this process's program to a folder."""
   recorder = Recorder(folder)
   running.append(recorder)
-  recorder.say("start", time=time.time())
   recorder.begin()
   if recorder.settings["evidence"]:
-    from jax_mend import evidence
     evidence.watch(recorder.touched)
   sys.meta_path.insert(0, _Waiting(recorder))

@@ -4,19 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+import contextlib
 import dataclasses
+import functools
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 from typing import Any
 
-from jax_mend import children, recorder
+from jax_mend import children, processes, recorder
+from jax_mend.processes import Input, Keeper
+from jax_mend.progress import Progress
 
 STOCK = "0"
-_WAIT = .02  # seconds between looks at a process
 _GRACE = 1.  # seconds to write the stacks of a program that hangs
 
 
@@ -25,19 +27,28 @@ class Program:
   """A program that JAX compiled, and what its calls returned.
 
   Attributes:
+    how: "compiled", "lowered" without being compiled, or "loaded" as another
+      process has compiled it.
+    operations: how many of each are in its text.
     patches: those whose code ran while it was traced, with the functions.
+    given: of each call, a digest of the arguments.
+    calls: of each call that has returned, [device, index, digest] of each part
+      of each result.
   """
   number: int
   name: str
   line: str
   code: str
   test: str = ""
+  how: str = "compiled"
+  operations: Mapping[str, int] = dataclasses.field(default_factory=dict)
   patches: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+  given: dict[int, str] = dataclasses.field(default_factory=dict)
   calls: dict[int, Any] = dataclasses.field(default_factory=dict)
 
   @property
-  def key(self) -> tuple[str, str, str]:
-    return self.name, self.line, self.test
+  def key(self) -> tuple[str, str, str, str]:
+    return self.name, self.line, self.test, self.how
 
 
 @dataclasses.dataclass
@@ -50,6 +61,8 @@ class Run:
     error: of the error that ended it, "type", "text" and "line".
     open: the numbers of the programs that were running when all ended; a
       call may place its arguments by another one.
+    rest: the patches whose code ran after the last program was compiled.
+    jax: whether jax was imported.
   """
   folder: str
   words: str
@@ -61,6 +74,12 @@ class Run:
   open: list[int] = dataclasses.field(default_factory=list)
   outcomes: dict[str, str] = dataclasses.field(default_factory=dict)
   recorded: bool = False
+  rest: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+  jax: bool = False
+
+  @functools.cached_property
+  def by_number(self) -> dict[int, Program]:
+    return {program.number: program for program in self.programs}
 
   def text(self, name: str) -> list[str]:
     """The lines of "stdout" or "stderr"."""
@@ -71,9 +90,12 @@ class Run:
   @property
   def stacks(self) -> list[str]:
     """The line at which each thread hung."""
-    with open(os.path.join(self.folder, "stacks.txt"),
-              encoding="utf-8") as file:
-      text = file.read()
+    try:
+      with open(os.path.join(self.folder, "stacks.txt"),
+                encoding="utf-8") as file:
+        text = file.read()
+    except OSError:  # it has not come so far
+      return []
     found = []
     for thread in text.split("\n\n"):
       frames = [line.strip() for line in thread.splitlines()
@@ -96,19 +118,24 @@ class Settings:
 
   Attributes:
     command: what Python is to run.
-    stdin: a file with the standard input.
+    keeper: ends what is run.
+    stdin: the standard input; None for none.
     limit: seconds that a run may take.
     store: bytes of values that a run may keep.
+    progress: told of each run.
   """
   command: Sequence[str]
-  stdin: str
+  keeper: Keeper
+  stdin: Input | None
   limit: float
   store: int
   cwd: str = "."
+  progress: Progress = dataclasses.field(default_factory=Progress)
 
 
 def run(settings: Settings, folder: str, words: str, other: str = "",
-        wanted: Collection[str] | None = (), evidence: bool = False) -> Run:
+        wanted: Collection[str] | None = (), evidence: bool = False,
+        cache: str = "") -> Run:
   """Runs the program once.
 
   Args:
@@ -118,6 +145,7 @@ def run(settings: Settings, folder: str, words: str, other: str = "",
     other: the folder of a run whose values needn't be kept again.
     wanted: the values to keep, by name; None for all.
     evidence: whether to tell the patches whose code runs.
+    cache: the folder for the byte code of a mended jax; "" for the user's.
   """
   os.mkdir(folder)
   with open(os.path.join(folder, "settings.json"), "w",
@@ -127,48 +155,28 @@ def run(settings: Settings, folder: str, words: str, other: str = "",
                "limit": settings.limit, "evidence": evidence}, file)
   env = {**os.environ, "JAX_MEND": words, "JAX_MEND_QUIET": "1",
          recorder.FOLDER: folder}
+  if cache:
+    env["JAX_MEND_CACHE"] = cache
   children.export(env)
   flags = subprocess._args_from_interpreter_flags()  # type: ignore
   began = time.monotonic()
-  with (open(settings.stdin, "rb") as stdin,
+  progress = settings.progress.begun(folder, words)
+  with (settings.stdin.given() if settings.stdin else contextlib.nullcontext(
+      subprocess.DEVNULL) as stdin,
         open(os.path.join(folder, "stdout"), "wb") as out,
         open(os.path.join(folder, "stderr"), "wb") as err):
     process = subprocess.Popen(
         [sys.executable, *flags, *settings.command], stdin=stdin, stdout=out,
         stderr=err, env=env, cwd=settings.cwd,
         start_new_session=os.name != "nt")
-    try:
-      status, memory = _wait(process, settings.limit + _GRACE)
-    finally:
-      _kill(process)
+    settings.keeper.watch(process.pid)
+    if settings.stdin:
+      settings.stdin.feed(process)
+    status, memory = processes.wait(process, settings.limit + _GRACE, progress)
+    settings.keeper.watch(0)
   found = Run(folder, words, status, time.monotonic() - began, memory)
   read(found)
   return found
-
-
-def _wait(process: Any, limit: float) -> tuple[int | None, int]:
-  """The exit status, None if it hung, and the peak of its memory."""
-  until = time.monotonic() + limit
-  while time.monotonic() < until:
-    if hasattr(os, "wait4"):
-      pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-      if pid:
-        process.returncode = os.waitstatus_to_exitcode(status)
-        unit = 1 if sys.platform == "darwin" else 1024
-        return process.returncode, usage.ru_maxrss * unit
-    elif process.poll() is not None:
-      return process.returncode, 0
-    time.sleep(_WAIT)
-  return None, 0
-
-
-def _kill(process: Any) -> None:
-  """Ends a process that hangs, with those that it has started."""
-  if process.returncode is None:
-    if hasattr(os, "killpg"):
-      os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.wait()
 
 
 def read(run_: Run) -> None:
@@ -186,16 +194,19 @@ def read(run_: Run) -> None:
 
 
 def _program(run_: Run, event: Mapping[str, Any]) -> None:
-  run_.programs.append(Program(**event))
+  program = Program(**event)
+  run_.programs.append(program)
+  run_.by_number[program.number] = program
 
 
 def _called(run_: Run, event: Mapping[str, Any]) -> None:
   run_.open.append(event["number"])
+  run_.by_number[event["number"]].given[event["at"]] = event["given"]
 
 
 def _results(run_: Run, event: Mapping[str, Any]) -> None:
   run_.open.remove(event["number"])
-  run_.programs[event["number"]].calls[event["at"]] = event["results"]
+  run_.by_number[event["number"]].calls[event["at"]] = event["results"]
 
 
 def _error(run_: Run, event: Mapping[str, Any]) -> None:
@@ -206,6 +217,14 @@ def _outcome(run_: Run, event: Mapping[str, Any]) -> None:
   run_.outcomes[event["test"]] = event["outcome"]
 
 
-_READERS = {"start": lambda run_, event: None, "program": _program,
-            "call": _called, "results": _results, "error": _error,
-            "outcome": _outcome}
+def _rest(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.rest = event["patches"]
+
+
+def _jax(run_: Run, event: Mapping[str, Any]) -> None:
+  run_.jax = True
+
+
+_READERS = {"jax": _jax, "program": _program, "call": _called,
+            "results": _results, "error": _error, "outcome": _outcome,
+            "rest": _rest}

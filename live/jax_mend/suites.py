@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from typing import Any
 
-from jax_mend import compare_report, comparison, pairing, recorder, runs
+from jax_mend import (compare_report, comparison, differences, processes,
+                      recorder, runs)
 
 _LIMIT, _STORE = 3600., 10**9
 
@@ -16,10 +15,11 @@ def compare(config: Any) -> int:
   """Runs pytest with the same arguments, stock and mended; the exit status."""
   comparison.require_both()
   args = [a for a in config.invocation_params.args if a != "--mend-compare"]
-  with tempfile.TemporaryDirectory(prefix="jax-mend-") as folder:
-    settings = runs.Settings(["-m", "pytest", *map(str, args)], os.devnull,
+  with processes.keeping() as keeper:
+    settings = runs.Settings(["-m", "pytest", *map(str, args)], keeper, None,
                              _LIMIT, _STORE, str(config.invocation_params.dir))
-    found = comparison.compare(settings, folder, pairing.Tolerance())
+    found = comparison.compare(settings, keeper.folder,
+                               differences.Tolerance())
     print("\n".join(compare_report.lines(found)))
   return found.code()
 

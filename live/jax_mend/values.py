@@ -1,21 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the values that programs return, so that two runs can be compared.
 
-A value is known by a digest: a 64-bit sum of its words times odd numbers, by
-blocks, which costs less than a copy. Of the values that are wanted, the bytes
-go into one file a run, each once. When the limit is reached, a value is known
-by its digest, its largest magnitude and its norm alone.
+A value is known by a digest of its bytes, BLAKE2b's. Of the values that are
+wanted, the bytes go into one file a run, each once. When the limit is reached,
+a value is known by its digest, its largest magnitude and its norm alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+import hashlib
 import importlib
 import json
 import os
+import threading
 from typing import Any
 
-_BLOCK = 1 << 17  # words
+_BLOCK = 1 << 17  # elements
+_DIGEST = 12  # bytes
+
+
+def digest(data: Any) -> str:
+  """The digest of bytes; a library's, as a sum of words sees no signs."""
+  return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
 class Store:
@@ -30,32 +37,24 @@ class Store:
 
   def __init__(self, folder: str, limit: int, other: str = "",
                wanted: Collection[str] | None = None):
-    self._np = np = importlib.import_module("numpy")
+    self._np = importlib.import_module("numpy")
     self._left = limit
     self._file = open(os.path.join(folder, "values.bin"), "wb")
     self._list = open(os.path.join(folder, "values.jsonl"), "w",
                       encoding="utf-8", buffering=1)
     self._known = {*kept(other)} if other else set()
     self._wanted = None if wanted is None else {*wanted}
-    self._odd = np.arange(_BLOCK, dtype=np.uint64) * np.uint64(
-        0x9E3779B97F4A7C16) + np.uint64(1)
+    self._lock = threading.Lock()
 
   def digest(self, value: Any) -> str:
     """Names an array by dtype, shape and content; keeps it, if wanted."""
-    np = self._np
-    value = np.ascontiguousarray(value)
-    data = value.reshape(-1).view(np.uint8)
-    whole = data.size // 8 * 8
-    words, found = data[:whole].view(np.uint64), 14695981039346656037
-    for start in range(0, words.size, _BLOCK):
-      part = words[start:start + _BLOCK]
-      found = (found * 1099511628211 + int(np.dot(
-          part, self._odd[:part.size]))) % 2**64
-    tail = data[whole:].tobytes().hex()
-    name = f"{value.dtype}{list(value.shape)}:{found:016x}{tail}"
-    if name not in self._known:
-      self._known.add(name)
-      self._keep(name, value, data)
+    value = self._np.ascontiguousarray(value)
+    data = value.reshape(-1).view(self._np.uint8)
+    name = f"{value.dtype}{list(value.shape)}:{digest(data)}"
+    with self._lock:
+      if name not in self._known:
+        self._known.add(name)
+        self._keep(name, value, data)
     return name
 
   def _keep(self, name: str, value: Any, data: Any) -> None:

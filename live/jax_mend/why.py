@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 
-from jax_mend import pairing
-from jax_mend.pairing import Row
+from jax_mend import pairing, rows
+from jax_mend.rows import Row
 from jax_mend.runs import Run
 
 MOST = 4  # runs
@@ -32,7 +32,7 @@ _OWN = 3.  # for each function that ran for no program that is the same
 _MOST_OWN = 5  # such functions that count
 _TRIED = .1  # times the likelihood, where it wasn't back without a patch alone
 _LIKELY = .4  # of all the likelihood: worth a run of its own
-_Key = tuple[str, str, str, int]
+_Key = tuple[str, int | None, int | None]
 Restored = Mapping[_Key, bool]  # a run has not come to those that it lacks
 
 
@@ -97,16 +97,16 @@ def differing(found: Sequence[Row]) -> list[Row]:
   Those of the same code and other values are given other arguments: by a row
   before them, or, of the first row, by a function that isn't compiled.
   """
-  rows = [r for r in found if r.kind != pairing.SAME and not r.again
-          and not r.follows]
-  return rows[:1] + [r for r in rows[1:] if not r.same_code]
+  counted = [r for r in found if r.kind in rows.COUNTED and not r.again
+             and not r.follows]
+  return counted[:1] + [r for r in counted[1:] if not r.same_code]
 
 
 def likelihoods(row: Row, found: Sequence[Row],
                 patches: Patches) -> dict[str, float]:
   """The likelihood of each patch that may be the cause, in their order."""
   same = patches.ordinary.union(*(
-      f for r in found if r.kind == pairing.SAME for f in r.patches.values()))
+      f for r in found if r.kind == rows.SAME for f in r.patches.values()))
   at = next(i for i, r in enumerate(found) if r is row)
   # A function may have been traced for an earlier program.
   before = {p for r in found[:at] for p in r.patches}
@@ -254,28 +254,34 @@ def _listed(patches: Sequence[str]) -> str:
   return ", ".join(patches[:2]) + more
 
 
-def words(gone: Sequence[str]) -> str:
-  """The value of JAX_MEND that leaves patches out."""
-  return ",".join(f"-{patch}" for patch in gone)
-
-
-def as_on_stock(stock: Run, other: Run, found: Sequence[Row]) -> Restored:
+def as_on_stock(stock: Run, mended: Run, other: Run, found: Sequence[Row],
+                again: Run | None = None) -> Restored:
   """Tells whether another run has the rows' programs as the stock jax does.
 
   By their code, and of those that differ by values alone by these. If it alone
   hung, that which it hasn't come to is unknown.
   """
-  now = {r.key: r for r in pairing.rows(stock, other, pairing.Tolerance())}
   cut_off = other.status is None and stock.status is not None
+  now = {r.stock: r for r in rows.rows(stock, other, rows.Tolerance())}
+  there = {b.number for a, b in pairing.pairs(other.programs, mended.programs)
+           if a and b}
 
   def is_back(row: Row) -> bool | None:
-    there = now.get(row.key)
-    if cut_off and (there is None or there.kind == pairing.ONLY_STOCK
-                    or row.same_code):
+    if row.kind == rows.OUTPUT:
+      return None if cut_off else not rows.other_output(stock, other, again)
+    if row.kind == rows.END:
+      return not rows.ended_otherwise(stock, other, again)
+    if row.stock is None:
+      lacks = row.mended not in there
+      return None if cut_off and lacks else lacks
+    same = now[row.stock] if row.stock in now else None
+    if same is None:  # lowered, and told once
       return None
-    if there is None:
-      return row.kind == pairing.ONLY_MENDED
-    return there.kind == pairing.SAME if row.same_code else there.same_code
+    if cut_off and (same.kind == rows.ONLY_STOCK or row.same_code):
+      return None
+    if row.kind == rows.ONLY_MENDED:  # stock ended within it
+      return same.same_code
+    return same.kind == rows.SAME if row.same_code else same.same_code
 
   backs = {row.key: is_back(row) for row in found}
   return {key: back for key, back in backs.items() if back is not None}
