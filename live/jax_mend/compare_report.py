@@ -40,9 +40,10 @@ def _programs(found: Any) -> list[str]:
   same = len(programs) - len(rows) - len(fed)
   out = ["", f"{len(programs)} compiled programs: {same} the same"
          + (f", {len(rows)} not:" if rows else ".")]
-  for kind in (kinds.VALUES, kinds.ONLY_MENDED, kinds.ONLY_STOCK, kinds.OTHER,
-               kinds.CODE):
-    out += _of_kind([row for row in rows if row.kind == kind])
+  told = [line for kind in (
+      kinds.VALUES, kinds.ONLY_MENDED, kinds.ONLY_STOCK, kinds.OTHER,
+      kinds.CODE) for line in _of_kind([r for r in rows if r.kind == kind])]
+  out += _with_reasons(told)
   for kind in (kinds.GIVEN, kinds.CLOSE):
     if off := [r.absolute for r in fed if r.kind == kind]:
       out.append(f"  not counted: {len(off)} of {kind} (off by up to "
@@ -104,25 +105,30 @@ def _output(found: Any) -> list[str]:
       out.append(f"  and {more} more lines")
   for row in found.rows:
     if row.kind in (kinds.OUTPUT, kinds.END):
-      out += _of_kind([row])
+      out += _with_reasons(_of_kind([row]))
   return out
 
 
-def _of_kind(rows: Sequence[Row]) -> list[str]:
-  """The rows of a kind, alike ones once, with the reason below them."""
+def _of_kind(rows: Sequence[Row]) -> list[tuple[str, str]]:
+  """The rows of a kind, alike ones once, each with the reason."""
   counts: dict[tuple[str, str], int] = {}
   for row in rows:
     place = (_told(row), f"{row.why}; {row.proof}" if row.proof else row.why)
     counts[place] = counts.get(place, 0) + 1
-  out, told = [], [*counts]
-  for at, (text, why) in enumerate(told[:_ROWS]):
-    number = counts[text, why]
-    out.append(f"  {text}" + (f" ({number} programs)" if number > 1 else ""))
-    following = told[at + 1][1] if at + 1 < min(len(told), _ROWS) else None
-    if why and why != following:
+  out = [(f"  {text}" + (f" ({number} programs)" if number > 1 else ""), why)
+         for (text, why), number in [*counts.items()][:_ROWS]]
+  if more := sum([*counts.values()][_ROWS:]):
+    out.append((f"  and {more} more ({rows[0].kind}; --json FILE has all)", ""))
+  return out
+
+
+def _with_reasons(told: Sequence[tuple[str, str]]) -> list[str]:
+  """The rows, and after those in a row that have one reason, that."""
+  out = []
+  for at, (text, why) in enumerate(told):
+    out.append(text)
+    if why and why not in [w for _, w in told[at + 1:at + 2]]:
       out.append(f"      by {why}")
-  if more := sum(counts[k] for k in told[_ROWS:]):
-    out.append(f"  and {more} more ({rows[0].kind}; --json FILE has all)")
   return out
 
 

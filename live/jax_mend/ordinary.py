@@ -27,6 +27,9 @@ def mapped(f):
 x = jax.device_put(c, NamedSharding(mesh, P("x")))
 jax.value_and_grad(mapped(lambda w, x: jax.lax.psum(loss(w, x), "x")))(2., x)
 if hasattr(jax, "shard_map"):  # 0.6.0 refuses it
+  eager = shard_map(lambda w, x: jax.lax.psum(w * x[0], "x"), mesh=mesh,
+                    in_specs=(P(), P("x")), out_specs=P())
+  print(*jax.value_and_grad(eager)(1., c))
   mapped(lambda w, x: jax.lax.pmean(jax.grad(loss, 1)(w, x), "x"))(c, c)
 jax.jit(jax.vmap(jax.grad(lambda x: jnp.sin(x) @ x)))(jnp.ones((2, 2)))
 print(x[0], jnp.asarray([1, 2]).sum())

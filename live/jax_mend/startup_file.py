@@ -58,8 +58,9 @@ def _folder() -> str:
   sites = [*site.getsitepackages(), site.getusersitepackages()]
   if os.path.realpath(here) not in [os.path.realpath(s) for s in sites]:
     raise NotApplied(f"jax_mend lies in {here}, where Python reads no startup "
-                     "file.", f"{sys.executable} -m pip install jax-mend into "
-                     "the environment")
+                     "file.", f"{sys.executable} -m pip install ./live in a "
+                     "checkout of the project, or pip install "
+                     "'git+URL#subdirectory=live'")
   return here
 
 

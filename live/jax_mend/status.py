@@ -7,6 +7,7 @@ import collections
 from collections.abc import Sequence
 import json
 import os
+import shutil
 import sys
 from typing import Any
 
@@ -98,13 +99,16 @@ def _has(kept: str) -> str:
   """One sentence about the cache of a table's byte code."""
   if os.path.isdir(kept):
     return "has the byte code and the text that runs."
-  folder = kept
-  while not os.path.exists(folder):
-    folder = os.path.dirname(folder)
-  if os.path.isdir(folder) and os.access(folder, os.W_OK):
-    return "will have the byte code and the text that runs."
-  return ("can't be written: each import of jax compiles anew. Name another "
-          "folder by JAX_MEND_CACHE.")
+  try:  # permissions don't tell: the owner may be root, the disk read-only
+    made = kept
+    while not os.path.exists(os.path.dirname(made)):
+      made = os.path.dirname(made)
+    os.makedirs(kept)
+    shutil.rmtree(made)
+  except OSError:
+    return ("can't be written: each import of jax compiles anew. Name another "
+            "folder by JAX_MEND_CACHE.")
+  return "will have the byte code and the text that runs."
 
 
 def _how(facts: dict[str, Any]) -> str:

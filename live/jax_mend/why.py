@@ -27,7 +27,8 @@ from jax_mend.rows import Row
 from jax_mend.runs import Run
 
 MOST = 4  # runs
-_SHARED, _SILENT = .3, .15  # likelihoods
+_SHARED, _ORDINARY, _SILENT = .3, .1, .15  # likelihoods
+_SEEN = .1  # times that of its own functions, where others ran them, too
 _OWN = 3.  # for each function that ran for no program that is the same
 _MOST_OWN = 5  # such functions that count
 _TRIED = .1  # times the likelihood, where it wasn't back without a patch alone
@@ -108,13 +109,23 @@ def likelihoods(row: Row, found: Sequence[Row],
   same = patches.ordinary.union(*(
       f for r in found if r.kind == rows.SAME for f in r.patches.values()))
   at = next(i for i, r in enumerate(found) if r is row)
-  # A function may have been traced for an earlier program.
-  before = {p for r in found[:at] for p in r.patches}
-  shared = dict.fromkeys([*before, *row.patches], _SHARED)
-  own = {p: _OWN ** min(len(new), _MOST_OWN) for p, functions in
+  # A function may have been traced for an earlier program, also for one that
+  # is the same: a loop is, of which a later operation has another type.
+  seen: dict[str, set[str]] = {}
+  for program in found[:at + 1]:
+    for patch, functions in program.patches.items():
+      seen.setdefault(patch, set()).update(
+          f for f in functions if f not in patches.ordinary)
+  shared = {p: max(_SHARED, _SEEN * _powered(len(f))) if f else _ORDINARY
+            for p, f in seen.items()}
+  own = {p: _powered(len(new)) for p, functions in
          row.patches.items() if (new := {*functions} - same)}
   weights = {**dict.fromkeys(patches.silent, _SILENT), **shared, **own}
   return {p: weights[p] for p in patches.ids if p in weights}
+
+
+def _powered(functions: int) -> float:
+  return _OWN ** min(functions, _MOST_OWN)
 
 
 class _Search:

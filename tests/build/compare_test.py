@@ -4,10 +4,12 @@
 import concurrent.futures
 import json
 import os
+import signal
 import socket
 import textwrap
 
 import compare_programs as programs
+import compare_table as table
 from conftest import OUTER, ROOT, write
 from mend.proof import alone
 from mend.releases import bases
@@ -15,6 +17,10 @@ import pytest
 
 _NEWEST = bases.get(os.environ.get("MEND_TEST_BASE",
                                    bases.all_bases()[-1].version))
+# Programs of the table that are run on each change.
+_SAMPLE = {"lowered alone", "a loader thread", "a typo in the name",
+           "an address in an error", "standard input that nobody closes",
+           "digest of 4096 float64 times 4"}
 
 
 def _runner(base, work):
@@ -138,17 +144,18 @@ def test_a_tolerance_and_values_beyond_the_store(runner):
 def test_only_what_differs_is_kept(runner):
   """Nothing is, of a program that no fix concerns."""
   write(runner.work / "sizes.py", """
-import os, sys, tempfile
-from jax_mend import comparison, pairing, runs
+import os, sys
+from jax_mend import comparison, differences, processes, runs
 
 comparison.require_both()
-with tempfile.TemporaryDirectory() as folder:
+with processes.keeping() as keeper:
   found = comparison.compare(
-      runs.Settings(["-c", sys.argv[1]], os.devnull, 100., 10**6, "."), folder,
-      pairing.Tolerance())
-  print(found.code(), *(os.path.getsize(os.path.join(folder, run, "values.bin"))
-                        for run in ("stock", "mended", "again")
-                        if os.path.isdir(os.path.join(folder, run))))
+      runs.Settings(["-c", sys.argv[1]], keeper, None, 100., 10**6, "."),
+      keeper.folder, differences.Tolerance())
+  print(found.code(), *(
+      os.path.getsize(os.path.join(keeper.folder, run, "values.bin"))
+      for run in ("stock", "mended", "again")
+      if os.path.isdir(os.path.join(keeper.folder, run))))
 """)
   for program, expected in ((programs.SAME, "0 0 0"),
                             (programs.LOOP, "1 0 0 20")):  # five gradients
@@ -214,6 +221,47 @@ def test_two_processes_are_compared_rank_by_rank(runner):
   assert facts[0]["runs"] == facts[1]["runs"] > 3
 
 
+@pytest.mark.parametrize("case", [c for c in table.CASES if c.name in _SAMPLE],
+                         ids=lambda c: c.name)
+def test_a_program_of_the_table(runner, case):
+  """Some of them; maintenance has all, on four releases."""
+  table.check(runner, case)
+
+
+def test_nothing_is_left_behind(runner):
+  """However it is ended, and whatever the program has started."""
+  write(runner.work / "stays.py", """
+import subprocess, sys, time
+import jax
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(987)",
+                  sys.argv[1]])
+open(sys.argv[1], "w").close()
+time.sleep(987)
+""")
+  for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+    mark = f"begun-{number}-{os.getpid()}"
+    folder = runner.work / f"tmp{number}"
+    folder.mkdir()
+    process = runner.begin("-m", "jax_mend", "compare", "stays.py", mark,
+                           TMPDIR=str(folder))
+    table.until((runner.work / mark).exists)
+    assert table.commands(mark)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    table.until(lambda: not table.commands(mark))
+    table.until(lambda: not [*folder.iterdir()])
+
+
+@pytest.mark.parametrize("options, said", [
+    (["--timeout=-1"], "--timeout"), (["--store=-5"], "--store"),
+    (["--rtol=-1"], "--rtol"), (["--atol=nan"], "--atol"),
+    (["-E"], "leave -E away"), (["-I"], "leave -I away")])
+def test_a_bad_option(runner, options, said):
+  done = runner.run("-m", "jax_mend", "compare", *options, "program.py")
+  assert done.returncode == 2 and said in done.stderr
+  assert "Traceback" not in done.stderr
+
+
 def test_what_is_refused(runner):
   done = runner.run("-m", "jax_mend", "compare")
   assert done.returncode == 2 and "nothing to run" in done.stderr
@@ -222,5 +270,5 @@ def test_what_is_refused(runner):
   help_ = runner.run("-m", "jax_mend", "compare", "--help").stdout
   page = (ROOT / "docs/compare.md").read_text("utf-8")
   for option in ("--yes", "--json", "--timeout", "--rtol", "--atol", "--store",
-                 "--rank", "--meet"):
+                 "--rank", "--meet", "--show"):
     assert option in help_ and option in page, option

@@ -11,12 +11,12 @@ import pytest
 
 @pytest.fixture(scope="module")
 def lib():
-  """jax_mend.why and jax_mend.pairing."""
+  """jax_mend.why and jax_mend.rows."""
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("JAX_MEND", "0")
     patch.syspath_prepend(str(ROOT / "live"))
     yield importlib.import_module("jax_mend.why"), importlib.import_module(
-        "jax_mend.pairing")
+        "jax_mend.rows")
     for name in [n for n in sys.modules if n.partition(".")[0] == "jax_mend"]:
       del sys.modules[name]
 
@@ -29,11 +29,11 @@ class World:
   """
 
   def __init__(self, lib, ids, causes, ran, needs=(), silent=()):
-    self.why, self.pairing = lib
+    self.why, self.rows = lib
     self.causes, self.runs = {*causes}, []
     self.patches = self.why.Patches(ids, frozenset(silent), dict(needs))
-    self.row = self.pairing.Row(
-        self.pairing.CODE, "f", "a:1", patches={
+    self.row = self.rows.Row(
+        self.rows.CODE, "f", "a:1", patches={
             p: [f"{p}.{n}" for n in range(count)] for p, count in ran.items()})
 
   def restored(self, probe, gone):
@@ -109,7 +109,7 @@ def test_a_run_that_is_ended_early_tells_nothing(lib):
 
 
 def test_what_a_run_has_not_come_to(lib, tmp_path):
-  why, pairing = lib
+  why, rows = lib
   runs = importlib.import_module("jax_mend.runs")
 
   def ran(status, *codes):
@@ -117,10 +117,10 @@ def test_what_a_run_has_not_come_to(lib, tmp_path):
         n, name, "a:1", code) for n, (name, code) in enumerate(codes)])
 
   stock = ran(0, ("f", "0"), ("g", "0"))
-  found = pairing.rows(stock, ran(0, ("f", "1"), ("g", "1"), ("h", "1")),
-                       pairing.Tolerance())
+  mended = ran(0, ("f", "1"), ("g", "1"), ("h", "1"))
+  found = rows.rows(stock, mended, rows.Tolerance())
   f, g, h = (row.key for row in found)
-  back = lambda other: why.as_on_stock(stock, other, found)
+  back = lambda other: why.as_on_stock(stock, mended, other, found)
   assert back(ran(0, ("f", "0"), ("g", "1"))) == {f: True, g: False, h: True}
   assert back(ran(None, ("f", "0"))) == {f: True}  # was ended
   assert back(ran(1, ("f", "0"))) == {f: True, g: False, h: True}
@@ -132,8 +132,8 @@ def test_none_is_named_that_was_not_found(lib):
 
 
 def test_those_that_run_for_any_program_are_no_likelier(lib):
-  why, pairing = lib
-  row = pairing.Row(pairing.CODE, "f", "a:1", patches={
+  why, rows = lib
+  row = rows.Row(rows.CODE, "f", "a:1", patches={
       "a": ["a.x", "a.y"], "b": ["b.x", "b.y"]})
   found = why.likelihoods(row, [row], why.Patches(
       ["a", "b", "c"], ordinary=frozenset(["b.x", "b.y"])))
@@ -168,11 +168,11 @@ def test_random_series(lib):
 
 def test_an_end_is_explained_once(lib):
   """Those after an error of one side come of what kept it from the first."""
-  why, pairing = lib
-  rows = [pairing.Row(pairing.SAME, "f", "a:1", same_code=True),
-          pairing.Row(pairing.ONLY_MENDED, "g", "a:2"),
-          pairing.Row(pairing.ONLY_MENDED, "h", "a:3", follows=True)]
-  assert why.differing(rows) == rows[1:2]
-  values = pairing.Row(pairing.VALUES, "v", "a:1", same_code=True)
-  assert why.differing([values, *rows]) == [values, rows[1]]
-  assert why.differing([*rows, values]) == rows[1:2]
+  why, rows = lib
+  found = [rows.Row(rows.SAME, "f", "a:1", same_code=True),
+           rows.Row(rows.ONLY_MENDED, "g", "a:2"),
+           rows.Row(rows.ONLY_MENDED, "h", "a:3", follows=True)]
+  assert why.differing(found) == found[1:2]
+  values = rows.Row(rows.VALUES, "v", "a:1", same_code=True)
+  assert why.differing([values, *found]) == [values, found[1]]
+  assert why.differing([*found, values]) == found[1:2]
