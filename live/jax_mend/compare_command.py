@@ -41,7 +41,8 @@ def _parser() -> argparse.ArgumentParser:
       help="a run that takes longer hangs (600)")
   add("--rtol", type=_number, help="the relative difference that counts as "
       "none; without it the dtype's")
-  add("--atol", type=_number, help="the absolute difference that counts as none")
+  add("--atol", type=_number, help="the absolute difference that counts as "
+      "none")
   add("--store", default="1GB", metavar="SIZE", type=_bytes,
       help="keep so many bytes of values; of others digest, largest and norm "
       "(1GB)")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from jax_mend import rows as kinds, texts
+from jax_mend import rows as kinds
 from jax_mend.rows import Row
 from jax_mend.runs import Run
 

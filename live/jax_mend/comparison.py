@@ -22,6 +22,7 @@ from jax_mend import (active, asked, differences, evidence, installed, ordinary,
                       pairing, rows, runs, why)
 from jax_mend import table as tables
 from jax_mend.errors import NotApplied
+from jax_mend.rows import Row
 from jax_mend.runs import Run
 from jax_mend.together import Alone, Together
 
@@ -41,7 +42,7 @@ class Comparison:
   """
   stock: Run
   mended: Run
-  rows: list[rows.Row]
+  rows: list[Row]
   again: Run | None = None
   mended_again: Run | None = None
   searched: list[str] = dataclasses.field(default_factory=list)
@@ -52,7 +53,7 @@ class Comparison:
     return 2 + bool(self.again) + bool(self.mended_again) + len(self.searched)
 
   @property
-  def differing(self) -> list[rows.Row]:
+  def differing(self) -> list[Row]:
     return [r for r in self.rows if r.kind in rows.COUNTED]
 
   @property
@@ -137,7 +138,10 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
                gone: Sequence[str]) -> why.Restored:
     found.searched.append(f"{probe.kind} {probe.patch}")
     others.gather("again")
-    words = ",".join(p for p in patches.ids if p not in gone) or runs.STOCK
+    words = ",".join([*(p for p in patches.ids if p not in gone),
+                      *(f"-{p}" for p in gone)])
+    if len(gone) == len(patches.ids):
+      words = runs.STOCK
     run = runs.run(settings, at(f"without{len(found.searched)}"), words,
                    cache=cache)
     return why.as_on_stock(stock, mended, run, found.rows, again)

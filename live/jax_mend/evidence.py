@@ -78,9 +78,13 @@ def _wrap(functions: dict[str, set[str]], touched: Touched,
           module: types.ModuleType) -> None:
   for name, patches in functions.items():
     f = getattr(module, name, None)
+    label = f"{module.__name__.removeprefix('jax._src.')}.{name}"
+    note = functools.partial(_noting, label=label, patches=sorted(patches),
+                             touched=touched)
     if isinstance(f, types.FunctionType):
-      label = f"{module.__name__.removeprefix('jax._src.')}.{name}"
-      setattr(module, name, _noting(f, label, sorted(patches), touched))
+      setattr(module, name, note(f))
+    elif isinstance(f, property) and f.fget:
+      setattr(module, name, property(note(f.fget), doc=f.__doc__))
 
 
 def _noting(f: Callable[..., Any], label: str, patches: list[str],

@@ -96,8 +96,8 @@ def rows(stock: Run, mended: Run, tolerance: Tolerance,
 
 def _told_once(found: Sequence[pairing.Pair]) -> list[pairing.Pair]:
   """Pairs without the lowered programs that were compiled, too."""
-  codes = [{pair[side].code for pair in found if pair[side]
-            and pair[side].how != "lowered"} for side in (0, 1)]  # type: ignore
+  codes = [{p.code for p in side if p and p.how != "lowered"}
+           for side in ([a for a, _ in found], [b for _, b in found])]
   return [pair for pair in found if not all(
       p is None or p.how == "lowered" and p.code in known
       for p, known in zip(pair, codes))]

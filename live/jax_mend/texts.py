@@ -11,11 +11,12 @@ _ALIGNED = 200  # lines of which a longest common part is looked for
 _GONE = "\0"  # stands for a word that isn't the same twice
 
 Lines = Sequence[str]
-Pairs = list[tuple[str | None, str | None]]
+Pair = tuple[str | None, str | None]
+Pairs = list[Pair]
 
 
-def stable(one: Lines, two: Lines,
-           repeats: Iterable[tuple[Lines, Lines]]) -> tuple[Lines, Lines] | None:
+def stable(one: Lines, two: Lines, repeats: Iterable[tuple[Lines, Lines]],
+           ) -> tuple[Lines, Lines] | None:
   """Both texts without the words that are not the same twice.
 
   Args:
@@ -50,7 +51,7 @@ def _without(first: str, second: str, *lines: str) -> Sequence[str]:
       line.split(), a, b)) for line in lines]
 
 
-def differing(one: Lines, two: Lines) -> Iterator[tuple[str | None, str | None]]:
+def differing(one: Lines, two: Lines) -> Iterator[Pair]:
   """The lines of two texts that differ, side by side; None where none is.
 
   Takes time linear in the texts: long parts are compared line by line.

@@ -27,7 +27,7 @@ from jax_mend.rows import Row
 from jax_mend.runs import Run
 
 MOST = 4  # runs
-_SHARED, _ORDINARY, _SILENT = .3, .1, .15  # likelihoods
+_SHARED, _ORDINARY, _SILENT, _UNSEEN = .3, .1, .15, .01  # likelihoods
 _SEEN = .1  # times that of its own functions, where others ran them, too
 _OWN = 3.  # for each function that ran for no program that is the same
 _MOST_OWN = 5  # such functions that count
@@ -120,7 +120,10 @@ def likelihoods(row: Row, found: Sequence[Row],
             for p, f in seen.items()}
   own = {p: _powered(len(new)) for p, functions in
          row.patches.items() if (new := {*functions} - same)}
-  weights = {**dict.fromkeys(patches.silent, _SILENT), **shared, **own}
+  # What is printed, and an end, may come of what no function has told.
+  others = patches.ids if row.kind in (rows.OUTPUT, rows.END) else ()
+  weights = {**dict.fromkeys(others, _UNSEEN),
+             **dict.fromkeys(patches.silent, _SILENT), **shared, **own}
   return {p: weights[p] for p in patches.ids if p in weights}
 
 

@@ -14,6 +14,9 @@ import dataclasses
 import difflib
 
 
+_IDENTITY = "fork/identity"  # a part of Mend says that it is Mend, too
+
+
 class BadWords(ValueError):
   """Words that choose nothing: the text says why."""
 
@@ -61,6 +64,7 @@ def choose(words: Sequence[str], known: Sequence[str],
             for p in found} - out
   if all(word[0] == "-" for word in words):
     wanted = {*here} - out
+  wanted |= {_IDENTITY} & {*here} - out
   gone = _that_need(out, here, needs)
   for word in words:
     if word in gone and word not in out:
