@@ -63,6 +63,9 @@ class Comparison:
     return [(t, one.get(t, "not run"), two.get(t, "not run"))
             for t in {**one, **two} if one.get(t) != two.get(t)]
 
+  def differs(self) -> bool:
+    return bool(self.outcomes) or any(not r.again for r in self.differing)
+
   def failure(self) -> str:
     """Why it can't be compared, or ""."""
     one, two = self.stock, self.mended
@@ -73,9 +76,9 @@ class Comparison:
               "not recorded)")
     if one.status and two.status and not (one.programs or two.programs):
       return "it ended before jax compiled a program"
-    if any(not r.again for r in self.differing) or self.outcomes:
+    if self.differs():
       return ""
-    if self.differing or rows.unstable_end(one, self.again):
+    if any(r.again for r in self.rows) or rows.unstable_end(one, self.again):
       return ("it isn't the same twice on the stock jax (dates, random numbers "
               "without a seed, threads?)")
     return ""
@@ -84,7 +87,7 @@ class Comparison:
     """The exit status."""
     if self.failure():
       return FAILED
-    return DIFFERS if self.differing or self.outcomes else SAME
+    return DIFFERS if self.differs() else SAME
 
 
 def compare(settings: runs.Settings, folder: str,

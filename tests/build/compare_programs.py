@@ -149,6 +149,42 @@ from jax import export
 e = export.export(jax.jit(lambda d: d[1] + 1))({1: jnp.arange(3.)})
 print(export.deserialize(e.serialize()).call({1: jnp.arange(3.)}))
 """
+# Digests of arrays that differ by signs, conjugates and factors: of each dtype,
+# 1 to 5 long; and of large ones. Then a value that became varying.
+DIGESTS = """
+import itertools, tempfile
+import numpy as np
+from jax_mend import differences, values
+
+store = values.Store(tempfile.mkdtemp(dir="."), 0)
+for kind, length in itertools.product("f2 f4 f8 c8 c16 i1 i4 u8 ?".split(),
+                                      range(1, 6)):
+  x = np.arange(1, length + 1).astype(kind)
+  others = [x, x[::-1], ~x if kind == "?" else -x, x * x + x, 2 * x, 4 * x]
+  if x.dtype.kind == "c":
+    others += [x + 1j, (x + 1j).conj()]
+  if kind not in "?u8":
+    others += [x * np.array(s).astype(kind)
+               for s in itertools.product((1, -1), repeat=length)]
+  distinct = {(str(o.dtype), o.tobytes()) for o in others}
+  assert len({store.digest(o) for o in others}) == len(distinct), (kind, length)
+for count in (1, 2, 3):
+  x = np.ones(4096 * count)
+  assert len({store.digest(x * n) for n in (1, -1, 2, 4, 8)}) == 5
+assert store.digest(np.zeros(2)) != store.digest(-np.zeros(2))
+assert store.digest(np.zeros((2, 3))) != store.digest(np.zeros((3, 2)))
+
+found = differences.Difference()
+kept = differences.Values([], differences.Tolerance())
+once = [[n, [[0, 1]], "float32[1]:a"] for n in range(4)]
+each = [[n, [[n, n + 1]], "float32[1]:a"] for n in range(4)]
+kept.compare(found, "", once, each)
+assert not found.unequal
+each[2][2] = "float32[1]:b"
+kept.compare(found, "", once, each)
+assert found.unequal and found.beyond and "device 2" in found.where
+print("all told apart")
+"""
 WORKERS = HEAD.partition("mesh =")[0] + """
 jax.distributed.initialize(f"localhost:{sys.argv[2]}", 2, int(sys.argv[1]))
 mesh = jax.sharding.Mesh(jax.local_devices()[:4], "x")

@@ -28,7 +28,8 @@ class Case:
 
   Attributes:
     name: says what it shows.
-    program: its text, after HEAD if it has no import of jax.
+    program: its text, after HEAD.
+    bare: whether it has no HEAD.
     code: the exit status of `compare`.
     verdict: what the report begins with.
     kind: of the first row that counts; "" for none.
@@ -50,12 +51,12 @@ class Case:
   options: tuple[str, ...] = ()
   stdin: str | None = ""
   first: tuple[int, ...] = (0, 6, 0)
+  bare: bool = False
 
   @property
   def text(self):
     text = textwrap.dedent(self.program).strip("\n") + "\n"
-    return text if "import jax" in text or "jax" not in text and (
-        "jnp" not in text) else HEAD + text
+    return text if self.bare or text.startswith(HEAD.strip()) else HEAD + text
 
 
 def check(runner, case):
@@ -110,8 +111,8 @@ def given(one, two):
 
 
 def flipped(name, setup, one, two):
-  return Case(f"digest of {name}", "import jax\njax.config.update("
-              "'jax_enable_x64', True)\n" + GRADIENT + FLIPS + textwrap.dedent(
+  wide = "jax.config.update('jax_enable_x64', True)\n"
+  return Case(f"digest of {name}", GRADIENT + wide + FLIPS + textwrap.dedent(
                   setup) + f"\ngiven({one}, {two})\n", DIFFERS,
               kind="other values", patch=LOOPS,
               says="other values: <lambda>|not counted: .*given other values")
@@ -195,7 +196,7 @@ CASES = [
              """, "what comes after it isn't counted", kind="other values",
              says="not counted: 1 of the same code, given other values"),
     Case("a copy that shares memory", programs.DLPACK, DIFFERS,
-         kind="other values", patch=DLPACK, first=(0, 10, 2)),
+         kind="other output", patch=DLPACK, first=(0, 10, 2)),
     Case("an ahead-of-time compute_on", programs.COMPUTE_ON, DIFFERS,
          kind="only mended", patch="compute_on/aot"),
     Case("an export of a dictionary", programs.EXPORT, DIFFERS,
@@ -210,25 +211,26 @@ CASES = [
 
     # What never ran.
     Case("a typo in the name", "import no_such_module_at_all\n", FAILED,
-         "It could not be compared", says="no_such_module_at_all"),
+         "It could not be compared", says="no_such_module_at_all", bare=True),
     Case("a syntax error", "import jax\ndef f(:\n", FAILED,
-         "It could not be compared", says="SyntaxError"),
+         "It could not be compared", says="SyntaxError", bare=True),
     Case("a notebook", '{"cells": [], "metadata": {"n": null}}\n', FAILED,
-         "It could not be compared", says="null"),
+         "It could not be compared", says="null", bare=True),
     Case("no jax", "print(1 + 1)\n", FAILED, "It could not be compared",
-         says="hasn't imported jax"),
+         says="hasn't imported jax", bare=True),
     Case("a missing module after jax", "import jax\nimport no_such_thing\n",
-         FAILED, "It could not be compared", says="no_such_thing"),
+         FAILED, "It could not be compared", says="no_such_thing", bare=True),
     Case("jax in a child alone", """
          import subprocess, sys
          subprocess.run([sys.executable, "-c", "import " + "jax"], check=True)
-         """, FAILED, "It could not be compared", says="hasn't imported jax"),
+         """, FAILED, "It could not be compared", says="hasn't imported jax",
+         bare=True),
     Case("an end before a program", "import jax\nraise SystemExit(3)\n", FAILED,
-         "It could not be compared"),
+         "It could not be compared", bare=True),
 
     # What is the same isn't blamed.
     Case("nothing", "print(jnp.arange(3) + 1)"),
-    Case("no program", "import jax\nprint(len(jax.devices()))\n"),
+    Case("no program", "import jax\nprint(len(jax.devices()))\n", bare=True),
     Case("an error on both, after a program", """
          print(jnp.arange(3) + 1)
          raise ValueError("the same")

@@ -141,6 +141,11 @@ def test_a_tolerance_and_values_beyond_the_store(runner):
   assert large["kind"] == "other values"
 
 
+def test_digests(runner):
+  done = runner.run(write(runner.work / "digests.py", programs.DIGESTS))
+  assert done.stdout == "all told apart\n", done.stderr
+
+
 def test_only_what_differs_is_kept(runner):
   """Nothing is, of a program that no fix concerns."""
   write(runner.work / "sizes.py", """
