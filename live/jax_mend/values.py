@@ -9,6 +9,7 @@ a value is known by its digest, its largest magnitude and its norm alone.
 from __future__ import annotations
 
 from collections.abc import Collection
+import concurrent.futures
 import hashlib
 import importlib
 import json
@@ -18,11 +19,25 @@ from typing import Any
 
 _BLOCK = 1 << 17  # elements
 _DIGEST = 12  # bytes
+_PART = 1 << 21  # bytes that one thread digests
 
 
 def digest(data: Any) -> str:
   """The digest of bytes; a library's, as a sum of words sees no signs."""
   return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
+
+
+def _digest_of_parts(data: Any) -> str:
+  """The digest of an array's bytes; of a large one, by several threads.
+
+  hashlib lets other threads run meanwhile. The parts' size doesn't depend on
+  the machine.
+  """
+  if data.size <= _PART:
+    return digest(data)
+  parts = [data[at:at + _PART] for at in range(0, data.size, _PART)]
+  with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    return digest("".join(pool.map(digest, parts)).encode())
 
 
 class Store:
@@ -50,7 +65,7 @@ class Store:
     """Names an array by dtype, shape and content; keeps it, if wanted."""
     value = self._np.ascontiguousarray(value)
     data = value.reshape(-1).view(self._np.uint8)
-    name = f"{value.dtype}{list(value.shape)}:{digest(data)}"
+    name = f"{value.dtype}{list(value.shape)}:{_digest_of_parts(data)}"
     with self._lock:
       if name not in self._known:
         self._known.add(name)

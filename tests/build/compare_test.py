@@ -4,6 +4,7 @@
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import socket
 import textwrap
@@ -57,7 +58,24 @@ def test_a_program_that_no_fix_concerns(base, tmp_path):
   assert facts["runs"] == 2
 
 
-def test_readmes_program(runner):
+def _timeless(report):
+  """A report without seconds, bytes and the number of patches."""
+  return re.sub(r"\d+\.\d s, \d+ MB|and \d+ more", "#", report).strip()
+
+
+def test_the_page_shows_what_readmes_command_prints(runner):
+  """README's own program, which isn't jitted, as the page has its report."""
+  readme, page = ((ROOT / name).read_text("utf-8")
+                  for name in ("README.md", "docs/compare.md"))
+  text = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+  shown = re.search(r"README's program: .*?```\n(.*?)```", page, re.DOTALL)[1]
+  script = write(runner.work / "script.py", text)
+  done = runner.run("-m", "jax_mend", "compare", script.name)
+  assert done.returncode == 1, done.stderr
+  assert _timeless(done.stdout) == _timeless(shown)
+
+
+def test_readmes_program_jitted(runner):
   said, facts = runner.compare(programs.LOOP, code=1)
   assert "6.0 0.0" in said and "6.0 6.0" in said
   (row,) = [r for r in facts["programs"] if r["name"] == "loss"]
