@@ -36,8 +36,12 @@ def _digest_of_parts(data: Any) -> str:
   if data.size <= _PART:
     return digest(data)
   parts = [data[at:at + _PART] for at in range(0, data.size, _PART)]
-  with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-    return digest("".join(pool.map(digest, parts)).encode())
+  try:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+      found = [*pool.map(digest, parts)]
+  except RuntimeError:  # the interpreter ends, and starts no thread
+    found = [*map(digest, parts)]
+  return digest("".join(found).encode())
 
 
 class Store:
