@@ -27,7 +27,7 @@ from jax_mend.rows import Row
 from jax_mend.runs import Run
 
 MOST = 4  # runs
-_SHARED, _ORDINARY, _SILENT, _UNSEEN = .3, .1, .15, .01  # likelihoods
+_SHARED, _ORDINARY, _SILENT, _UNSEEN = .3, .2, .15, .01  # likelihoods
 _SEEN = .1  # times that of its own functions, where others ran them, too
 _OWN = 3.  # for each function that ran for no program that is the same
 _MOST_OWN = 5  # such functions that count
