@@ -26,7 +26,7 @@ def pairs(stock: Sequence[Program], mended: Sequence[Program]) -> list[Pair]:
   kinds: tuple[Callable[[Program], Hashable], ...] = (
       lambda p: (p.key, p.code, first(p)),
       lambda p: (p.key, p.code),
-      lambda p: (p.name, p.test, p.how, p.code))
+      lambda p: p.alike)
   for kind in kinds:
     left = _matched([p for p in stock if p.number not in partner], left, kind,
                     partner)

@@ -34,6 +34,7 @@ class Program:
     given: of each call, a digest of the arguments.
     calls: of each call that has returned, [device, index, digest] of each part
       of each result.
+    places: the calls that have not returned, by number and count, in `given`.
   """
   number: int
   name: str
@@ -45,6 +46,11 @@ class Program:
   patches: dict[str, list[str]] = dataclasses.field(default_factory=dict)
   given: dict[int, str] = dataclasses.field(default_factory=dict)
   calls: dict[int, Any] = dataclasses.field(default_factory=dict)
+  places: dict[tuple[int, int], int] = dataclasses.field(default_factory=dict)
+
+  @property
+  def alike(self) -> tuple[str, str, str, str]:
+    return self.name, self.code, self.test, self.how
 
   @property
   def key(self) -> tuple[str, str, str, str]:
@@ -76,6 +82,10 @@ class Run:
   recorded: bool = False
   rest: dict[str, list[str]] = dataclasses.field(default_factory=dict)
   jax: bool = False
+
+  @functools.cached_property
+  def known(self) -> dict[tuple[str, str, str, str], Program]:
+    return {program.alike: program for program in self.programs}
 
   @functools.cached_property
   def by_number(self) -> dict[int, Program]:
@@ -194,19 +204,32 @@ def read(run_: Run) -> None:
 
 
 def _program(run_: Run, event: Mapping[str, Any]) -> None:
+  """Adds a program, or joins it with one of the same name and code.
+
+  Of two threads that call a function for the first time both compile it, or
+  only one does.
+  """
   program = Program(**event)
-  run_.programs.append(program)
-  run_.by_number[program.number] = program
+  other = run_.known.setdefault(program.alike, program)
+  run_.by_number[program.number] = other
+  if other is program:
+    run_.programs.append(program)
+  else:
+    other.patches.update(program.patches)
 
 
 def _called(run_: Run, event: Mapping[str, Any]) -> None:
-  run_.open.append(event["number"])
-  run_.by_number[event["number"]].given[event["at"]] = event["given"]
+  program = run_.by_number[event["number"]]
+  run_.open.append(program.number)
+  program.places[event["number"], event["at"]] = at = len(program.given)
+  program.given[at] = event["given"]
 
 
 def _results(run_: Run, event: Mapping[str, Any]) -> None:
-  run_.open.remove(event["number"])
-  run_.by_number[event["number"]].calls[event["at"]] = event["results"]
+  program = run_.by_number[event["number"]]
+  run_.open.remove(program.number)
+  at = program.places.pop((event["number"], event["at"]))
+  program.calls[at] = event["results"]
 
 
 def _error(run_: Run, event: Mapping[str, Any]) -> None:
