@@ -29,8 +29,10 @@ from jax_mend import evidence, hooks, store, values
 
 FOLDER = "JAX_MEND_RECORD"
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# What differs from process to process: where a callback lies in memory.
-_POINTER = re.compile(r'(backend_config = ")\d{6,}"|(descriptor = )\d{6,}')
+# What differs from process to process: where a callback lies in memory, and
+# the name of an axis that has none.
+_POINTER = re.compile(r'(backend_config = ")\d{6,}"|(descriptor = )\d{6,}|'
+                      r'(<axis )0x[0-9a-f]+(?=>)')
 _OPERATION = re.compile(r"\b[a-z]+\.[a-z_]+\b")
 _UNNAMED = "unnamed_function"  # what eager shard_map calls its primitives
 # A loaded executable's text names the places that it was compiled at.
@@ -129,7 +131,7 @@ class Recorder:
       self._program("lowered", name, text(), None)
 
   def _program(self, how: str, name: str, text: str, executable: Any) -> int:
-    text = _POINTER.sub(r"\1\2", text)
+    text = _POINTER.sub(r"\1\2\3", text)
     line, function = self._line()
     name = re.sub(r"^jit__?", "", name)
     if name == _UNNAMED:
