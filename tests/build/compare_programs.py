@@ -253,3 +253,17 @@ class Runner:
     assert len(said.splitlines()) <= 40
     assert facts["runs"] <= 8
     return said, facts
+
+
+def hold_same(runner):
+  """Fails unless programs that no fix concerns are recorded and the same.
+
+  With the program whose functions are no reason for a difference.
+  """
+  said, facts = runner.compare(SAME + ordinary(), code=0, args=("a", "--b"),
+                               stdin="given to both")
+  assert said.startswith("The same: no fix concerns this program.")
+  row = next(r for r in facts["programs"] if "lambda" in r["name"])
+  assert row["kind"] == "same" and row["line"].startswith("program.py:")
+  assert facts["stock"]["programs"] == facts["mended"]["programs"] > 1
+  assert facts["runs"] == 2
