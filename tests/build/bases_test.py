@@ -128,13 +128,6 @@ def test_a_line_names_its_releases():
     bases.chosen("Z")
 
 
-def test_a_plain_run_is_of_one_release_of_each_line(monkeypatch):
-  monkeypatch.setattr(sys, "version_info", (3, 11, 0))
-  found = bases.one_of_each_line()
-  assert [b.line for b in found] == [b.line for b in bases.representatives()]
-  assert bases.default_base() in found
-
-
 def test_the_default_base_is_the_newest_for_this_python(monkeypatch):
   every, seen = bases.all_bases(), set()
   for running in (3, 10, 1), (3, 11, 0), (3, 12, 0), (3, 13, 5):

@@ -69,9 +69,9 @@ BASE = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
 EVERY = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
              "a,b, or all (the default)", metavar="V")
 OF_TESTS = flag("--base", f"a base release ({KNOWN}), a line (C, C-D), a list "
-                "a,b, or all; without it the newest that the running Python "
-                "supports, and a smoke test of one of each other line "
-                "that a Python here supports", metavar="V")
+                "a,b, or all; without it one case of each regression test, and "
+                "one other test of each file, on the newest that the running "
+                "Python supports", metavar="V")
 PATCHES = flag("--patches", "only these families and patches, A,B, or all but "
                "these, -A (write --patches=-A), and what they need",
                type=names, metavar="A,B")

@@ -15,7 +15,7 @@ from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import checking
 from mend.mutation import score
-from mend.proof import testing
+from mend.proof import shares, testing
 from mend.proof.shares import Extent
 from mend.releases import bases, interpreters
 from mend.suites import clients, conformance, upstream
@@ -23,19 +23,18 @@ from mend.suites import clients, conformance, upstream
 _TIME = 120.0  # seconds for one of upstream's tests
 
 
-def _with_pythons(args: argparse.Namespace) -> tuple[
-    Sequence[bases.Base], Sequence[bases.Base]]:
-  """The bases to test, and those that this machine has no Python for.
+def _with_pythons(args: argparse.Namespace) -> Sequence[bases.Base]:
+  """The bases to test.
 
   Raises:
-    MendError: those were asked for by name or as `all`, or nothing is left.
+    MendError: this machine has no Python for one of them.
   """
-  asked = (bases.one_of_each_line() if args.base is None
-           else bases.chosen(args.base))
-  here, others = interpreters.split(asked, args.python_version)
-  if others and (args.base or not here):
+  asked = (bases.chosen(args.base) if args.base or not args.tests
+           else shares.newest_having(args.tests))
+  _, others = interpreters.split(asked, args.python_version)
+  if others:
     raise interpreters.missing(others, args.python_version)
-  return here, others
+  return asked
 
 
 def _refuse_choices_of_others(args: argparse.Namespace) -> None:
@@ -82,7 +81,7 @@ def _test(args: argparse.Namespace) -> Verdict:
   if args.array_api:
     return conformance.compare_wheels(pathlib.Path(args.array_api),
                                       bases.chosen(args.base), args.time)
-  chosen, left_out = _with_pythons(args)
+  chosen = _with_pythons(args)
   if args.mutation:
     return score.run(chosen, args.tests, args.write)
   if args.each:
@@ -95,7 +94,7 @@ def _test(args: argparse.Namespace) -> Verdict:
     checks.append(functools.partial(clients.run_programs, chosen))
   return testing.run_tests(testing.Request(
       chosen, args.tests, args.python_version, args.patches, checks, args.live,
-      left_out, extent, args.share, args.since or "", args.list))
+      extent, args.share, args.since or "", args.list))
 
 
 COMMANDS = (

@@ -24,7 +24,6 @@ from mend.releases import bases, interpreters
 from mend.releases.bases import Base
 
 WHOLE = "all tests"
-_ALL = 9999  # tests of a file, or fewer
 _LIVE_ONE_IN = 5  # files, of which the regression tests run with jax-mend
 
 
@@ -43,7 +42,7 @@ class Job:
     env: more environment variables.
     only_red: whether only `reds` are run.
     case: of each test only this case, modulo their number; None for all.
-    test: of all of these only this one, modulo their number; None for all.
+    one_guard: whether of the tests that aren't `reds` only one is run.
     but: patterns of the cases that are left out.
   """
   base: Base
@@ -56,15 +55,15 @@ class Job:
   env: tuple[tuple[str, str], ...] = ()
   only_red: bool = False
   case: int | None = None
-  test: int | None = None
+  one_guard: bool = False
   but: tuple[str, ...] = ()
 
   @property
   def extent(self) -> str:
     """The tests of the file that it runs, in words."""
     tests = "regression tests" if self.only_red else "tests"
-    if self.test is not None:
-      return f"one of its {tests}"
+    if self.one_guard and not self.only_red:
+      return "one case of its regression tests, and one other test"
     if self.case is not None:
       return f"one case of its {tests}"
     return f"its {tests}" if self.only_red else WHOLE
@@ -122,8 +121,8 @@ def settings(job: Job) -> dict[str, str]:
     found["MEND_BUT"] = "\n".join(job.but)
   if job.case is not None:
     found["MEND_CASE"] = str(job.case)
-  if job.test is not None:
-    found["MEND_SHARE"] = f"{job.test}/{_ALL}"
+  if job.one_guard:
+    found["MEND_ONE_GUARD"] = "1"
   return found
 
 

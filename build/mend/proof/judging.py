@@ -58,8 +58,7 @@ def case_of(test: str, outcome: pytest_run.Outcome) -> str:
 
 
 def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
-                 reds: Sequence[Red], is_share: bool = False,
-                 has_all: bool = True) -> Tally:
+                 reds: Sequence[Red], is_share: bool = False) -> Tally:
   """Judges the mended side: tests pass, regression tests aren't skipped.
 
   Args:
@@ -67,7 +66,6 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
     outcomes: of its tests.
     reds: what names its regression tests, each pattern one or more.
     is_share: whether it is a share of a file's tests, which may all be skipped.
-    has_all: whether each pattern must name a test.
   """
   tally = Tally()
   cases = {test: case_of(test, outcome) for test, outcome in outcomes.items()}
@@ -82,7 +80,7 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
       tally.failures.append(f"{label}: {test} {why}\n{tail(outcome.text)}")
   if not (tally.passed or tally.failures or is_share and tally.skipped):
     tally.failures.append(f"{label}: no test ran")
-  for pattern in (p for r in reds if has_all for p in r.tests):
+  for pattern in (p for r in reds for p in r.tests):
     if not fnmatch.filter(cases.values(), pattern):
       tally.failures.append(f"{label}: red names {pattern!r}, no such test")
   return tally

@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test files that each release runs: one rule, and shorter ones.
+"""The test files that each release runs, and how much of each.
 
-A run of several releases has every test on the newest that has its file, on
-both sides, and on mended one case of each test on two other lines, of which
-each has a third of the files and deals them out to its releases. Files of the
-patches that a change touches (`changes`) run whole on one release of each line.
-One release alone, and `--whole`, have every test. The plain command has one
-case of each test on the default release, and one of some files on each line.
-One case of each test means one, too, of what each `red` at it names; on
-pristine, regression tests only.
+Every test of a file runs on the newest release that has the file, and one case
+of each test on one release of two other lines; `Extent` names the exceptions.
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 import dataclasses
 import enum
 
-from mend.editing import families, patches
+from mend.editing import patches
 from mend.proof import jobs
 from mend.proof.jobs import Job
 from mend.releases import bases
@@ -32,7 +26,7 @@ class Extent(enum.Enum):
   """The rule of a run of everything."""
   WHOLE = "every test on every release"
   CHANGE = "every test on the newest release, one case of each on two lines"
-  PLAIN = "one case of each test on the default release, some on each line"
+  PLAIN = "one case of each regression test, and one other test of each file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +48,8 @@ class Run:
 def jobs_of(run: Run, series: Sequence[patches.Patch]) -> list[Job]:
   """The jobs of all releases in a run of everything."""
   if run.extent is Extent.PLAIN:
-    return [job for base in run.chosen for job in _plain(run, series, base)]
+    return [job for base in run.chosen for job in _plain(jobs.for_base(
+        series, base, (), run.python_version))]
   if run.extent is Extent.WHOLE or len(run.chosen) == 1:
     return [job for base in run.chosen for job in jobs.for_base(
         series, base, (), run.python_version)]
@@ -80,14 +75,15 @@ def _of_change(run: Run, series: Sequence[patches.Patch], base: Base,
   return out
 
 
-def tested_whole(chosen: Sequence[Base]) -> Base:
-  """The release of `chosen` that a plain run has every test file of.
-
-  It is the default one, or the newest where a Python was asked for that the
-  default one does not support.
-  """
-  default = bases.default_base()
-  return default if default in chosen else chosen[-1]
+def newest_having(names: Sequence[str]) -> tuple[Base, ...]:
+  """The default release, or for a name that it lacks the newest that has it."""
+  series, default = patches.load(), bases.default_base()
+  having = lambda base, name: any(
+      jobs.files_of(patches.for_base(series, base), [name], kind)
+      for kind in ("tests", "unit_tests"))
+  found = {next((b for b in (default, *reversed(bases.all_bases()))
+                 if having(b, name)), default) for name in names}
+  return tuple(b for b in bases.all_bases() if b in found)
 
 
 def share_of(found: Sequence[Job], number: int, of: int) -> list[Job]:
@@ -105,11 +101,6 @@ def one_case(job: Job, only_red: bool = False) -> Job:
   return dataclasses.replace(
       job, only_red=only_red or job.side == "pristine",
       case=bases.releases().index(job.base))
-
-
-def _one_case_of(found: Sequence[Job]) -> list[Job]:
-  """One case of each job; none where nothing is left to look at."""
-  return [one_case(job) for job in found if job.reds or job.side != "pristine"]
 
 
 def of_twin(series: Sequence[patches.Patch], twin: Base,
@@ -155,19 +146,7 @@ def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
   return where
 
 
-def _plain(run: Run, series: Sequence[patches.Patch],
-           base: Base) -> list[Job]:
-  """A newcomer's: each other line has some files of each family, mended."""
-  found = _one_case_of(jobs.for_base(series, base, (), run.python_version))
-  newest = tested_whole(run.chosen)
-  if base == newest:
-    return found
-  others = [b for b in run.chosen if b != newest]
-  number, of = others.index(base), len(others)
-  by_family: dict[str, list[Job]] = collections.defaultdict(list)
-  for job in found:
-    if job.side == "mended" and job.reds:
-      by_family[families.of(job.file.removeprefix("tests/"))].append(
-          dataclasses.replace(job, only_red=True, test=number))
-  return [job for mine in by_family.values() for i, job in enumerate(mine)
-          if i % of == number % len(mine)]
+def _plain(found: Sequence[Job]) -> list[Job]:
+  """What a newcomer waits for; on pristine, regression tests only."""
+  return [dataclasses.replace(one_case(job), one_guard=True) for job in found
+          if job.reds or job.side != "pristine"]

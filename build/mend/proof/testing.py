@@ -22,7 +22,7 @@ from mend.proof import (
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.proof.shares import Extent
-from mend.releases import bases, interpreters
+from mend.releases import bases
 from mend.releases.bases import Base
 
 TEST_LIMIT = 300.0  # seconds for one of our tests
@@ -63,7 +63,6 @@ class Request:
     only: on wheels that have these patches and no others.
     checks: what to count beside the tests where all of them are run.
     live: on a stock jax that jax-mend mends, instead of on both wheels.
-    left_out: bases that are not run, because no Python here supports them.
     extent: how many of its tests a base has where all are run.
     share: (K, N), the K-th of N parts of the run.
     since: the revision that a change begins at, whose patches' files run whole
@@ -76,7 +75,6 @@ class Request:
   only: Sequence[str] | None = None
   checks: Sequence[Callable[[], Tally]] = ()
   live: bool = False
-  left_out: Sequence[Base] = ()
   extent: Extent = Extent.CHANGE
   share: tuple[int, int] = (1, 1)
   since: str = ""
@@ -92,7 +90,6 @@ def run_tests(request: Request) -> Verdict:
   """Runs everything, or the files and patches that are named."""
   series = patches.load()
   _refuse_unknown(series, request.names)
-  _say_left_out(request.left_out)
   if request.only:
     series = patches.select(series, request.only)
   todo = jobs.longest_first(
@@ -108,7 +105,7 @@ def run_tests(request: Request) -> Verdict:
                     _PLAIN_OPTIONS if request.is_plain else OPTIONS)
     for future in done:
       total.add(future.result())
-  return finish(rows, total, request.left_out)
+  return finish(rows, total)
 
 
 def _others(request: Request) -> list[Callable[[], Tally]]:
@@ -133,19 +130,12 @@ def _tools_of(request: Request) -> list[pathlib.Path]:
   return _tool_tests(request.names, request.is_plain)[number - 1::of]
 
 
-def _say_left_out(left_out: Sequence[Base]) -> None:
-  if left_out:
-    why = interpreters.missing(left_out)
-    report.say("Left out: " + ", ".join(b.version for b in left_out)
-               + f". {why.what}\nTo add them: {why.next_step}")
-
-
 def _jobs(series: Sequence[patches.Patch], request: Request) -> list[Job]:
   """The jobs of a run, none of which builds anything yet.
 
-  A run of everything has regression tests of the newest release with jax-mend
-  too, some of each twin, and on the newest of each line some of each family
-  alone.
+  A run of everything but the plain one has regression tests of the newest
+  release with jax-mend too, some of each twin, and on the newest of each line
+  some of each family alone.
   """
   chosen, version = request.chosen, request.python_version
   if request.live or request.names or request.only:
@@ -156,11 +146,11 @@ def _jobs(series: Sequence[patches.Patch], request: Request) -> list[Job]:
                             ) if request.since else frozenset()
   run = shares.Run(request.extent, chosen, version, touched)
   found = shares.jobs_of(run, series)
-  newest = (shares.tested_whole(chosen) if request.is_plain
-            else bases.all_bases()[-1])
-  if newest in chosen:
+  if request.is_plain:
+    return found
+  if (newest := bases.all_bases()[-1]) in chosen:
     found += jobs.reds_live(series, newest, version)
-  if len(chosen) > 1 and not request.is_plain:
+  if len(chosen) > 1:
     is_whole = request.extent is Extent.WHOLE
     found += [job for twin in bases.twins(chosen)
               for job in shares.of_twin(series, twin, version)]
@@ -187,8 +177,7 @@ def run_each(chosen: Sequence[Base], names: Sequence[str],
     return finish(run_jobs(pool, todo, total), total)
 
 
-def finish(rows: Sequence[Sequence[str]], total: Tally,
-           left_out: Sequence[Base] = ()) -> Verdict:
+def finish(rows: Sequence[Sequence[str]], total: Tally) -> Verdict:
   """Prints the table, the failures and the counts, and says what they mean."""
   if rows:
     report.say()
@@ -197,7 +186,6 @@ def finish(rows: Sequence[Sequence[str]], total: Tally,
   for failure in total.failures:
     report.say(f"\nFAILED {failure}")
   report.say()
-  _say_left_out(left_out)
   failed = len(total.failures)
   report.say(f"{total.passed} passed, {failed} failed, "
              f"{total.skipped} skipped")
@@ -293,6 +281,5 @@ def _run_job(servers: fork_servers.Sharing, job: Job,
       server=servers.of(python, job.base, before))
   tally = (judging.judge_pristine(job.label, outcomes, job.reds)
            if job.side == "pristine" else judging.judge_mended(
-               job.label, outcomes, job.reds, job.extent != jobs.WHOLE,
-               job.test is None))
+               job.label, outcomes, job.reds, job.extent != jobs.WHOLE))
   return job, tally, time.monotonic() - began

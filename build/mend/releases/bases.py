@@ -247,13 +247,6 @@ def default_base() -> Base:
   return fitting[-1]
 
 
-def one_of_each_line() -> tuple[Base, ...]:
-  """The default base, and the representative of each other line."""
-  newest = default_base()
-  return tuple(newest if b.line == newest.line else b
-               for b in representatives())
-
-
 def _of_line(name: str) -> tuple[Base, ...]:
   found = tuple(b for b in all_bases() if b.within(name))
   if not found:

@@ -80,30 +80,28 @@ def test_one_release_and_a_whole_run_have_every_test():
     assert {what for runs in of.values() for what in runs.values()} == {WHOLE}
 
 
-def test_a_plain_run_has_the_default_release_and_some_of_each_line(
-    monkeypatch):
+def test_a_plain_run_has_the_default_release_alone(monkeypatch):
   monkeypatch.setattr(sys, "version_info", (3, 11, 0))  # older than some base
-  chosen, newest = bases.one_of_each_line(), bases.default_base()
-  others = [b for b in chosen if b != newest]
-  assert newest != chosen[-1] and shares.tested_whole(others) == others[-1]
+  chosen = bases.chosen(None)
+  assert chosen == (bases.default_base(),)
   of = found(chosen, shares.Extent.PLAIN)
-  mine = patches.for_base(SERIES, newest)
-  assert {f for (f, side), runs in of.items()
-          if newest in runs and side == "mended"} == {
-              *jobs.files_of(mine, (), "tests"),
-              *jobs.files_of(mine, (), "unit_tests")}
-  for base in others:
-    files = [f for (f, side), runs in of.items() if base in runs]
-    assert {side for (_, side), runs in of.items() if base in runs} == {
-        "mended"}
-    having = [f for f in jobs.files_of(
-        patches.for_base(SERIES, base), (), "tests")
-              if jobs.reds_of(SERIES, base, f)]
-    assert len(files) < len(having) / 3
-    assert {f.split("/")[1] for f in files} == {
-        f.split("/")[1] for f in having}
-  assert all(what.startswith("one ")
-             for runs in of.values() for what in runs.values())
+  mine = patches.for_base(SERIES, *chosen)
+  tests = jobs.files_of(mine, (), "tests")
+  assert {f for f, side in of if side == "mended"} == {
+      *tests, *jobs.files_of(mine, (), "unit_tests")}
+  assert {f for f, side in of if side == "pristine"} == {
+      f for f in tests if jobs.reds_of(mine, *chosen, f)}
+  said = {side: {*runs.values()} for (_, side), runs in of.items()}
+  assert said == {
+      "mended": {"one case of its regression tests, and one other test"},
+      "pristine": {"one case of its regression tests"}}
+
+
+def test_what_the_default_release_lacks_runs_on_the_newest_that_has_it():
+  default, older = bases.default_base(), bases.one("0.5.3")
+  assert shares.newest_having([LOOPS]) == (default,)
+  assert shares.newest_having(["tests/build"]) == (default,)
+  assert shares.newest_having([LOOPS, OLDEST]) == (older, default)
 
 
 def test_shares_of_a_run_have_each_job_once(base):
@@ -187,6 +185,12 @@ for n in "abc":
   assert run(MEND_REDS=reds, MEND_CASE="7", MEND_ONLY_RED="1") == (
       "many1 many3 red")
   assert run(MEND_ONLY_RED="1") == ""
+  # Of the tests that none names one is left: here of many, named and one.
+  guards = dict(MEND_REDS="T.test_red(*", MEND_ONE_GUARD="1")
+  assert run(MEND_CASE="0", **guards) == "many0 red"
+  assert run(MEND_CASE="1", **guards) == "named_b red"
+  assert run(MEND_CASE="2", **guards) == "one red"
+  assert run(MEND_CASE="3", MEND_ONE_GUARD="1") == "red"
   assert run(MEND_REDS=reds, MEND_ONLY_RED="1", MEND_BUT="T.many(;n=1;)") == (
       "many3 red")
 
@@ -201,6 +205,8 @@ def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
   assert jobs.settings(shares.one_case(job, only_red=True)) == {
       "MEND_REDS": "T.a(*\nT.b(*\nT.c(*", "MEND_ONLY_RED": "1",
       "MEND_CASE": str(number)}
+  assert jobs.settings(dataclasses.replace(
+      shares.one_case(job), one_guard=True))["MEND_ONE_GUARD"]
   assert jobs.settings(dataclasses.replace(
       job, but=("T.d(*", "T.e(*")))["MEND_BUT"] == "T.d(*\nT.e(*"
 
