@@ -18,6 +18,7 @@ import shutil
 import sys
 
 from mend.ground import cache, process, report
+from mend.proof import installing
 from mend.releases import bases
 from mend.releases.bases import Base
 
@@ -93,7 +94,7 @@ def with_wheels(wheels: Sequence[pathlib.Path], deps: pathlib.Path,
                 label: str) -> pathlib.Path:
   """An environment with `wheels` on top of `deps`; returns its python."""
   name = f"{label}-{cache.key(str(deps), *map(cache.sha256, wheels))}"
-  options = ["--no-deps", "--no-index", "--ignore-installed"]
+  options = ["--no-deps", "--no-index"]
   env = _environment(name, str(python_of(deps)), [*options, *wheels], "",
                      deps=(deps,))
   return python_of(env)
@@ -126,21 +127,11 @@ def _environment(name: str, python: str, wanted: Sequence[str | pathlib.Path],
       (_site_packages(env) / _LOOK_UP).write_text(
           "".join(f"{folder}\n" for folder in below), encoding="utf-8")
     if wanted:
-      _install(env, wanted, what)
+      with (report.step(f"installing {what}") if what
+            else contextlib.nullcontext()):
+        installing.install(python_of(env), wanted, what)
     (env / _DONE).write_text("", encoding="utf-8")
   return env
-
-
-def _install(env: pathlib.Path, wanted: Sequence[str | pathlib.Path],
-             what: str) -> None:
-  with report.step(f"installing {what}") if what else contextlib.nullcontext():
-    # Python compiles what it imports, and pip everything, which takes twice
-    # as long as all else that it does.
-    process.run([sys.executable, "-m", "pip", "--python", python_of(env),
-                 "install", "--no-compile",
-                 *([] if report.verbose else ["--quiet"]), *wanted],
-                what=f"Installing {what or wanted[-1]}",
-                next_step="check the network, then run the same command again")
 
 
 def _looked_up(env: pathlib.Path) -> list[str]:
