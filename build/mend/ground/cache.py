@@ -117,6 +117,26 @@ def whole(target: pathlib.Path) -> Iterator[pathlib.Path]:
     os.replace(made, target)
 
 
+def bound(path: pathlib.Path, most: int) -> None:
+  """Removes the files of a folder that were used longest ago, and empty ones.
+
+  Args:
+    path: the folder.
+    most: the bytes that may stay.
+  """
+  found = []
+  for file in path.rglob("*"):
+    with contextlib.suppress(OSError):  # another run has removed it
+      if file.is_file():
+        about = file.stat()
+        used = max(about.st_atime, about.st_mtime)
+        found.append((used if about.st_size else 0., about.st_size, file))
+  for used, size, file in sorted(found, reverse=True):
+    most -= size
+    if most < 0 or not used:
+      file.unlink(missing_ok=True)
+
+
 def sha256(path: pathlib.Path) -> str:
   digest = hashlib.sha256()
   with open(path, "rb") as handle:

@@ -24,7 +24,8 @@ import tempfile
 import threading
 from typing import IO, Any, Protocol
 
-from mend.ground import cache, process
+from mend.ground import process
+from mend.proof import kept
 from mend.releases import bases
 from mend.releases.bases import Base
 
@@ -221,7 +222,7 @@ class Sharing:
   """Servers whose children share what they compile, where that is safe.
 
   Both sides of a base have one jaxlib, and most of their programs are the
-  same; the folder goes with the block, so nothing is believed of another run.
+  same, as are those of the next run: a folder for each jaxlib is kept.
   An executable that 0.5.3 has read back from its cache can give other numbers
   (conjugate gradients in shard_map) and forgets what it may not donate, so on
   such releases every process compiles for itself.
@@ -236,11 +237,11 @@ class Sharing:
     self._stack = contextlib.ExitStack()
 
   def __enter__(self) -> Sharing:
-    folder = self._stack.enter_context(cache.scratch())
+    self._stack.callback(kept.bound)
     # Upstream's test case refuses a test that makes the cache itself.
     preload = (*self._preload, "jax._src.compilation_cache:_initialize_cache")
     self._sharing = self._stack.enter_context(Servers(preload, {
-        **self._env, "JAX_COMPILATION_CACHE_DIR": str(folder),
+        **self._env,
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}))
     self._alone = self._stack.enter_context(Servers(self._preload, self._env))
@@ -252,5 +253,8 @@ class Sharing:
   def of(self, python: str | pathlib.Path, base: Base,
          env: Mapping[str, str] | None = None) -> Server | None:
     """The server of that Python, which has the jax of `base`."""
-    safe = base.within(">=0.10")
-    return (self._sharing if safe else self._alone).of(python, env)
+    if not base.within(">=0.10"):
+      return self._alone.of(python, env)
+    return self._sharing.of(python, {
+        **(env or {}),
+        "JAX_COMPILATION_CACHE_DIR": str(kept.executables(base))})

@@ -17,8 +17,8 @@ from mend.ground.arguments import did_you_mean
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.proof import (
-    alone, changes, fork_servers, jobs, judging, pools, pytest_run, reproduce,
-    shares, venvs)
+    alone, changes, fork_servers, jobs, judging, pools, pristine_runs,
+    pytest_run, reproduce, shares, venvs)
 from mend.proof.jobs import Job
 from mend.proof.judging import Tally
 from mend.proof.shares import Extent
@@ -274,12 +274,19 @@ def _run_job(servers: fork_servers.Sharing, job: Job,
   progress.begin(job.label)
   python, settings = job.environment.python, jobs.settings(job)
   # What jax reads as it is imported, and not what is this job's alone.
-  before = {k: v for k, v in settings.items() if not k.startswith("MEND_")}
-  outcomes = pytest_run.run_file(
-      python, bases.ROOT / job.file, limit=TEST_LIMIT,
-      env={**JOB_ENVIRONMENT, **_flags(job), **settings}, options=options,
-      server=servers.of(python, job.base, before))
-  tally = (judging.judge_pristine(job.label, outcomes, job.reds)
-           if job.side == "pristine" else judging.judge_mended(
-               job.label, outcomes, job.reds, job.extent != jobs.WHOLE))
+  imported = {k: v for k, v in settings.items() if not k.startswith("MEND_")}
+  env = {**JOB_ENVIRONMENT, **_flags(job), **settings}
+  memory = (pristine_runs.Memory(python, job.file, env, options)
+            if job.side == "pristine" else None)
+  before = memory.read() if memory else None
+  outcomes = before or pytest_run.run_file(
+      python, bases.ROOT / job.file, limit=TEST_LIMIT, env=env,
+      options=options, server=servers.of(python, job.base, imported))
+  if memory is None:
+    tally = judging.judge_mended(job.label, outcomes, job.reds,
+                                 job.extent != jobs.WHOLE)
+  else:
+    tally = judging.judge_pristine(job.label, outcomes, job.reds)
+    if not before and not tally.failures:
+      memory.keep(outcomes)
   return job, tally, time.monotonic() - began
