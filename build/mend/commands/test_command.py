@@ -21,6 +21,7 @@ from mend.releases import bases, interpreters
 from mend.suites import clients, conformance, upstream
 
 _TIME = 120.0  # seconds for one of upstream's tests
+_LAST_RUN = "the last run"  # --since of --mutation
 
 
 def _with_pythons(args: argparse.Namespace) -> Sequence[bases.Base]:
@@ -49,11 +50,16 @@ def _refuse_choices_of_others(args: argparse.Namespace) -> None:
   if args.list and theirs:
     raise MendError("--list goes with the project's tests only.",
                     f"{COMMAND} test --base=V --list, or leave --list away")
-  if args.since and (theirs or args.tests or args.patches or args.live
-                     or not args.base):
+  if args.mutation and args.since and (args.tests or args.since != _LAST_RUN):
+    raise MendError("--mutation --since runs the patches that have changed "
+                    "since its last run; it takes none and no revision.",
+                    f"{COMMAND} test --mutation --since")
+  if args.since and not args.mutation and (
+      theirs or args.tests or args.patches or args.live or not args.base
+      or args.since == _LAST_RUN):
     raise MendError("--since goes with a run of everything on releases that "
                     "--base names.", f"{COMMAND} test --base=all "
-                    f"--since={args.since}, or leave --since away")
+                    "--since=REVISION, or leave --since away")
 
 
 def _test(args: argparse.Namespace) -> Verdict:
@@ -83,7 +89,7 @@ def _test(args: argparse.Namespace) -> Verdict:
                                       bases.chosen(args.base), args.time)
   chosen = _with_pythons(args)
   if args.mutation:
-    return score.run(chosen, args.tests, args.write)
+    return score.run(chosen, args.tests, args.write, bool(args.since))
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
@@ -131,7 +137,9 @@ COMMANDS = (
              "with one release, programs of other libraries, too",
              action="store_true"),
         flag("--since", "of the patches that are changed since a revision, "
-             "every test on one release of each line", metavar="REVISION"),
+             "every test on one release of each line; with --mutation, the "
+             "patches that are changed since its last run", nargs="?",
+             const=_LAST_RUN, metavar="REVISION"),
         flag("--list", "say what would run, and run nothing",
              action="store_true"),
         flag("--write", f"write {upstream.DOCUMENT}, {clients.DOCUMENT} "

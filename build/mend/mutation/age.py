@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last run of mutation testing: its date, and what it looked at.
 
-A run of all patches with `--write` notes, for each patch, a digest of its edits
-and of the names of its modules in `build/mutation_run.json`. An edit or module
-that came later has been removed by no mutant: `check` bears with that for a
-month, counted to the newest commit, and until the next release of Mend.
+A run with `--write` notes, for each patch, a digest of its edits and of the
+names of its modules in `build/mutation_run.json`. An edit or module that came
+later has been removed by no mutant: `check` bears with twelve such patches, of
+each family with a quarter, and until the next release of Mend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import collections
+from collections.abc import Collection, Sequence
 import datetime
 import hashlib
 import pathlib
@@ -17,12 +18,13 @@ import pathlib
 from mend.editing.patches import Patch
 from mend.ground import report
 from mend.releases import bases
-from mend.trees import git
 import msgspec
 
 FILE = "build/mutation_run.json"
-_DAYS = 31
-COMMAND = "python3 build/build.py test --mutation --write"
+_MOST = 12  # patches
+_OF_FAMILY = 4  # one in so many, or one
+COMMAND = ("python3 build/build.py test --mutation --since --write "
+           "--base=0.5.3,0.6.0,0.10.2,0.11.2,0.12.0.1")
 
 
 class Run(msgspec.Struct):
@@ -45,12 +47,23 @@ def digest(patch: Patch) -> str:
   return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def note(series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> None:
-  """Notes that all mutants of the series have been run today."""
-  run = Run(datetime.date.today().isoformat(), bases.release(),
-            {p.id: digest(p) for p in series if p.edits or p.modules})
+def note(series: Sequence[Patch], names: Collection[str] = (),
+         root: pathlib.Path = bases.ROOT) -> None:
+  """Notes that mutants have been run today: of some patches, or of all."""
+  seen = {p.id: digest(p) for p in series if p.edits or p.modules}
+  run = Run(datetime.date.today().isoformat(), bases.release(), seen)
+  if names:
+    run = last(root)
+    run.patches = {name: seen[name] if name in names else noted
+                   for name in seen
+                   if (noted := run.patches.get(name, "")) or name in names}
   text = msgspec.json.format(msgspec.json.encode(run), indent=1)
   (root / FILE).write_bytes(text + b"\n")
+
+
+def last(root: pathlib.Path = bases.ROOT) -> Run:
+  """The last run."""
+  return msgspec.json.decode((root / FILE).read_bytes(), type=Run)
 
 
 def unseen(series: Sequence[Patch], run: Run) -> list[str]:
@@ -59,21 +72,28 @@ def unseen(series: Sequence[Patch], run: Run) -> list[str]:
           and run.patches.get(p.id) != digest(p)]
 
 
-def is_old(run: Run, today: str) -> bool:
-  """True if a run is older than a month, or than a release of Mend."""
-  age = (datetime.date.fromisoformat(today)
-         - datetime.date.fromisoformat(run.date)).days
-  return age > _DAYS or run.release < bases.release()
+def too_late(series: Sequence[Patch], run: Run) -> list[str]:
+  """The patches to run now, so that `check` passes; none if it does.
+
+  Those of a family that has more than its share, and all where these are many
+  or Mend has a newer release.
+  """
+  late = unseen(series, run)
+  if len(late) > _MOST or run.release < bases.release():
+    return late
+  family = lambda name: name.partition("/")[0]
+  sizes = collections.Counter(family(p.id) for p in series)
+  mine = collections.Counter(map(family, late))
+  return [name for name in late if mine[family(name)] > max(
+      1, sizes[family(name)] // _OF_FAMILY)]
 
 
 def good(series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> bool:
-  """True if the last run is new enough for what it hasn't looked at."""
-  run = msgspec.json.decode((root / FILE).read_bytes(), type=Run)
-  today = git.commit_of(root)[1] or run.date
-  late, old = unseen(series, run), is_old(run, today)
-  for name in late if old else ():
+  """True if the last run has looked at enough of what there is now."""
+  run = last(root)
+  late, now = unseen(series, run), too_late(series, run)
+  for name in now:
     report.say(f"NO MUTANT: {name} has changed since {run.date}; {COMMAND}")
   report.say(f"Mutation testing: of {run.date}, {len(series)} patches looked "
-             f"at, {len(late)} changed since" + (", too long ago." if old else
-                                                 "."))
-  return bool(series) and not (late and old)
+             f"at, {len(late)} changed since" + (", too many." if now else "."))
+  return bool(series) and not now

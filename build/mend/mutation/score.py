@@ -32,11 +32,20 @@ _COLUMNS = ("family", "edits", "registrations", "killed by a test of the patch",
             "by one of another", "on another release", "survived")
 
 
-def run(chosen: Sequence[Base], names: Sequence[str],
-        write: bool) -> Verdict:
-  """Runs the tests on every mutant of each base; a survivor is a failure."""
+def run(chosen: Sequence[Base], names: Sequence[str], write: bool,
+        since: bool = False) -> Verdict:
+  """Runs the tests on every mutant of each base; a survivor is a failure.
+
+  Args:
+    chosen: the bases.
+    names: of patches; none for all.
+    write: whether to note what was run, and to write the page of a whole run.
+    since: whether to run the patches that have changed since the last run.
+  """
   series = patches.load()
   patches.require_known(series, names)
+  if since and not (names := age.unseen(series, age.last())):
+    return Verdict("no patch has changed since the last run.")
   trees = {base: _Mutants(base, series, names) for base in chosen}
   # A survivor costs most, so a registration is tried on each base with the
   # likeliest tests, and only if it survives these on all of them with others.
@@ -52,14 +61,14 @@ def run(chosen: Sequence[Base], names: Sequence[str],
     killed |= killed_registrations(again.values())
   for base, each in found.items():
     report.say("\n" + section(base, each, killed))
-    if write:
+    if write and not names:
       pages.write_section(bases.ROOT / DOCUMENT, "mutation",
                           section(base, each, killed))
-  if write and not names:
-    age.note(series)
   count = sum(map(len, found.values()))
   survivors = sum(not r.killed and r.mutant.label not in killed
                   for each in found.values() for r in each)
+  if write and count and not (names and survivors):
+    age.note(series, names)
   if survivors or not count:
     return Verdict(f"{survivors} of {count} mutants survived.",
                    "remove what each leaves out, or test what it is for")

@@ -91,10 +91,14 @@ def test_the_workflows_call_what_ci_calls():
   assert "python3 build/build.py test --base=all" in run
   called, jobs = commands("tests.yml")
   assert called["line"] == [
-      "python3 build/build.py test --base=${{ matrix.line }} --since=${{ "
+      "python3 build/build.py test --base=${{ matrix.line }} "
+      "--share=${{ matrix.share }} --since=${{ "
       "github.event.pull_request.base.sha || github.event.before }}"]
   lines = list(dict.fromkeys(b.line for b in bases.releases()))
-  assert jobs["line"]["strategy"]["matrix"]["line"] == lines
+  matrix = jobs["line"]["strategy"]["matrix"]
+  assert [*matrix["line"], lines[-1]] == lines
+  assert matrix["share"] == ["1/1"] and matrix["include"] == [
+      {"line": lines[-1], "share": share} for share in ("1/2", "2/2")]
   assert ".ci/bazel" in run and called["bazel"][0].startswith(".ci/bazel")
   for line in called["lint"]:
     cli._parser().parse_args(line.split()[2:])
