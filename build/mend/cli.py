@@ -20,7 +20,7 @@ from mend.ground import arguments, bootstrap, interrupts, report
 from mend.ground.arguments import USERS, Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import anchors, checking, docs
+from mend.house import anchors, checking, docs, where
 from mend.proof import bazel, building, reproduce
 from mend.releases import bases, interpreters, source
 from mend.trees import in_place, live_table, tree
@@ -164,6 +164,11 @@ COMMANDS = (
         flag("--write", "with --candidate: write docs/proof/candidates.md; "
              "with --run, what docs/upstream.md says of main",
              action="store_true"))),
+    Command("where", lambda args: where.show(args.place), "says which patches, "
+            "tests and pages a file belongs to",
+            "where jax/_src/varying/flow.py", (
+        flag("place", "a file of ours, or of upstream's; a line of it after a "
+             "colon", metavar="FILE[:LINE]"),)),
     Command("tables", _tables, "rewrites live/table, the edits that jax-mend "
             "applies", "tables"),
     Command("docs", _docs, "rewrites the generated parts of the pages "

@@ -14,8 +14,8 @@ MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 MEND_REDS has the patterns of cases of regression tests, a line each, and
 MEND_ONLY_RED leaves out what none names, MEND_BUT what its patterns name, in
 the same form. MEND_CASE=K takes of each test one case, the Kth modulo their
-number, and one of what each pattern names. MEND_ONE_GUARD takes one test only of
-those that no pattern names, the Kth.
+number, and one of what each pattern names. MEND_ONE_GUARD takes one test only
+of those that no pattern names, the Kth.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
 """

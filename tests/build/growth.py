@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of growth share: the run of a program of the benchmark.
+"""The run of a program of the growth benchmark, which two tests share.
 
 Ten ordinary programs, held at 10, 20, 40 and 80 layers against the pristine
 release in the same run (``benchmarks/shard_map_growth.py``): a program's calls
@@ -26,7 +26,8 @@ def hold(program):
   done = subprocess.run(
       [made.mended, ROOT / "benchmarks" / "shard_map_growth.py",
        made.pristine, made.mended, program, "0"], capture_output=True,
-      text=True, check=False, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+      text=True, check=False,
+      env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
   rows = [line for line in done.stdout.splitlines()
           if line.split(" ")[0] == program]
   assert len(rows) == 3 * 4, done.stdout + done.stderr

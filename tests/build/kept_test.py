@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one run of tests leaves to the next, and when it is made again."""
+"""Executables and outcomes that one run of tests leaves to the next."""
 
 import dataclasses
 import os

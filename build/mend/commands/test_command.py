@@ -15,7 +15,7 @@ from mend.ground.errors import MendError
 from mend.ground.report import Verdict
 from mend.house import checking
 from mend.mutation import score
-from mend.proof import shares, testing
+from mend.proof import minutes, shares, testing
 from mend.proof.shares import Extent
 from mend.releases import bases, interpreters
 from mend.suites import clients, conformance, upstream
@@ -73,7 +73,9 @@ def _test(args: argparse.Namespace) -> Verdict:
                     "--clients only.", f"{COMMAND} test --base=V "
                     f"--share={number}/{of}, or leave --share away")
   _refuse_choices_of_others(args)
-  if not args.mutation:
+  is_plain = not (args.tests or args.base or args.patches or args.live
+                  or args.whole or args.list or args.each or of > 1)
+  if not (args.mutation or is_plain):
     only_with(args, whose, ("write", False))
   if args.clients is not None:
     return clients.compare_wheels(clients.Request(
@@ -93,14 +95,23 @@ def _test(args: argparse.Namespace) -> Verdict:
   if args.each:
     return testing.run_each(chosen, [*args.tests, *(args.patches or ())],
                             args.python_version)
+  return _of_project(args, chosen)
+
+
+def _of_project(args: argparse.Namespace,
+                chosen: Sequence[bases.Base]) -> Verdict:
+  """Runs the project's tests, and notes their time if that is asked for."""
   extent = (Extent.WHOLE if args.whole else
             Extent.CHANGE if args.base else Extent.PLAIN)
   checks = [functools.partial(checking.project_checks, chosen)]
   if args.whole or args.base and len(chosen) > 1:
     checks.append(functools.partial(clients.run_programs, chosen))
-  return testing.run_tests(testing.Request(
+  verdict = testing.run_tests(testing.Request(
       chosen, args.tests, args.python_version, args.patches, checks, args.live,
       extent, args.share, args.since or "", args.list))
+  if args.write and verdict.good:
+    minutes.note()
+  return verdict
 
 
 COMMANDS = (
@@ -143,6 +154,6 @@ COMMANDS = (
         flag("--list", "say what would run, and run nothing",
              action="store_true"),
         flag("--write", f"write {upstream.DOCUMENT}, {clients.DOCUMENT} "
-             f"or {score.DOCUMENT}",
+             f"or {score.DOCUMENT}; without options, README's minutes",
              action="store_true")), USERS),
 )

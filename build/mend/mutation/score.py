@@ -11,7 +11,7 @@ these everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from mend.editing import patches
 from mend.ground import cache, pages, report
@@ -59,11 +59,7 @@ def run(chosen: Sequence[Base], names: Sequence[str], write: bool,
         _run_on(base, series, its, todo) if todo else ())}
     found[base] = [again.get(r.mutant, r) for r in found[base]]
     killed |= killed_registrations(again.values())
-  for base, each in found.items():
-    report.say("\n" + section(base, each, killed))
-    if write and not names:
-      pages.write_section(bases.ROOT / DOCUMENT, "mutation",
-                          section(base, each, killed))
+  _show(found, killed, write and not names)
   count = sum(map(len, found.values()))
   survivors = sum(not r.killed and r.mutant.label not in killed
                   for each in found.values() for r in each)
@@ -73,6 +69,16 @@ def run(chosen: Sequence[Base], names: Sequence[str], write: bool,
     return Verdict(f"{survivors} of {count} mutants survived.",
                    "remove what each leaves out, or test what it is for")
   return Verdict(f"each of {count} mutants is killed by a test.")
+
+
+def _show(found: Mapping[Base, Sequence[MutantResult]],
+          killed: frozenset[str], write: bool) -> None:
+  """Prints each base's section, and writes it into the page."""
+  for base, each in found.items():
+    text = section(base, each, killed)
+    report.say("\n" + text)
+    if write:
+      pages.write_section(bases.ROOT / DOCUMENT, "mutation", text)
 
 
 def killed_registrations(found: Iterable[MutantResult]) -> frozenset[str]:

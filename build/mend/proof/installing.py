@@ -77,7 +77,7 @@ def _by_uv(uv: pathlib.Path, python: pathlib.Path,
 
 @functools.cache
 def _pips_settings() -> dict[str, list[str]]:
-  """What a user has set for pip: by name, each setting's values."""
+  """The settings of pip that a user has made: by name, their values."""
   done = subprocess.run([sys.executable, "-m", "pip", "config", "list"],
                         capture_output=True, text=True, check=False)
   return settings_in(done.stdout)

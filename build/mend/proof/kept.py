@@ -32,10 +32,11 @@ def executables(base: Base) -> pathlib.Path:
 
 @functools.cache
 def processor() -> str:
-  """What an executable is made for; by name where Linux doesn't list it."""
+  """The processor that executables are made for, with what it can do."""
   try:
     text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
   except OSError:
     return platform.machine() + platform.processor()
-  return "\n".join(sorted({line for line in text.splitlines() if line.startswith(
-      ("flags", "Features", "model name", "CPU part"))}))
+  said = ("flags", "Features", "model name", "CPU part")
+  return "\n".join(sorted({line for line in text.splitlines()
+                           if line.startswith(said)}))

@@ -2,7 +2,7 @@
 """Outcomes of test files on a pristine wheel, kept from one run to the next.
 
 They can't change while the file, what it imports of tests/, what runs it and
-its environment are the same. They are judged each time; what fails is run again.
+its environment are the same. They are judged each time; what fails runs again.
 """
 
 from __future__ import annotations

@@ -148,12 +148,7 @@ def test_a_run_of_everything_has_each_twin_and_builds_nothing_to_say_so(
           if b.twin_of and b.version in names] == twins
 
 
-def named(outcomes):
-  return " ".join(sorted(n.removeprefix("T.test_") for n in outcomes))
-
-
-def test_one_case_of_each_test_and_of_what_each_pattern_names(tmp_path):
-  path = write(tmp_path / "x_test.py", """\
+MANY = """\
 import functools, unittest
 class T(unittest.TestCase):
   def test_one(self): pass
@@ -168,7 +163,15 @@ for n in range(6):
   setattr(T, f"test_many{n}", parameterized(many, (n,)))
 for n in "abc":
   setattr(T, f"test_named_{n}", parameterized(named, ()))
-""")
+"""
+
+
+def named(outcomes):
+  return " ".join(sorted(n.removeprefix("T.test_") for n in outcomes))
+
+
+def test_one_case_of_each_test_and_of_what_each_pattern_names(tmp_path):
+  path = write(tmp_path / "x_test.py", MANY)
   def run(**settings):
     return named(pytest_run.run_file(
         sys.executable, path, limit=60, env=settings))
@@ -185,14 +188,20 @@ for n in "abc":
   assert run(MEND_REDS=reds, MEND_CASE="7", MEND_ONLY_RED="1") == (
       "many1 many3 red")
   assert run(MEND_ONLY_RED="1") == ""
-  # Of the tests that none names one is left: here of many, named and one.
+  assert run(MEND_REDS=reds, MEND_ONLY_RED="1", MEND_BUT="T.many(;n=1;)") == (
+      "many3 red")
+
+
+def test_one_guard(tmp_path):
+  """One case is left of one of the tests that no pattern names."""
+  path = write(tmp_path / "x_test.py", MANY)
+  run = lambda **settings: named(pytest_run.run_file(
+      sys.executable, path, limit=60, env=settings))
   guards = dict(MEND_REDS="T.test_red(*", MEND_ONE_GUARD="1")
   assert run(MEND_CASE="0", **guards) == "many0 red"
   assert run(MEND_CASE="1", **guards) == "named_b red"
   assert run(MEND_CASE="2", **guards) == "one red"
   assert run(MEND_CASE="3", MEND_ONE_GUARD="1") == "red"
-  assert run(MEND_REDS=reds, MEND_ONLY_RED="1", MEND_BUT="T.many(;n=1;)") == (
-      "many3 red")
 
 
 def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
