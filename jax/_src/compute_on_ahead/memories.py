@@ -94,7 +94,7 @@ def as_computed(cotangents: Sequence[Any], jaxpr: Any) -> list[Any]:
 
 
 def like(x: Any, other: Any) -> Any:
-  """Moves what was just made to the host, if it goes with what is there.
+  """Moves a new value to the host if `other` lies there.
 
   Args:
     x: an array or a scalar, on the device.

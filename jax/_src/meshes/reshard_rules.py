@@ -57,7 +57,7 @@ def common_spec_of(avals) -> Spec | None:
 
 
 def _alike(avals, params=None) -> list | None:
-  """All operands that have a place get the one that leaves none of them out."""
+  """The spec that all placed operands have in common, for each of them."""
   spec = common_spec_of(avals)
   return None if spec is None else [
       spec if is_placed(a) else None for a in avals]
