@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import datetime
 import pathlib
 import re
+import textwrap
 
 from mend.editing import patches
 from mend.ground import report, repository
@@ -18,7 +19,8 @@ LONGEST = 300  # characters of an entry; more belongs on a page of docs/
 UNRELEASED = "unreleased"
 _KINDS = ("New features", "Bug fixes", "Changes", "Breaking changes")
 _MARKED = re.compile(r"<!-- changes:.*?<!-- end changes -->", re.DOTALL)
-_ENDS = re.compile(r"^  \* .*`([a-z0-9_]+/[a-z0-9_]+)`$", re.MULTILINE)
+_ENDS = re.compile(r"^  (?:\* |  ).*`([a-z0-9_]+/[a-z0-9_]+)`$", re.MULTILINE)
+_WIDTH = 90  # as the pages
 _SECTION = re.compile(r"^## mend\.(\d+)(?: \((.*)\))?$", re.MULTILINE)
 
 
@@ -56,7 +58,10 @@ def bullets(series: Sequence[patches.Patch], log: str = "") -> str:
     versions = bases.span(patch.bases)
     only = f" On {versions}." if versions else ""
     tail = f" ({issues})" if issues else ""
-    grouped[kind].append(f"  * {words}{only}{tail} `{patch.id}`")
+    grouped[kind].append(textwrap.fill(
+        f"{words}{only}{tail} `{patch.id}`", _WIDTH, initial_indent="  * ",
+        subsequent_indent="    ", break_long_words=False,
+        break_on_hyphens=False))
   return "\n\n".join(f"* {kind}:\n\n" + "\n".join(lines)
                      for kind, lines in grouped.items() if lines)
 

@@ -54,6 +54,12 @@ def test_a_patch_is_told_once(project):
             "<!-- end changes -->\n")
   assert bullet in change_log.bullets(series, f"## mend.2\n{marked}")
   assert not change_log.bullets(series, f"{marked}## mend.1\n\n{bullet}\n")
+  # On lines as wide as a page's, by which it is found again.
+  series = [dataclasses.replace(
+      series[0], changelog="Bug fixes: " + "`greet` is polite, " * 12)]
+  bullet = change_log.bullets(series)
+  assert 3 < bullet.count("\n") and max(map(len, bullet.splitlines())) <= 90
+  assert not change_log.bullets(series, f"## mend.1\n\n{bullet}\n")
 
 
 def test_an_entry_is_short(project):
