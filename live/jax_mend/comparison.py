@@ -49,7 +49,7 @@ class Comparison:
 
   @property
   def runs(self) -> int:
-    """How often the program was run."""
+    """The number of times that the program was run."""
     return 2 + bool(self.again) + bool(self.mended_again) + len(self.searched)
 
   @property
@@ -135,23 +135,15 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
              for r in found.rows) or stock.status == mended.status:
     found.rows += said
   patches = _patches(ordinary.functions(settings, at("ordinary"), part))
-  cache = at("cache")  # of byte code that nobody needs again
 
-  def restored(probe: why.Probe,
-               gone: Sequence[str]) -> why.Restored:
+  def restored(probe: why.Probe, gone: Sequence[str]) -> why.Restored:
     found.searched.append(f"{probe.kind} {probe.patch}")
     others.gather("again")
-    words = ",".join([*(p for p in patches.ids if p not in gone),
-                      *(f"-{p}" for p in gone)])
-    if len(gone) == len(patches.ids):
-      words = runs.STOCK
-    run = runs.run(settings, at(f"without{len(found.searched)}"), words,
-                   cache=cache)
+    run = runs.run(settings, at(f"without{len(found.searched)}"),
+                   _without(gone, patches), cache=at("cache"))
     return why.as_on_stock(stock, mended, run, found.rows, again)
 
-  def agree(probe: str) -> str:
-    return next(filter(None, others.gather(probe)), "")
-
+  agree = lambda probe: next(filter(None, others.gather(probe)), "")
   answers = why.search(found.rows, patches, restored, agree)
   answer = why.Answer([])
   for row in found.differing:
@@ -159,6 +151,14 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
       answer = answers.get(row.key, answer)
       row.why = why.said(answer.patches, page_of)
       row.confirmed, row.proof = answer.confirmed, answer.proof
+
+
+def _without(gone: Sequence[str], patches: why.Patches) -> str:
+  """The value of JAX_MEND that leaves out these patches."""
+  if len(gone) == len(patches.ids):
+    return runs.STOCK
+  return ",".join([*(p for p in patches.ids if p not in gone),
+                   *(f"-{p}" for p in gone)])
 
 
 def _patches(ordinary_ones: set[str]) -> why.Patches:

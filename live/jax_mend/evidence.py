@@ -58,7 +58,7 @@ class Touched(threading.local):
     self.found: dict[str, dict[str, None]] = {}
 
   def taken(self, clear: bool = True) -> dict[str, list[str]]:
-    """What was noted since it was last taken."""
+    """The notes since they were last taken."""
     found = {p: [*f] for p, f in self.found.items()}
     if clear:
       self.found.clear()

@@ -131,7 +131,7 @@ class Input:
 
   @contextlib.contextmanager
   def given(self) -> Iterator[Any]:
-    """What `Popen` takes as the standard input of a run."""
+    """The standard input of a run, as `Popen` takes it."""
     if self._over.wait(_PATIENCE):
       with open(self._path, "rb") as file:
         yield file

@@ -208,7 +208,7 @@ def _repeats(name: str, *both: tuple[Run, Run | None]) -> list[
 
 def ended_otherwise(stock: Run, mended: Run, again: Run | None = None,
                     mended_again: Run | None = None) -> str:
-  """What of two ends differs, where it is the same twice; "" for nothing."""
+  """The part of two ends that differs and is the same twice; "" for none."""
   repeated = [(a, b) for a, b in ((stock, again), (mended, mended_again)) if b]
   for name, of in (("exit status", lambda run: run.status),
                    ("error", lambda run: run.error.get("type"))):

@@ -158,16 +158,9 @@ def run(settings: Settings, folder: str, words: str, other: str = "",
     cache: the folder for the byte code of a mended jax; "" for the user's.
   """
   os.mkdir(folder)
-  with open(os.path.join(folder, "settings.json"), "w",
-            encoding="utf-8") as file:
-    json.dump({"store": settings.store, "other": other,
-               "wanted": None if wanted is None else [*wanted],
-               "limit": settings.limit, "evidence": evidence}, file)
-  env = {**os.environ, "JAX_MEND": words, "JAX_MEND_QUIET": "1",
-         recorder.FOLDER: folder}
-  if cache:
-    env["JAX_MEND_CACHE"] = cache
-  children.export(env)
+  _tell(folder, store=settings.store, other=other, limit=settings.limit,
+        wanted=None if wanted is None else [*wanted], evidence=evidence)
+  env = _environment(folder, words, cache)
   flags = subprocess._args_from_interpreter_flags()  # type: ignore
   began = time.monotonic()
   progress = settings.progress.begun(folder, words)
@@ -187,6 +180,22 @@ def run(settings: Settings, folder: str, words: str, other: str = "",
   found = Run(folder, words, status, time.monotonic() - began, memory)
   read(found)
   return found
+
+
+def _environment(folder: str, words: str, cache: str) -> dict[str, str]:
+  env = {**os.environ, "JAX_MEND": words, "JAX_MEND_QUIET": "1",
+         recorder.FOLDER: folder}
+  if cache:
+    env["JAX_MEND_CACHE"] = cache
+  children.export(env)
+  return env
+
+
+def _tell(folder: str, **settings: Any) -> None:
+  """Writes the recorder's settings."""
+  with open(os.path.join(folder, "settings.json"), "w",
+            encoding="utf-8") as file:
+    json.dump(settings, file)
 
 
 def read(run_: Run) -> None:

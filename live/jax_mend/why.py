@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the patch that a difference comes of, by mending without it.
 
-At most four runs. The mended run has noted for each program the patches whose
-code ran while it was traced, and by which functions. The more of these run
-neither for one that is the same nor for an ordinary one, the likelier a patch
-is; those of which none ran at all are left out of account. A patch that is much
-likelier than the others is left out alone. Else the series is cut, halving the
-likelihood: what a patch needs stands before it, so the series can be cut
-anywhere. Of two neighbouring cuts, with one of which a program has the code
-that it has on the stock jax and with the other not, the patch between is the
-cause; it is left out alone, then, too.
+At most four runs. The mended run has noted the patches whose code ran while a
+program was traced, and by which functions. The more of these run neither for
+one that is the same nor for an ordinary one, the likelier a patch is; those of
+which none ran at all don't count. A patch that is much likelier than the others
+is left out alone. Else the series is cut, halving the likelihood: what a patch
+needs stands before it, so the series can be cut anywhere. Of two neighbouring
+cuts, with one of which a program has the code that it has on the stock jax and
+with the other not, the patch between is the cause; it is left out alone, then,
+too.
 
-A patch is confirmed if the stock code is back without it, and isn't without
-the patches that need it, which are left out with it. Several that no run has
-parted are named together. A run that is ended before it has come to a program
-tells nothing of it, and ends its search: the next would take as long.
+A patch is confirmed if the stock code is back without it, and isn't without the
+patches that need it. Several that no run has parted are named together. A run
+that ends before it has come to a program tells nothing of it, and ends its
+search.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class Probe:
   """The patches that a run does without.
 
   Attributes:
-    kind: "cut", the patch and those after it; "alone", it with those that need
-      it; "above", these without it.
+    kind: "cut", it and those after it; "alone", it and those that need it;
+      "above", these without it.
   """
   kind: str
   patch: str
@@ -93,10 +93,9 @@ class Answer:
 
 
 def differing(found: Sequence[Row]) -> list[Row]:
-  """The rows to be explained.
+  """The rows to explain: the first one, and those of other code.
 
-  Those of the same code and other values are given other arguments: by a row
-  before them, or, of the first row, by a function that isn't compiled.
+  Others are given other arguments, by a row before them.
   """
   counted = [r for r in found if r.kind in rows.COUNTED and not r.again
              and not r.follows]
@@ -205,8 +204,7 @@ class _Search:
     if not ids:
       return Answer([])
     if len(ids) > 1:
-      return Answer(ids, proof=f"not confirmed: {MOST} runs haven't parted "
-                    "them")
+      return Answer(ids, proof=f"not confirmed: {MOST} runs didn't part them")
     above = _listed(self._patches.that_need(ids[0]))
     alone = self._alone(ids[0])
     if alone is None:
@@ -288,7 +286,7 @@ def as_on_stock(stock: Run, mended: Run, other: Run, found: Sequence[Row],
     if row.stock is None:
       lacks = row.mended not in there
       return None if cut_off and lacks else lacks
-    same = now[row.stock] if row.stock in now else None
+    same = now.get(row.stock)
     if same is None:  # lowered, and told once
       return None
     if cut_off and (same.kind == rows.ONLY_STOCK or row.same_code):

@@ -56,7 +56,7 @@ def programs(lib, *facts):
 
 
 def test_programs_are_paired_by_their_code(lib):
-  """What one side lacks doesn't shift those after it."""
+  """A program that one side lacks doesn't shift those after it."""
   found = lib("pairing").pairs(
       programs(lib, ("f", "1", "a", ""), ("f", "3", "ab", ""),
                ("f", "4", "d", "")),

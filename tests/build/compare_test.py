@@ -10,6 +10,7 @@ import socket
 import textwrap
 
 import compare_programs as programs
+import compare_same as same
 import compare_table as table
 from conftest import OUTER, ROOT, write
 from mend.releases import bases
@@ -230,8 +231,9 @@ def test_two_processes_are_compared_rank_by_rank(runner):
   assert facts[0]["runs"] == facts[1]["runs"] > 3
 
 
-@pytest.mark.parametrize("case", [c for c in table.CASES if c.name in _SAMPLE],
-                         ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "case", [c for c in table.CASES + same.CASES if c.name in _SAMPLE],
+    ids=lambda c: c.name)
 def test_a_program_of_the_table(runner, case):
   """Some of them; maintenance has all, on four releases."""
   table.check(runner, case)

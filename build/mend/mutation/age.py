@@ -102,7 +102,8 @@ def good(series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> bool:
   """True if the last run has looked at enough of what there is now."""
   run = last(root)
   today = git.commit_of(root)[1] or run.date
-  late, now, old = unseen(series, run), too_late(series, run), is_old(run, today)
+  late, now = unseen(series, run), too_late(series, run)
+  old = is_old(run, today)
   for name in now if old else ():
     report.say(f"NO MUTANT: {name} has changed since {run.date}; {COMMAND}")
   report.say(f"Mutation testing: of {run.date}, {len(series)} patches looked "

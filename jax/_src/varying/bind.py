@@ -134,7 +134,7 @@ class Binding:
 
   def with_marks(self, site: Site, args: Sequence[Any], given: Sequence[Any],
                  params: dict[str, Any]) -> tuple[Sequence[Any], dict]:
-    """The same with marks on a predicate by which devices may diverge.
+    """Puts marks on a predicate by which devices may diverge.
 
     Args:
       site: the solved equation.

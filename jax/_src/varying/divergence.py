@@ -136,7 +136,7 @@ class _Search(NamedTuple):
 
   def in_equation(self, eqn: Any, types: Sequence[Axes],
                   differ: Callable[[int], Axes]) -> list[Any]:
-    """What fails within an equation that does, after the calls that hold it.
+    """The equations within one that fails that do, after those that hold them.
 
     Args:
       eqn: the equation.
@@ -157,7 +157,7 @@ class _Search(NamedTuple):
 
   def in_jaxpr(self, jaxpr: core.Jaxpr, types: Sequence[Axes],
                differ: Callable[[int], Axes]) -> list[Any]:
-    """The same of a jaxpr, by the types and facts of its inputs."""
+    """Finds those in a jaxpr, by the types and facts of a jaxpr's inputs."""
     known = dependences.of_values(jaxpr)
     for eqn in jaxpr.eqns:
       if not eqn.params or not requirements.may_require(eqn):

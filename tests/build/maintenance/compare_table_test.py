@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `python -m jax_mend compare` says of the table's programs, each."""
+"""Runs `python -m jax_mend compare` on each of the table's programs."""
 
+import compare_same as same
 import compare_table as table
 from conftest import OUTER
 from compare_programs import Runner
@@ -22,7 +23,7 @@ def release(runner, request):
   return tuple(map(int, request.node.callspec.params["runner"].split(".")))
 
 
-@pytest.mark.parametrize("case", table.CASES, ids=lambda c: c.name)
+@pytest.mark.parametrize("case", table.CASES + same.CASES, ids=lambda c: c.name)
 def test_a_program(runner, release, case):
   if release < case.first:
     pytest.skip(f"stock does so from {case.first} on")

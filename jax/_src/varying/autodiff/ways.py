@@ -133,7 +133,7 @@ def of_result(ways: Sequence[int], cts: Sequence[Any], ct: Any) -> int:
 
 
 def result(each: Sequence[Any], cts: Sequence[Any], ct: Any) -> Any:
-  """What there is of one of a rule's results; None if they can't be matched.
+  """The entry of one of a rule's results; None if they can't be matched.
 
   Args:
     each: something of each of the jaxpr's results.

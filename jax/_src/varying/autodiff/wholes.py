@@ -78,7 +78,7 @@ class Way(enum.IntEnum):
 
 
 class Kind(enum.Enum):
-  """What a result that varies is."""
+  """The kind of a result that varies."""
   PART = enum.auto()
   WHOLE = enum.auto()
   UNKNOWN = enum.auto()
@@ -187,7 +187,7 @@ class _Pair(NamedTuple):
         yield from _equations(jaxpr)
 
   def communication(self, axis: Any) -> collections.Counter[str]:
-    """How often each operation communicates over an axis."""
+    """The numbers of times that each operation communicates over an axis."""
     return collections.Counter(
         vt.name_of(e.primitive) for e in self.equations()
         if axis in named_axes(e))
@@ -237,7 +237,7 @@ class Rules:
 
   def __init__(self, rule: Callable, forward: Forward | None,
                avals: Sequence[Any], res: Any, out_cts: Any):
-    """As `bwd_results.check` gets them.
+    """Takes what `bwd_results.check` is given.
 
     Args:
       rule: the backward rule.
@@ -299,7 +299,7 @@ class Rules:
     return bwd and _Pair(bwd, fwd, arrays, opaque)
 
   def judge(self, axis: Any, cts: Sequence[Any], ct: Any) -> tuple[Kind, str]:
-    """What a result that varies along an axis is.
+    """The kind of a result that varies along an axis.
 
     Args:
       axis: the axis.
