@@ -5,8 +5,8 @@ Differentiating by a value that is the same on all devices sums the gradient
 over them; by a value that varies it doesn't. The sum is in the jaxpr once a
 function has been traced. Where that jaxpr is typed again, with inputs that vary
 over more axes, a sum can be left that the function doesn't mean (``2 * t *
-psum(a)`` for ``2 * t * a``), or one can be missing. Whatever is typed again is
-looked through here (``retype.rebuild`` asks, so no caller passes it by):
+psum(a)`` for ``2 * t * a``), or one can be missing. So ``retype.rebuild``, by
+which all is typed again, looks through it here:
 
 * Wrong for certain: a cast from replicated to varying has nothing left to do,
   as its operand varies now, and the jaxpr has a sum over that axis that came of
