@@ -4,7 +4,6 @@
 import concurrent.futures
 import json
 import os
-import re
 import signal
 import socket
 import textwrap
@@ -43,23 +42,6 @@ def hung(runner):
 def test_a_program_that_no_fix_concerns(tmp_path):
   """On this release; maintenance/compare_releases_test.py has other lines."""
   programs.hold_same(_runner(_NEWEST, tmp_path))
-
-
-def _timeless(report):
-  """A report without seconds, bytes and the number of patches."""
-  return re.sub(r"\d+\.\d s, \d+ MB|and \d+ more", "#", report).strip()
-
-
-def test_the_page_shows_what_readmes_command_prints(runner):
-  """README's own program, which isn't jitted, as the page has its report."""
-  readme, page = ((ROOT / name).read_text("utf-8")
-                  for name in ("README.md", "docs/compare.md"))
-  text = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
-  shown = re.search(r"README's program: .*?```\n(.*?)```", page, re.DOTALL)[1]
-  script = write(runner.work / "script.py", text)
-  done = runner.run("-m", "jax_mend", "compare", script.name)
-  assert done.returncode == 1, done.stderr
-  assert _timeless(done.stdout) == _timeless(shown)
 
 
 def test_readmes_program_jitted(runner):
