@@ -152,6 +152,41 @@ class CheckReplicationTest(jtu.JaxTestCase):
                           "branch should be the same along 'x'")
     self.assertIn('0 on x=0; 1 on x=1', said)
 
+  @red(NOT_THERE, bases='>=0.6', api_missing=True, also='varying')
+  @parameterized.product(how=['gathered', 'passed', 'admitted'],
+                         loop=[False, True])
+  def test_claims_are_compared_and_counted(self, how, loop):
+    """Predicates that vary by their type, and are to be the same."""
+    check = jax.debug.check_replication
+    before = jax.config.jax_allow_divergent_collectives
+    self.addCleanup(
+        jax.config.update, 'jax_allow_divergent_collectives', before)
+    jax.config.update('jax_allow_divergent_collectives', how == 'admitted')
+    def choose(p, a):
+      if loop:
+        return lax.while_loop(lambda c: c[0] < p, lambda c: (
+            c[0] + 1., c[1] + lax.psum(a, 'x')), (0., 0. * a))[1]
+      return lax.cond(p > 1., lambda: a + lax.psum(a, 'x'), lambda: a)
+    def f(a, p):
+      p = p if how == 'admitted' else lax.all_gather(p, 'x').max()
+      return (jax.jit(choose) if how == 'passed' else choose)(p, a)
+    mesh = Mesh(np.array(jax.devices()[:2]), ('x',))
+    f = mapped(lambda a, p, f=f: f(a[0], p[0])[None], mesh, P('x'), P('x'))
+    a = np.array([5., 8.], np.float32)
+    same, others = np.float32([2., 2.]), np.float32([2., 1.])
+    g = check(f)
+    self.assertEqual(g.claims, 0)
+    want = np.full(2, 26) if loop else a + 13
+    self.assertAllClose(g(a, same), want.astype(np.float32))
+    self.assertEqual(g.claims, 1)
+    if how != 'admitted':
+      self.assertAllClose(g(a, others), want.astype(np.float32))
+      return
+    said = self.said(f, a, others)
+    self.assertStartsWith(said, 'jax.debug.check_replication: the ' + (
+        'predicate of the while loop' if loop else 'choice of a branch') +
+        " should be the same along 'x' and is not.")
+
   def test_unreduced_values_may_differ(self):
     def f(a):
       if hasattr(lax, 'pcast'):  # before 0.8.2 parts of a sum are varying

@@ -165,6 +165,20 @@ class ReplicationSoundTest(jtu.JaxTestCase):
     self.assertStartsWith(said, f'jax.debug.check_replication: `{name}`')
     self.assertIn("should be the same along 'x' and is not", said)
 
+  @unittest.skipUnless(TYPED, 'types hold no axes')
+  def test_predicates_that_are_taken_to_agree(self):
+    from jax._src.varying import agreement
+    from jax._src.varying import requirements
+    def f(x):
+      return lax.cond(x > 0, lambda: x + lax.psum(x, 'x'), lambda: x)[None]
+    with mock.patch.object(agreement, 'differs', lambda x: frozenset()):
+      with mock.patch.object(requirements, 'of_jaxpr', lambda jaxpr: ()):
+        said = self.said(self.mapped(f, P('x')), jnp.arange(2.))
+    self.assertStartsWith(
+        said, 'jax.debug.check_replication: a predicate that is taken to agree '
+        "should be the same along 'x' and is not.")
+    self.assertIn('lax.cond(x > 0', said)
+    self.assertIn('0 on x=0; 1 on x=1', said)
 
   def test_sums_of_a_backward_pass_that_are_not_made(self):
     f = mapped(lambda w, x: w.sum() * x, self.mesh, (P(), P('x')), P('x'))

@@ -60,6 +60,17 @@ def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
       yield from _jaxprs(each)
 
 
+def communicates(jaxpr: core.Jaxpr) -> Axes:
+  """The axes along which all devices are to reach something in a jaxpr."""
+  found = Axes()
+  for eqn in jaxpr.eqns:
+    if not is_cast(eqn) and name_of(eqn.primitive) != 'axis_index' and (
+        eqn.params.get('axis_index_groups') is None):
+      found |= names_in(eqn)
+    found |= union(map(communicates, inner(eqn)))
+  return found
+
+
 def setting(axes: Axes, note: Callable[[core.JaxprEqn], None] = lambda eqn: None
             ) -> coarse.Setting:
   """The setting in which nothing is believed of what no rule knows.

@@ -12,7 +12,9 @@ operation that knows its own types (hijax) consists of. Loops and branches
 are made again by their public functions, over their evaluated bodies. A
 predicate that should be the same on all devices is made so, by its least, after
 it has been compared: neither a collective of the program's nor one of ours is
-ever reached by some of its devices only.
+ever reached by some of its devices only. So are predicates of which only the
+program knows that they are the same: something in a branch or loop communicates
+over axes along which its predicate may differ, by its type.
 
 A value is not compared if all that it is made of is, and the operation works on
 single elements, or moves them: equal bits give equal bits there, and the first
@@ -322,6 +324,26 @@ def unfinished(pred: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
           for n, o in zip(new, old)]
 
 
+def _claimed(comparer: Comparer, eqn: core.JaxprEqn, parting: frozenset
+             ) -> frozenset:
+  """Those axes along which a predicate must be the same, of what it may differ.
+  """
+  held = map(axes_lib.communicates, axes_lib.inner(eqn))
+  return comparer.claimed(eqn, parting & axes_lib.union(held))
+
+
+def _agreed(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
+  """A predicate whose type says that it is the same."""
+  axes, = _known_axes(comparer, eqn, knowns)
+  known, = knowns
+  same = comparer.claimed(eqn, known.axes - axes)
+  comparer.compare(lambda order: sites_lib.of_choice(
+      eqn, 'a predicate that is taken to agree', order, sites_lib.Operand(
+          'what it is computed from', known.axes, known.compared)),
+                   values[0], same)
+  return list(values), [Known(axes, known.compared)]
+
+
 def _while(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   params = eqn.params
   body, body_consts = closed(params['body_jaxpr'])
@@ -332,6 +354,8 @@ def _while(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   parting = manual_axes.varying(cond.outvars[0].aval)
   if inferred is not None:
     parting = parting & comparer.typed | inferred.predicate - comparer.typed
+  if not cond.outvars[0].aval.shape:  # else one example may go on alone
+    parting -= _claimed(comparer, eqn, parting)
   inner = _inputs(comparer, body, knowns[nc:], inferred and inferred.inputs)
   comparer.flush()
   loop = _loop(comparer, eqn, 'while loop')
@@ -375,6 +399,7 @@ def _while(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
 def _cond(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   index, *operands = values
   parting = knowns[0].axes
+  parting -= _claimed(comparer, eqn, parting)
   same = comparer.axes - parting
   what = sites_lib.Operand('the index', parting, knowns[0].compared)
   comparer.compare(lambda order: sites_lib.of_choice(
@@ -481,5 +506,7 @@ def _entry(comparer: Comparer, eqn: core.JaxprEqn, parts, args, ins,
 
 _RULES: dict[str, Callable[..., Results]] = {
     'scan': _scan, 'while': _while, 'cond': _cond, 'shard_map': _nested,
-    'call_hi_primitive': _expanded,
+    'call_hi_primitive': _expanded, 'agreed': _agreed,
+    # What another option compares is compared here.
+    'compared': lambda _, unused_eqn, values, knowns: (values, knowns),
     **dict.fromkeys(axes_lib.CALLS, _call)}

@@ -60,12 +60,15 @@ class Plan:
     functions: names of those in which they are; None for all.
     findings: where devices send.
     notes: places of what isn't compared, as nothing is known of it.
+    claims: the equations, by id, whose predicate is taken to agree and compared
+      for that.
   """
   rtol: float | None
   max_checks: int | None
   functions: frozenset | None
   findings: findings_lib.Findings
   notes: dict[str, None] = dataclasses.field(default_factory=dict)
+  claims: set[int] = dataclasses.field(default_factory=set)
   checks: int = 0
   numbers: int = 0
 
@@ -148,6 +151,18 @@ class Comparer:
     self.pending.append(Pending(make_site(order), value, digest))
     if len(self.pending) >= _MOST_PENDING:
       self.flush()
+
+  def claimed(self, eqn: core.JaxprEqn, axes: frozenset) -> frozenset:
+    """The axes along which a predicate is compared that is taken to agree.
+
+    Args:
+      eqn: the equation that takes it so.
+      axes: along which.
+    """
+    axes = axes & self.axes
+    if axes:
+      self.plan.claims.add(id(eqn))
+    return axes
 
   def flush(self) -> None:
     """Compares what is pending between devices, and reports differences."""

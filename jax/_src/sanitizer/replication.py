@@ -45,7 +45,9 @@ def check_replication(
   bit for bit (nan is equal to nan), unless it is what an operation on single
   elements makes of values that are compared. So are arguments along the axes
   that their ``in_specs`` leave out, results along those that ``out_specs``
-  leave out, and the predicates of loops and branches. With
+  leave out, and the predicates of loops and branches. So are predicates whose
+  types vary, along axes along which they are taken to be the same: something in
+  the loop or branch communicates over them. With
   ``check_vma=False``, and up to jax 0.5.3, where types don't say what varies,
   that is inferred; of what can't be, a warning says so. Shard_maps that
   derivatives make are compared too.
@@ -73,7 +75,10 @@ def check_replication(
       these Python functions, given by their names or themselves.
 
   Returns:
-    A function that takes what ``f`` does and returns what ``f`` does.
+    A function that takes what ``f`` does and returns what ``f`` does. Its
+    attribute ``claims`` is the number of predicates in the program that its
+    last call ran that were compared because they are taken to be the same,
+    though what they are computed from varies.
 
   Raises:
     TypeError: if ``f`` is no function.
@@ -115,11 +120,15 @@ def check_replication(
       kept[id(jaxpr)] = jaxpr, plan, jax.jit(
           functools.partial(programs.run, plan, jaxpr))
     _, plan, program = kept[id(jaxpr)]
-    outs = _run(plan, program, tree_util.tree_leaves(
-        (call.arrays, call.keywords)))
+    try:
+      outs = _run(plan, program, tree_util.tree_leaves(
+          (call.arrays, call.keywords)))
+    finally:
+      vars(checked)['claims'] = len(plan.claims)
     return tree_util.tree_unflatten(
         tree_util.tree_structure(traced.out_info), outs)
 
+  vars(checked)['claims'] = 0
   return checked
 
 
