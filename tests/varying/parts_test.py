@@ -34,11 +34,31 @@ NEEDS_REPLICATION = '^ValueError: .*out_specs which require replication'
 COND_TYPES = '^AssertionError: raised by conditionals._cond_transpose'
 UNEQUAL_BRANCHES = '^Exception: The branches of cond produced mismatched'
 SUM_UNDER_VMAP = '^TypeError: _psum_invariant_abstract_eval'
+MIXED_AXIS_TYPES = {
+    '<0.7':
+        '^ValueError: AxisTypes should be the same in a tuple subset of '
+        'PartitionSpec',
+    '>=0.7,<0.9': '^ValueError: Tuple subset of `PartitionSpec` cannot contain',
+    '>=0.9': '^ValueError: Cannot lower jaxpr with verifier errors',
+}
+NO_RESULT_TYPES = '^StoreException: Store empty'
+REP_ERROR = '^_RepError: .*NoFail'
 SCAN_CARRY = '^ValueError: Scan carry input and output'
+WHILE_CARRY = '^TypeError: while_loop body function carry input and'
+# Of jax.grad, on 0.6.0 (jax#28193).
+COTANGENT_TYPE = '^ValueError: unexpected JAX type .* for argument to vjp'
+WHOLE_NOT_NAMED_BY_GRAD = ('^AssertionError: "may be the whole already.* does '
+                           'not match "unexpected JAX type')
+
+# Rules that call jax.grad.
+BY_CAST = {'what': 'derivative_by_cast_times_cotangent'}
+BY_WHOLE = {'what': ['derivative_times_cotangent', 'kept_grad_times_cotangent',
+                     'kept_value_and_grad_times_cotangent']}
 
 N, DIM = 4, 3
 W = np.random.RandomState(0).randn(DIM).astype(np.float32)
 X = np.random.RandomState(1).randn(2 * N, DIM).astype(np.float32)
+X[1] = 0.  # a row that adds nothing, so devices can have several numbers
 
 
 def function(w, x):
@@ -200,9 +220,35 @@ def called(f, w, x):
   return g(w, x)
 
 
+def looped(f, w, x, rows=len):
+  """`f`, whose derivative another rule takes row by row, in a while_loop."""
+  def bwd(r, ct):
+    w, x = r
+    def row(c):
+      i, by_w, by_x = c
+      pull = jax.vjp(f, w, lax.dynamic_slice_in_dim(x, i, 1))[1]
+      dw, dx = pull(ct)
+      return i + 1, by_w + dw, lax.dynamic_update_slice_in_dim(by_x, dx, i, 0)
+    return lax.while_loop(lambda c: c[0] < rows(x), row, (
+        0, jnp.zeros_like(w), jnp.zeros_like(x)))[1:]
+  g = jax.custom_vjp(lambda w, x: f(w, x))
+  g.defvjp(lambda w, x: (f(w, x), (w, x)), bwd)
+  return g(w, x)
+
+
+def looped_over_own_rows(f, w, x):
+  """As `looped`; the first device has one row, the others two."""
+  return looped(f, w, x, lambda x: jnp.count_nonzero(x.any(1)))
+
+
+def looped_over_finite_rows(f, w, x):
+  """As `looped`; all devices have two rows, which no type says."""
+  return looped(f, w, x, lambda x: jnp.count_nonzero(jnp.isfinite(x).all(1)))
+
+
 SIMPLE = [plain, jitted, by_keyword, checkpointed, branched]
 LOOPS = [scanned, scanned_from_behind]
-CONTAINERS = [*SIMPLE, *LOOPS, mapped]
+CONTAINERS = [*SIMPLE, *LOOPS, looped, mapped]
 
 
 def gradient(rule, container, inside=True, mesh=None, jit=True):
@@ -219,6 +265,22 @@ def gradient(rule, container, inside=True, mesh=None, jit=True):
   return maybe_jit(jit)(g)(W, X)
 
 
+def nested_gradient(rule, at):
+  """By w, of the sum over devices: a map over 'y' in one over 'x'.
+
+  It is taken in both maps, between them or outside of both.
+  """
+  f = rule(('x', 'y'))
+  grad = [jax.grad if place == at else lambda f: f for place in NESTED]
+  loss = lambda w, x: lax.psum(f(w, x), ('x', 'y'))
+  inner = grad[1](shard_map(
+      grad[0](loss), in_specs=(P(), P('y')), out_specs=P(), axis_names={'y'}))
+  return jax.jit(grad[2](shard_map(
+      lambda w, x: inner(w, x), mesh=make_mesh(2, 2), in_specs=(P(), P('x')),
+      out_specs=P(), axis_names={'x'})))(W, X)
+
+
+NESTED = ['inside', 'between', 'outside']
 WANT = np.asarray(jax.grad(function)(W, X))
 WHERE = [dict(inside=True), dict(inside=False), dict(mesh=(2, 2)),
          dict(jit=False)]
@@ -241,21 +303,24 @@ class TableTest(jtu.JaxTestCase):
     # As pristine JAX has it: it isn't summed again.
     self.check(GUARDED[what], container, **where)
 
-  @parameterized.product(container=[branched, called, scanned],
+  @parameterized.product(container=[branched, called, scanned, looped],
                          what=['cond', 'while'])
   def test_whole_in_a_container(self, container, what):
     self.check(GUARDED[what], container)
 
   @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(COTANGENT_TYPE, bases='==0.6.0', cases=BY_CAST)
   @red(SCAN_CARRY, bases='<0.8.2', cases=['scanned', 'scanned_from_behind'])
   @red(COND_TYPES, bases='<0.8.1', cases=['branched'])
   @red(UNEQUAL_BRANCHES, bases='>=0.8.1,<0.8.2', cases=['branched'])
+  @red(WHILE_CARRY, bases='<0.8.2', cases=['looped'])
   @red(NEEDS_REPLICATION, bases='<0.8.2')
   @parameterized.product(container=CONTAINERS, what=[*PARTS])
   def test_part(self, container, what):
     self.check(PARTS[what], container)
 
   @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(COTANGENT_TYPE, bases='==0.6.0', cases=BY_CAST)
   @red(NEEDS_REPLICATION, bases='<0.8.2')
   @parameterized.product(what=[*PARTS])
   def test_part_over_two_axes(self, what):
@@ -267,6 +332,8 @@ class TableTest(jtu.JaxTestCase):
       gradient(rule, container, mesh=make_mesh(*mesh), **where)
 
   @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED_BY_GRAD, bases='==0.6.0', cases=BY_WHOLE)
+  @red(WHILE_CARRY, bases='<0.8.2', cases=['looped'])
   @red(WHOLE_NOT_NAMED_IN_SCAN, bases='<0.8.2',
        cases=['scanned', 'scanned_from_behind'])
   @red(COND_TYPES, bases='<0.8.1', cases=['branched'])
@@ -288,14 +355,16 @@ class TableTest(jtu.JaxTestCase):
         lambda g, w, x, axes: guarded(x, g) + 0. * x.sum()), plain)
 
   @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED_BY_GRAD, bases='==0.6.0', cases=BY_WHOLE)
   @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.product(what=[*REFUSED])
   def test_refused_over_two_axes(self, what):
     self.check_refused(REFUSED[what], plain, mesh=(2, 2))
 
   @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED_BY_GRAD, bases='==0.6.0', cases=BY_WHOLE)
   @red({
-      '<0.7': '^_RepError: .*NoFail',
+      '<0.7': REP_ERROR,
       '>=0.7,<0.8.2': WHOLE_NOT_NAMED,
   })
   @parameterized.product(what=[*REFUSED])
@@ -303,11 +372,83 @@ class TableTest(jtu.JaxTestCase):
     self.check_refused(REFUSED[what], plain, inside=False)
 
   @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(COTANGENT_TYPE, bases='==0.6.0', cases=BY_WHOLE)
   @red(NEEDS_REPLICATION, bases='<0.8.2')
   @parameterized.product(what=[
       r for r in REFUSED if r != 'what_all_share_then_cast'])
   def test_right_on_an_axis_of_size_one(self, what):
     self.check(REFUSED[what], plain, mesh=(1,))
+
+
+class OwnNumberOfRowsTest(jtu.JaxTestCase):
+  """Rules in a loop that devices leave apart."""
+
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(COTANGENT_TYPE, bases='==0.6.0', cases=BY_CAST)
+  @red(WHILE_CARRY, bases='<0.8.2')
+  @parameterized.product(what=[
+      r for r in PARTS if r != 'own_at_a_mean_of_what_all_share'])
+  def test_part(self, what):
+    got = gradient(PARTS[what], looped_over_own_rows)
+    np.testing.assert_allclose(got, WANT, rtol=1e-4, atol=1e-6)
+
+  @parameterized.product(what=['pullback', 'kept_pullback'])
+  def test_derivative_that_no_device_sums_alone(self, what):
+    got = gradient(WHOLES[what], looped_over_finite_rows)
+    np.testing.assert_allclose(got, WANT, rtol=1e-4, atol=1e-6)
+
+  @red('^AssertionError: ValueError not raised')
+  @parameterized.product(what=['sum', 'mean'])
+  def test_communication_is_refused(self, what):
+    with self.assertRaisesRegex(
+        ValueError, '(?s)is inside a .*while_loop.*pmax'):
+      gradient(WHOLES[what], looped_over_finite_rows)
+
+
+class NestedTest(jtu.JaxTestCase):
+  """Rules in a map over one axis, in a map over the other."""
+
+  def setUp(self):
+    super().setUp()
+    if not hasattr(jax, 'shard_map'):
+      self.skipTest('0.6.0 has no maps in maps')
+
+  def check(self, rule, at):
+    np.testing.assert_allclose(
+        nested_gradient(rule, at), WANT, rtol=1e-4, atol=1e-6)
+
+  @red(MIXED_AXIS_TYPES, bases='>=0.6.1', cases={
+      'at': ['between', 'outside'], 'what': 'kept_pullback'})
+  @parameterized.product(at=NESTED, what=[*WHOLES])
+  def test_whole(self, at, what):
+    self.check(WHOLES[what], at)
+
+  @parameterized.product(at=NESTED, what=['cond', 'while', 'pullback'])
+  def test_whole_that_a_predicate_chooses(self, at, what):
+    self.check(GUARDED[what], at)
+
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(MIXED_AXIS_TYPES, bases='>=0.6.1,<0.8.2', cases={
+      'at': ['between', 'outside'],
+      'what': 'derivative_by_cast_times_cotangent'})
+  @red(NO_RESULT_TYPES, bases='>=0.6.1,<0.7', cases=['between'])
+  @red(REP_ERROR, bases='>=0.6.1,<0.7', cases=['outside'])
+  @red(NEEDS_REPLICATION, bases='>=0.6.1,<0.8.2')
+  @parameterized.product(at=NESTED, what=[*PARTS])
+  def test_part(self, at, what):
+    self.check(PARTS[what], at)
+
+  @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
+  @red(WHOLE_NOT_NAMED, bases='>=0.6.1,<0.7', cases={
+      'at': 'between', 'what': 'sum_then_cast_over_one'})
+  @red(NO_RESULT_TYPES, bases='>=0.6.1,<0.7', cases=['between'])
+  @red(REP_ERROR, bases='>=0.6.1,<0.7', cases=['outside'])
+  @red(WHOLE_NOT_NAMED, bases='>=0.6.1,<0.8.2')
+  @parameterized.product(at=NESTED, what=[*REFUSED])
+  def test_refused(self, at, what):
+    with self.assertRaisesRegex(
+        ValueError, 'may be the whole already.*pmean.*psum'):
+      nested_gradient(REFUSED[what], at)
 
 
 class ResidualTest(jtu.JaxTestCase):
@@ -325,11 +466,13 @@ class ResidualTest(jtu.JaxTestCase):
     want = jax.grad(reference)(W, X)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
+  @red(COTANGENT_TYPE, bases='==0.6.0')
   def test_kept_derivative(self):
     f = lambda w, x: lax.psum(function(w, x), 'x')
     self.check(f, lambda w, x: (f(w, x), (jax.grad(function)(w, x), x)),
                lambda r, ct: (ct * r[0], jnp.zeros_like(r[1])), function)
 
+  @red(COTANGENT_TYPE, bases='==0.6.0')
   @parameterized.parameters(True, False)
   def test_kept_derivative_that_a_predicate_chooses(self, in_fwd):
     f = lambda w, x: lax.psum(function(w, x), 'x')
