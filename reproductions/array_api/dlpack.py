@@ -50,3 +50,14 @@ def strided():
   except Exception as e:
     raise AssertionError(f"{type(e).__name__}: {str(e)[:100]}") from e
   return str(y.shape)
+
+
+def device_that_is_not_there():
+  """x.__dlpack__(dl_device=) of a missing device is a BufferError"""
+  try:
+    jnp.arange(3.).__dlpack__(dl_device=(1, 1000))  # the CPU number 1000
+  except BufferError as e:
+    return str(e)[:60]
+  except RuntimeError as e:
+    raise AssertionError(f"{type(e).__name__}: {str(e)[:100]}") from e
+  raise AssertionError("exported")

@@ -217,6 +217,20 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(ValueError, 'requires a copy'):
       imported(x, copy=False, device=jax.devices()[5])
 
+  # The standard's error is BufferError.
+  @red('^AssertionError: a RuntimeError: Unknown backend cuda',
+       cases=[(2, 0), (2, 7)])
+  @red('^AssertionError: a RuntimeError: .*No matching device found',
+       cases=[(1, 100), (1, -1)])
+  @parameterized.product(device=[(2, 0), (2, 7), (1, 100), (1, -1)])
+  def test_export_to_a_device_that_is_not_there(self, device):
+    for copy in (None, True):
+      try:
+        with self.assertRaises(BufferError):
+          jnp.arange(3.).__dlpack__(dl_device=device, copy=copy)
+      except RuntimeError as e:
+        raise AssertionError(f'a RuntimeError: {e}') from e
+
   @red(PLACED_ELSEWHERE)
   def test_old_name(self):
     x = jax.device_put(memory(), jax.devices()[3])
@@ -303,6 +317,14 @@ class ArrayApiDlpackUnchangedTest(jtu.JaxTestCase):
       for y in (jnp.from_dlpack(x), jnp.from_dlpack(x, copy=True)):
         self.assertEqual(y.dtype, x.dtype)
         np.testing.assert_array_equal(np.asarray(y), np.asarray(x))
+
+  def test_export_to_a_device(self):
+    x = jax.device_put(memory(), jax.devices()[3])
+    for device in (None, (1, 0), (1, 3)):
+      capsule = Producer(x).__dlpack__(dl_device=device)
+      self.assertIn('dltensor', repr(capsule))
+    with self.assertRaises(BufferError):
+      x.__dlpack__(dl_device=(99, 0))
 
   def test_export(self):
     for dtype in (np.bool_, np.int8, np.float32, np.complex64, np.float16):

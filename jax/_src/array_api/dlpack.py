@@ -29,6 +29,7 @@ where `copy` is given or the runtime doesn't heed the order of dimensions.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 import ctypes
 import datetime
 import functools
@@ -141,6 +142,31 @@ def home(external: Any, device: Any) -> Any:
   own: Any
   own, = external.devices()
   return own if own.client is device.client else device
+
+
+def requested(look_up: Callable[[], Any], dl_device: Any) -> Any:
+  """What ``__dlpack__(dl_device=)`` looks up of the device that it is to use.
+
+  Args:
+    look_up: returns the device, or the backend that has it.
+    dl_device: the type and number of the device, as DLPack writes them.
+
+  Returns:
+    What `look_up` returns.
+
+  Raises:
+    BufferError: if the device isn't there, as the array API standard demands.
+  """
+  try:
+    return look_up()
+  except RuntimeError as e:
+    kind, number = dl_device
+    raise BufferError(
+        'jax.Array.__dlpack__: expected dl_device= to be a device of this'
+        f' process. Got device {number} of DLDeviceType {int(kind)}, which'
+        f' JAX does not have here ({e}). Leave dl_device out to export the'
+        ' array from where it is.' +
+        pages.see('array_api.md#sharing-memory-from_dlpack')) from e
 
 
 def wait_if_moved(out: Any, wanted: xc.Device | None, device: xc.Device) -> Any:
