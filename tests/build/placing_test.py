@@ -99,7 +99,7 @@ file = ["jax/_src/gone.py", "jax/_src/moved.py", "jax/_src/greet.py"]
 op = "insert"
 in = ["bow", "greet", "greet|salute"]
 at = "start"
-code = "name = greet_kind.to('{name}')"
+code = "name = greet_kind.to('{in}')"
 '''
   with pytest.raises(Exception, match="bow"):  # its body is on its line
     given(edit)

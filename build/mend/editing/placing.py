@@ -20,6 +20,10 @@ from mend.editing.edit import Edit
 from mend.ground import repository
 from mend.releases.bases import Base
 
+# The definition's own name in an edit's code: no code has a keyword in braces,
+# so that an f-string's braces are left alone.
+NAME = "{in}"
+
 
 def read(path: pathlib.Path) -> str:
   """The text as it is, line ends included."""
@@ -49,7 +53,7 @@ def at_place(edit: Edit, source: pathlib.Path) -> Edit:
   found = spelled[0] if len(spelled) == 1 else next(
       (e for e in spelled if _has(source / e.file, e)), spelled[0])
   name = found.scope.rpartition(".")[2]
-  return dataclasses.replace(found, code=found.code.replace("{name}", name))
+  return dataclasses.replace(found, code=found.code.replace(NAME, name))
 
 
 def with_imports(patch: patches.Patch,

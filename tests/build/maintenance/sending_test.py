@@ -98,6 +98,15 @@ def test_the_change_log_on_request(series, base, clone, tmp_path):
   sending.write(made, base, clone, tmp_path / "out", SOMEBODY, in_a_row=False)
 
 
+def test_braces_in_code_are_its_own(series, base, clone, project):
+  path = project / "patches" / "greet" / "hello.toml"
+  write(path, path.read_text("utf-8").replace(
+      'out = "Hello, "\nout += name', 'out = f"Hello, {name} {in}"'))
+  made, _ = sending.all_made(patches.load(project), base, clone)
+  assert ('out = f"Hello, {name} greet"\n'
+          in made[0].files["jax/_src/greet.py"])
+
+
 def test_a_source_distribution_has_no_tests(series, base, clone):
   shutil.rmtree(clone / "tests")
   made, _ = sending.all_made(series, base, clone)
