@@ -17,7 +17,7 @@ from mend.house import upstream_main, upstream_verified
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import drift, export, git, sending, stand_ins
-from mend.upkeep import candidates, verifying
+from mend.upkeep import candidates, releases, verifying
 
 _BY_A_PERSON = ("\nApply them: git am --keep-non-patch '{folder}'/*.patch\n"
                 "Nothing was pushed or sent. A person must read and vouch for "
@@ -110,7 +110,8 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
       p.upstream.commit for p in series if p.upstream.commit]))
   return verifying.verify(
       target, dict(zip(names, made)), place,
-      keep=lambda passed: upstream_verified.write(passed, place, series))
+      keep=lambda passed: upstream_verified.write(
+          passed, releases.passing(chosen, passed, place), place, series))
 
 
 def _say_sizes(made: Sequence[sending.Made]) -> None:

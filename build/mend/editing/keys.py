@@ -32,6 +32,8 @@ _Edit = TypedDict("_Edit", {
 
 
 class _Report(TypedDict, total=False):
+  symptom: str
+  devices: int
   program: str
   output: str
 

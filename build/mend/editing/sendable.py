@@ -36,9 +36,23 @@ _OURS = re.compile(r"\bmend(ed|s|_\w+)?\b|\bjax[-_]mend|\bpristine\b",
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """An issue to file before the commit: a program, and what main prints."""
+  """An issue to file before the commit, or without one.
+
+  Attributes:
+    symptom: the first words, on one line; those of a commit are its message's.
+    program: what shows it.
+    output: what that prints on main.
+    devices: how many it needs.
+  """
+  symptom: str
   program: str
   output: str
+  devices: int = 1
+
+  @property
+  def xla_flags(self) -> str:
+    """The flags by which a CPU is as many devices."""
+    return f"--xla_force_host_platform_device_count={self.devices}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +66,6 @@ class Commit:
     edits: those that make it, of source and of tests.
     guard: whether it has tests alone, of what is right on main.
     changelog: `Kind: words` for upstream's change log; "" without a line there.
-    report: what to file first, of one that ends no issue.
     digest: a short hash of all that is sent.
   """
   title: str
@@ -61,13 +74,7 @@ class Commit:
   edits: tuple[Edit, ...]
   guard: bool = False
   changelog: str = ""
-  report: Report | None = None
   digest: str = ""
-
-  @property
-  def symptom(self) -> str:
-    """The message's first paragraph, on one line."""
-    return " ".join(self.message.partition("\n\n")[0].split())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +88,7 @@ class Upstream:
     verdict: SENDABLE, DISCUSS or FORK; "" where nobody has said.
     why: the reason, of one that isn't sendable.
     commit: of one that is.
+    report: what to file, where no commit ends an issue.
   """
   status: str
   pr: str = ""
@@ -88,6 +96,7 @@ class Upstream:
   verdict: str = ""
   why: str = ""
   commit: Commit | None = None
+  report: Report | None = None
 
 
 def read(patch: str, data: dict[str, Any], refuse: Refuse,
@@ -113,7 +122,7 @@ def read(patch: str, data: dict[str, Any], refuse: Refuse,
     raise refuse("upstream: sendable = true, title, message and "
                  "[[upstream.edit]] go together; a discussion may have them")
   return Upstream(**{k: data.get(k, "") for k in _STATE}, verdict=verdict,
-                  why=why, commit=commit)
+                  why=why, commit=commit, report=_report(data, verdict, refuse))
 
 
 def _verdict(data: dict[str, Any], refuse: Refuse) -> tuple[str, str]:
@@ -131,7 +140,7 @@ def _verdict(data: dict[str, Any], refuse: Refuse) -> tuple[str, str]:
 
 def _commit(patch: str, data: dict[str, Any], refuse: Refuse,
             imports: Callable[[str], tuple[str, ...]]) -> Commit | None:
-  if not any(k in data for k in (*_COMMIT, *_OPTIONAL)):
+  if not any(k in data for k in (*_COMMIT, *_OPTIONAL) if k != "report"):
     return None
   where = "upstream: "
   for key in _COMMIT:
@@ -146,7 +155,7 @@ def _commit(patch: str, data: dict[str, Any], refuse: Refuse,
   commit = Commit(
       data["title"], data["message"].strip(), tuple(data.get("closes", ())),
       tuple(found), data.get("guard", False), data.get("changelog", ""),
-      _report(data, refuse), _digest(data))
+      _digest(data))
   _check_words(commit, refuse)
   return commit
 
@@ -157,18 +166,24 @@ def _digest(data: dict[str, Any]) -> str:
   return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _report(data: dict[str, Any], refuse: Refuse) -> Report | None:
-  """The report to file first; wanted of what can be sent and ends no issue."""
-  wanted = data.get("sendable") is True and not (
+def _report(data: dict[str, Any], verdict: str,
+            refuse: Refuse) -> Report | None:
+  """The report: of what can be sent and ends no issue, or of no commit."""
+  wanted = verdict == SENDABLE and not (
       data.get("closes") or data.get("guard"))
-  if wanted != ("report" in data):
+  alone = verdict == DISCUSS and "title" not in data
+  if wanted != ("report" in data) and not alone:
     raise refuse("upstream: a commit that ends no issue needs a report to "
-                 "file first, [upstream.report]; any other has none")
-  if not wanted:
+                 "file first, [upstream.report]; no other commit has one")
+  if "report" not in data:
     return None
-  keys.check_keys(data["report"], ("program", "output"), (),
-                  "upstream: report: ", refuse)
-  found = Report(*(data["report"][k].strip() for k in ("program", "output")))
+  given = data["report"]
+  required = ("program", "output", *(("symptom",) if alone else ()))
+  keys.check_keys(given, required, ("devices",), "upstream: report: ", refuse)
+  paragraph = given["symptom"] if alone else data["message"].strip().partition(
+      "\n\n")[0]
+  found = Report(" ".join(paragraph.split()), given["program"].strip(),
+                 given["output"].strip(), given.get("devices", 1))
   if len(found.program.splitlines()) > _MAX_PROGRAM or not found.output:
     raise refuse(f"upstream: report: at most {_MAX_PROGRAM} lines of program, "
                  "and what it prints on main")

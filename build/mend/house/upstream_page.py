@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generated part of docs/upstream.md: what upstream can have of each patch.
 
-From the patches' `[upstream]` tables, the last run of `export --verify` and the
-last run of the reproductions on upstream's main; nothing is run here. A commit
+From the patches' `[upstream]` tables, `patches/upstream.toml`, the last run of
+`export --verify` and the last run of the reproductions on upstream's main;
+nothing is run here. A commit
 that has changed since it was verified doesn't count as one that can be sent.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 import pathlib
 
-from mend.editing import families, patches, sendable
+from mend.editing import families, patches, posting, sendable
 from mend.editing.patches import Patch
 from mend.ground import pages, report
 from mend.ground.errors import MendError
@@ -29,7 +31,8 @@ _HEADS = {sendable.DISCUSS: ("patch", "main has the defect",
 
 
 def tables(series: Sequence[Patch], known: dict[str, families.Family],
-           verified: Mapping[str, Record], seen: Run) -> str:
+           verified: Mapping[str, Record], seen: Run,
+           posts: posting.Postings) -> str:
   """Sections: what can be sent, what needs a discussion, and what stays.
 
   Args:
@@ -37,6 +40,7 @@ def tables(series: Sequence[Patch], known: dict[str, families.Family],
     known: the families.
     verified: the patches' records, by id.
     seen: the defects that main has.
+    posts: the order, and the discussions to start.
 
   Raises:
     MendError: a patch says nothing of upstream.
@@ -46,8 +50,9 @@ def tables(series: Sequence[Patch], known: dict[str, families.Family],
     raise MendError(f"{', '.join(silent)}: [upstream] has no `sendable`.",
                     "docs/patches.md says what it may be")
   parts = [_section(sendable.SENDABLE, _run(series, verified) + "\n\n"
-                    + _sent(series, verified)),
-           _section("reports to file first", _reports(series)), _main(seen)]
+                    + _sent(posts, verified)),
+           _section("reports to file first", _reports(series, posts)),
+           _section("discussions to start", _discussions(posts)), _main(seen)]
   parts += [_section(verdict, "\n\n".join(
       f"### {name}\n\n" + report.table(_HEADS[verdict], rows)
       for name in known if (rows := _rows(series, name, verdict, seen))))
@@ -78,37 +83,69 @@ def _run(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
   places = sorted({f"{r.commit[:10]} of {r.date}, run on {r.run}"
                    for r in good})
   tests, red = sum(r.tests for r in good), sum(r.red for r in good)
+  released = collections.Counter(r.release for r in good if r.release)
+  also = "".join(
+      f"\n{n} of them are red without the source and green with it on jax "
+      f"{version} as well, by\nmain's tests."
+      for version, n in sorted(released.items()))
   return (f"{len(good)} of {report.plural(len(mine), 'commit')} pass every "
           f"check of `--verify` on upstream's main\n({'; '.join(places)}):\n"
           f"{min(r.lines for r in good)} to {max(r.lines for r in good)} lines "
           f"of source each, {report.plural(tests, 'test')}, {red} of them red "
-          f"without the source.\nA commit that has changed since can't be sent "
-          "before it is verified again.")
+          f"without the source.{also}\nA commit that has changed since can't "
+          "be sent before it is verified again.")
 
 
-def _sent(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
+def _sent(posts: posting.Postings, verified: Mapping[str, Record]) -> str:
+  """A row for each commit, in the order in which they are sent."""
   rows = []
-  for patch in _sendable(series):
+  for number, (patch, post) in enumerate(posts.commits, 1):
     commit = patch.upstream.commit
     assert commit
     record = upstream_verified.of(patch, verified)
-    rows.append((f"`{patch.id}`", commit.title,
+    rows.append((str(number), f"`{patch.id}`", commit.title, post.area,
                  ", ".join(f"jax#{issue}" for issue in commit.closes) or "-",
+                 "; ".join(post.touches) or "-",
                  f"{record.red} red of {record.tests}" if record
-                 else "changed since", patch.upstream.pr
+                 else "changed since", "main" + (
+                     f", {record.release}" if record.release else "")
+                 if record else "-", patch.upstream.pr
                  or patch.upstream.status))
-  return report.table(("patch", "commit", "ends", "verified", "state"), rows)
+  return report.table(("", "patch", "commit", "area", "ends", "touches",
+                       "verified", "on", "state"), rows)
 
 
-def _reports(series: Sequence[Patch]) -> str:
-  """An issue for each commit that ends none."""
+def _reports(series: Sequence[Patch], posts: posting.Postings) -> str:
+  """An issue for each commit that ends none, and those without a commit."""
   parts = ["These commits end no issue. File one first, in your words:"]
-  for patch in _sendable(series):
-    commit = patch.upstream.commit
-    if commit and commit.report:
-      parts.append(f"### {patch.id}\n\n{commit.symptom}\n\n```python\n"
-                   f"{commit.report.program}\n```\n\nprints on main:\n\n"
-                   f"```\n{commit.report.output}\n```")
+  parts += [_report(p) for p, _ in posts.commits if p.upstream.report]
+  alone = [_report(p) for p in series
+           if p.upstream.report and not p.upstream.commit]
+  if alone:
+    parts += ["These have no commit, and are a report alone:", *alone]
+  return "\n\n".join(parts)
+
+
+def _report(patch: Patch) -> str:
+  found = patch.upstream.report
+  assert found
+  on = "" if found.devices == 1 else (
+      f"\n\nOn {found.devices} devices "
+      f"(`XLA_FLAGS={found.xla_flags}` on CPU):")
+  return (f"### {patch.id}\n\n{found.symptom}{on}\n\n```python\n"
+          f"{found.program}\n```\n\nprints on main:\n\n"
+          f"```\n{found.output}\n```")
+
+
+def _discussions(posts: posting.Postings) -> str:
+  if not posts.discussions:
+    return "None is known."
+  parts = ["What users meet most of what is to be discussed. An issue each, in "
+           "your words, none before\nits question has been looked for there:"]
+  for number, one in enumerate(posts.discussions, 1):
+    parts.append(f"### {number}. {one.title}\n\n"
+                 f"{', '.join(f'`{p}`' for p in one.patches)}. "
+                 f"{'; '.join(one.issues)}.\n\n{one.form.strip()}")
   return "\n\n".join(parts)
 
 
@@ -146,7 +183,8 @@ def _parts(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
   verified = upstream_verified.read(root)
   return [(root / "README.md", counted(series, verified)),
           (root / PAGE, tables(series, families.load(root), verified,
-                               upstream_reproduced.read(root)))]
+                               upstream_reproduced.read(root),
+                               posting.read(series, root)))]
 
 
 def write(root: pathlib.Path = bases.ROOT) -> None:

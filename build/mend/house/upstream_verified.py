@@ -33,6 +33,7 @@ class Record:
     lines: of source, added and removed.
     tests: that it adds or changes.
     red: those of them that fail without its source.
+    release: the newest release, if that has the same result; else "".
   """
   digest: str
   commit: str
@@ -41,6 +42,7 @@ class Record:
   lines: int
   tests: int
   red: int
+  release: str = ""
 
 
 def read(root: pathlib.Path = bases.ROOT) -> dict[str, Record]:
@@ -58,13 +60,14 @@ def of(patch: Patch, known: Mapping[str, Record]) -> Record | None:
   return found if found and commit and found.digest == commit.digest else None
 
 
-def write(passed: Sequence[tuple[sending.Made, int, int]],
-          checkout: pathlib.Path, series: Sequence[Patch],
-          root: pathlib.Path = bases.ROOT) -> None:
+def write(passed: Sequence[tuple[sending.Made, Sequence[str], int]],
+          released: Mapping[str, str], checkout: pathlib.Path,
+          series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> None:
   """Stores a run, beside what is known of the series' other patches.
 
   Args:
-    passed: the commits, the number of each one's tests, and of those red.
+    passed: the commits, each one's tests, and the number of those red.
+    released: patch -> the release that it has passed on, too.
     checkout: what they were verified on.
     series: the patches.
     root: the folder of the project.
@@ -75,7 +78,8 @@ def write(passed: Sequence[tuple[sending.Made, int, int]],
     assert made.commit
     found[made.patch] = Record(
         made.commit.digest, commit, date, datetime.date.today().isoformat(),
-        made.added + made.removed, tests, red)
+        made.added + made.removed, len(tests), red,
+        released.get(made.patch, ""))
   rows = {p.id: dataclasses.asdict(found[p.id]) for p in series
           if p.id in found}
   (root / FILE).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")

@@ -54,6 +54,7 @@ class Made:
     removed: and removes; tests are not counted.
     without: the files of its edits that the tree lacks.
     commit: what it was made of.
+    report: what to file before it.
   """
   patch: str
   message: str
@@ -62,6 +63,7 @@ class Made:
   removed: int
   without: tuple[str, ...] = ()
   commit: sendable.Commit | None = None
+  report: sendable.Report | None = None
 
 
 def is_test(file: str) -> bool:
@@ -115,7 +117,7 @@ def make(patch: patches.Patch, base: Base, place: pathlib.Path,
         f"source and removes {removed}, more than {sendable.MAX_LINES} in all.",
         f"edit patches/{patch.id}.toml")
   return Made(patch.id, message(commit), files, added, removed,
-              tuple(lacking), commit)
+              tuple(lacking), commit, patch.upstream.report)
 
 
 def _size(files: Mapping[str, str], place: pathlib.Path) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import pathlib
+import shutil
 
 from mend.trees import git, sending
 from mend.upkeep import upstream_checks
@@ -17,11 +18,17 @@ class Copy:
   """A copy of the checkout that commits are applied to."""
 
   def __init__(self, checkout: pathlib.Path, folder: pathlib.Path,
-               tools: Tools):
+               tools: Tools, release: pathlib.Path | None = None):
+    """Makes the copy, with a release's sources if they are given."""
     self.folder, self.tools = folder / "checkout", tools
     git.Git(folder).run("clone", "--quiet", "--shared", "--no-tags",
                         str(checkout), str(self.folder))
     self.git = git.Git(self.folder)
+    if release:
+      shutil.rmtree(self.folder / "jax")
+      shutil.copytree(release / "jax", self.folder / "jax")
+      self.git.run("add", "--all", "--force", "jax")
+      self.git.run("commit", "--quiet", "--message=the release's sources")
     self.git.run("tag", _BASE)
     self._collected: dict[str, list[str]] = {}
 

@@ -231,11 +231,19 @@ def _functions(text: str) -> dict[str, str]:
   return found
 
 
-def printed(these: Tools, folder: pathlib.Path, program: str) -> str:
-  """The output of a program, on both streams, with the folder's jax."""
+def printed(these: Tools, folder: pathlib.Path, program: str,
+            xla_flags: str) -> str:
+  """The output of a program, on both streams, with the folder's jax.
+
+  Args:
+    these: the tools.
+    folder: the checkout.
+    program: the program.
+    xla_flags: for as many devices as it needs.
+  """
   done = _run([these.python, "-c", program], folder, {
       "JAX_PLATFORMS": "cpu",
-      "XLA_FLAGS": "--xla_force_host_platform_device_count=8"})
+      "XLA_FLAGS": xla_flags})
   return done.stdout + done.stderr
 
 

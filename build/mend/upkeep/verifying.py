@@ -23,8 +23,8 @@ from mend.trees import bazel_graph, build_files, sending
 from mend.upkeep import copies, upstream_checks
 from mend.upkeep.upstream_checks import Errors, Finding, Tools
 
-# A commit, the number of its tests, and of those red without its source.
-Passed = tuple[sending.Made, int, int]
+# A commit, its tests, and the number of those red without its source.
+Passed = tuple[sending.Made, tuple[str, ...], int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,8 @@ def _reported(copy: copies.Copy, report_: sendable.Report | None) -> str | None:
   """Runs the report's program in the copy; None without a report."""
   if report_ is None:
     return None
-  return upstream_checks.printed(copy.tools, copy.folder, report_.program)
+  return upstream_checks.printed(copy.tools, copy.folder, report_.program,
+                                 report_.xla_flags)
 
 
 def described(report_: sendable.Report, before: str, after: str) -> Finding:
@@ -101,10 +102,11 @@ def described(report_: sendable.Report, before: str, after: str) -> Finding:
   return Finding("report", 1, "program", tuple(problems))
 
 
-def _verified(copy: copies.Copy, file: pathlib.Path,
-              commit: sendable.Commit) -> Row:
+def _verified(copy: copies.Copy, file: pathlib.Path, made: sending.Made) -> Row:
+  commit = made.commit
+  assert commit
   copy.start()
-  before_said = _reported(copy, commit.report)
+  before_said = _reported(copy, made.report)
   tests = [n for n in _files(file) if _is_test_file(n)]
   before = copy.before(tests)
   types = copy.types([n for n in _files(file) if (copy.folder / n).is_file()])
@@ -116,19 +118,49 @@ def _verified(copy: copies.Copy, file: pathlib.Path,
       upstream_checks.licence(copy.tools, copy.folder, changed),
       upstream_checks.lines(copy.folder, copy.diff()),
       collection]
-  if commit.report:
-    findings.append(described(commit.report, before_said or "",
-                              _reported(copy, commit.report) or ""))
+  if made.report:
+    findings.append(described(made.report, before_said or "",
+                              _reported(copy, made.report) or ""))
   if commit.guard:
     green = upstream_checks.outcomes(copy.tools, copy.folder, new)
     return Row(file.name, (*findings, guarding(green)), tuple(new))
   findings.append(upstream_checks.types(types, copy.types(changed), changed))
-  copy.take_source_away()
-  red = upstream_checks.outcomes(copy.tools, copy.folder, new)
-  copy.put_back()
-  green = upstream_checks.outcomes(copy.tools, copy.folder, new)
-  verdict = judged(red, green)
+  verdict = _red_to_green(copy, new)
   return Row(file.name, (*findings, verdict), tuple(new), verdict.count)
+
+
+def _red_to_green(copy: copies.Copy, tests: Sequence[str]) -> Finding:
+  """Runs the tests without the applied commit's source, and with it."""
+  copy.take_source_away()
+  red = upstream_checks.outcomes(copy.tools, copy.folder, tests)
+  copy.put_back()
+  return judged(red, upstream_checks.outcomes(copy.tools, copy.folder, tests))
+
+
+def on_release(commits: Mapping[str, sending.Made], folder: pathlib.Path,
+               passed: Sequence[Passed], copy: copies.Copy) -> list[str]:
+  """The patches of whose commits the tests are red to green there as well.
+
+  Args:
+    commits: file -> the commit in it, as made for that release.
+    folder: of the files.
+    passed: what has passed on the checkout.
+    copy: the checkout with the release's sources.
+  """
+  tests, good = {made.patch: ids for made, ids, _ in passed}, []
+  for file, made in commits.items():
+    with report.step(f"{made.patch} on the newest release"):
+      copy.start()
+      copy.apply(folder / file)
+      assert made.commit
+      ids = tests[made.patch]
+      found = guarding(upstream_checks.outcomes(
+          copy.tools, copy.folder, ids)) if made.commit.guard else (
+              _red_to_green(copy, ids))
+    for problem in found.problems:
+      report.say(f"ON THE NEWEST RELEASE: {made.patch}: {problem}")
+    good += [made.patch] if found.good else []
+  return good
 
 
 def _files(file: pathlib.Path) -> list[str]:
@@ -229,16 +261,14 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
       types = upstream_checks.type_errors(tools, copy.folder)
     for file in files:
       with report.step(file.name):
-        commit = commits[file.name].commit
-        assert commit
-        rows.append(_verified(copy, file, commit))
+        rows.append(_verified(copy, file, commits[file.name]))
       _say(rows[-1])
     with report.step("all together"):
       rows.append(_together(copy, files, [t for r in rows for t in r.tests],
                             types))
     _say(rows[-1])
   if keep and rows[-1].good:
-    keep([(made, len(row.tests), row.red)
+    keep([(made, row.tests, row.red)
           for made, row in zip(commits.values(), rows) if row.good])
   return _verdict(rows, folder)
 

@@ -72,15 +72,29 @@ def test_what_is_refused(old, new, words, project):
 
 def test_a_report_a_guard_and_a_proposal(project):
   found = loaded(project, with_block().replace('closes = ["28193"]', (
-      'report = { program = "greet()\\n", output = "oi" }'))).commit
-  assert found.report == sendable.Report("greet()", "oi")
-  assert found.symptom == '`greet` says "oi".'
+      'report = { program = "greet()\\n", output = "oi", devices = 4 }')))
+  assert found.report == sendable.Report(
+      '`greet` says "oi".', "greet()", "oi", 4)
+  assert found.report.xla_flags.endswith("device_count=4")
   guard = loaded(project, with_block().replace(
-      'closes = ["28193"]', "guard = true")).commit
-  assert guard.guard and guard.report is None
+      'closes = ["28193"]', "guard = true"))
+  assert guard.commit.guard and guard.report is None
   proposed = loaded(project, with_block().replace(
       "sendable = true", 'sendable = "discuss: jax#1"'))
   assert proposed.verdict == sendable.DISCUSS and proposed.commit
+
+
+def test_a_report_without_a_commit(project):
+  def with_report(report):
+    return PATCH.replace(ONE_LINE, ONE_LINE.replace(
+        " }", f', sendable = "discuss: jax#1", report = {report} }}'))
+
+  found = loaded(project, with_report(
+      '{ symptom = "It says\\noi.\\n", program = "p", output = "oi" }'))
+  assert found.report == sendable.Report("It says oi.", "p", "oi")
+  assert found.commit is None
+  with pytest.raises(MendError, match="missing key symptom"):
+    loaded(project, with_report('{ program = "p", output = "oi" }'))
 
 
 def test_a_digest_is_of_all_that_is_sent(project):

@@ -3,7 +3,7 @@
 
 from checkouts import ONE_LINE, git, with_block
 from conftest import PATCH, write
-from mend.editing import families, patches
+from mend.editing import families, patches, posting
 from mend.ground.errors import MendError
 from mend.house import (
     upstream_main, upstream_page, upstream_reproduced, upstream_verified)
@@ -12,6 +12,18 @@ from mend.trees import sending
 from mend.trees.git import commit_of
 import pytest
 
+POSTINGS = """
+[[commit]]
+patch = "greet/greeting"
+area = "greetings"
+touches = ["toy#3", "toy#4"]
+
+[[discussion]]
+title = "Small talk"
+patches = ["greet/talk"]
+issues = ["jax#7", "jax#8"]
+form = "Ask."
+"""
 MARKED = ("before\n<!-- upstream: written by build.py -->\nold\n"
           "<!-- end upstream -->\n")
 
@@ -25,33 +37,62 @@ def series(project):
     write(folder / "greet" / f"{name}.toml", PATCH.replace(
         '"greet/greeting"', f'"greet/{name}"').replace(
             ONE_LINE, ONE_LINE.replace(" }", f', sendable = "{said}" }}')))
+  write(project / posting.FILE, POSTINGS)
   return patches.load(project)
 
 
 def test_each_patch_is_in_its_table(series, project):
   seen = Run("c" * 40, "2026-08-08", "2026-11-28",
              {"greet/talk": (2, 2), "greet/own": (1, 3)})
-  page = upstream_page.tables(series, families.load(project), {}, seen)
+  page = upstream_page.tables(series, families.load(project), {}, seen,
+                              posting.read(series, project))
   sent, others = page.split("## Discuss first")
   assert "3 of 5 programs" in sent and "cccccccccc of 2026-08-08" in sent
   talk, own = others.split("## The fork's")
-  assert "| `greet/greeting` | [greet] Greet politely | jax#28193 |" in sent
+  assert ("| 1 | `greet/greeting` | [greet] Greet politely | greetings | "
+          "jax#28193 | toy#3; toy#4 | changed since | -  |" in sent)
+  assert "### 1. Small talk\n\n`greet/talk`. jax#7; jax#8.\n\nAsk." in sent
   assert "not-sent" in sent and "### greet" in talk and "### greet" in own
   assert talk.count("| `greet/") == own.count("| `greet/") == 1
   assert "| yes                 | jax#7 is open" in talk
   assert "| 1 of 3              | why " in own
 
 
-def test_a_report_is_on_the_page(project):
+def test_a_report_is_on_the_page(project, series):
   folder = project / "patches"
   write(folder / "greet" / "greeting.toml", with_block().replace(
-      'closes = ["28193"]', 'report = { program = "x()", output = "oi" }'))
+      'closes = ["28193"]',
+      'report = { program = "x()", output = "oi", devices = 2 }'))
+  write(folder / "greet" / "talk.toml", (
+      folder / "greet" / "talk.toml").read_text(encoding="utf-8").replace(
+          'open" }', 'open", report = { symptom = "It talks.", '
+          'program = "y()", output = "aha" } }'))
   series = patches.load(project)
   page = upstream_page.tables(series, families.load(project), {},
-                              upstream_reproduced.read(project))
-  assert ('### greet/greeting\n\n`greet` says "oi".\n\n```python\nx()\n```\n\n'
-          "prints on main:\n\n```\noi\n```") in page
+                              upstream_reproduced.read(project),
+                              posting.read(series, project))
+  assert ('### greet/greeting\n\n`greet` says "oi".\n\nOn 2 devices (`XLA_FLAGS'
+          "=--xla_force_host_platform_device_count=2` on CPU):\n\n```python\n"
+          "x()\n```\n\nprints on main:\n\n```\noi\n```") in page
+  assert "alone:\n\n### greet/talk\n\nIt talks.\n\n```python\ny()" in page
   assert "Nobody has run" in page
+
+
+@pytest.mark.parametrize("old, new, words", [
+    ('patch = "greet/greeting"', 'patch = "greet/own"',
+     "greet/greeting, greet/own: wanted each patch that is sendable once"),
+    ('"greet/talk"', '"greet/walk"', "greet/walk: wanted"),
+    ('area = "greetings"', "", "missing required field `area`"),
+    ('area = "greetings"', "area = 1", "Expected `str`"),
+    ("[[commit]]", "[[comit]]", "unknown field `comit`"),
+    ("[[discussion]]", "[[commit]]\npatch = 'greet/greeting'\narea = 'x'\n"
+     "[[discussion]]", "greet/greeting: wanted each")])
+def test_what_to_post_that_is_refused(old, new, words, series, project):
+  assert old in POSTINGS
+  write(project / posting.FILE, POSTINGS.replace(old, new))
+  with pytest.raises(MendError) as refused:
+    posting.read(series, project)
+  assert words in str(refused.value)
 
 
 def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
@@ -60,7 +101,8 @@ def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
     known = upstream_verified.read(project)
     return (upstream_page.counted(mine, known),
             upstream_page.tables(mine, families.load(project), known,
-                                 upstream_reproduced.read(project)))
+                                 upstream_reproduced.read(project),
+                                 posting.read(mine, project)))
 
   said, page = counted()
   assert "0 can be sent to upstream and 1 when verified" in said
@@ -68,8 +110,14 @@ def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
   (project / "build").mkdir()
   commit = series[0].upstream.commit
   made = sending.Made("greet/greeting", "", {}, 2, 1, (), commit)
-  upstream_verified.write([(made, 3, 2)], project, series, project)
+  passed = [(made, ("a", "b", "c"), 2)]
+  upstream_verified.write(passed, {}, project, series, project)
+  assert "| 2 red of 3 | main |" in counted()[1]
+  upstream_verified.write(passed, {"greet/greeting": "1.0"}, project, series,
+                          project)
   said, page = counted()
+  assert "| 2 red of 3 | main, 1.0 |" in page
+  assert "1 of them are red without the source and green with it on jax" in page
   assert "1 can be sent to upstream, 1 need" in said
   assert "1 of 1 commit pass" in page and "2 red of 3" in page
   assert "3 to 3 lines" in page and "3 tests, 2 of them red" in page
@@ -102,7 +150,8 @@ def test_what_is_stale(series, project):
 
 def test_a_patch_that_says_nothing(project):
   with pytest.raises(MendError, match="greet/greeting: .*no `sendable`"):
-    upstream_page.tables(patches.load(project), {}, {}, Run("", "", "", {}))
+    upstream_page.tables(patches.load(project), {}, {}, Run("", "", "", {}),
+                         posting.Postings())
 
 
 def test_the_commit_that_a_checkout_stands_on(tmp_path):

@@ -12,7 +12,7 @@ from mend.editing import patches
 from mend.ground.errors import MendError
 from mend.trees import export, sending
 from mend.trees.git import Author
-from mend.upkeep import upstream_checks, verifying
+from mend.upkeep import copies, upstream_checks, verifying
 from mend.upkeep.upstream_checks import Finding, Tools
 import pytest
 
@@ -155,7 +155,24 @@ def test_what_upstream_would_refuse(old, new, words, verified):
 def test_only_a_good_run_is_kept(verified, kept):
   verdict, _ = verified(SENDABLE)
   ((made, tests, red),) = kept[0]
-  assert verdict.good and (made.patch, tests, red) == ("greet/patch0", 1, 1)
+  assert verdict.good and (made.patch, len(tests), red) == (
+      "greet/patch0", 1, 1)
+
+
+@pytest.mark.parametrize("old, new, good", [
+    ("oi", "oi", True), ("oi", "Hello", False)])
+def test_on_a_releases_sources(old, new, good, verified, kept, clone, tools,
+                               project, base, upstream, tmp_path, capsys):
+  verified(SENDABLE)
+  greet = upstream / "jax" / "_src" / "greet.py"
+  write(greet, "# A release.\n" + greet.read_text("utf-8").replace(old, new))
+  copy = copies.Copy(clone, tmp_path, tools, upstream)
+  commits, _ = sending.all_made(patches.load(project), base, copy.folder)
+  folder = tmp_path / "released"
+  names, _ = sending.write(commits, base, copy.folder, folder, AUTHOR)
+  found = verifying.on_release(dict(zip(names, commits)), folder, kept[0], copy)
+  assert found == (["greet/patch0"] if good else [])
+  assert ("no test fails without the source" in capsys.readouterr().out) != good
 
 
 def test_what_fails_together_is_not_kept(verified, kept):
