@@ -11,7 +11,7 @@ from jax.experimental import checkify
 import jax.numpy as jnp
 import numpy as np
 from testing.red import red
-from testing.sharding import partly_manual, shard_map
+from testing.sharding import AxisType, partly_manual, shard_map, typed_mesh
 import varying.testing.common as smt
 from varying.testing.common import P
 
@@ -308,6 +308,17 @@ class MessagesTest(jtu.JaxTestCase):
     else:
       got = checked(f, True, X - 2, W)
     self.compare(got, per_device(small, X - 2, W, number=2))
+
+  @red('^ShardingTypeError: Use `.at')
+  @jtu.sample_product(other=[AxisType.Auto, AxisType.Explicit])
+  def test_explicit_axes(self, other):
+    mesh = typed_mesh((2, 2), ('x', 'y'), (other, AxisType.Explicit))
+    spec = P(('x', 'y'))
+    x = jax.device_put(X, jax.sharding.NamedSharding(mesh, spec))
+    f = shard_map(lambda x: small(x, W), mesh=mesh, in_specs=spec,
+                  out_specs=spec)
+    message, _ = checked(f, True, x)
+    self.assertEqual(message, per_device(small, X, W)[0])
 
   @jtu.sample_product(f=[small, nan])
   def test_gradient(self, f):

@@ -25,10 +25,13 @@ from collections.abc import Callable, Sequence
 import math
 from typing import Any
 
+from jax._src import api
 from jax._src import core
 from jax._src import tree_util
 from jax._src.lax import lax
+from jax._src.mend import traces
 from jax._src.numpy import lax_numpy as jnp
+from jax._src.named_sharding import NamedSharding
 from jax._src.partition_spec import PartitionSpec as P
 import numpy as np
 
@@ -62,6 +65,19 @@ def plain(value) :
   of the two is lost.
   """
   return core.ShapeDtypeStruct(value.shape, value.dtype)
+
+
+def gathered(error):
+  """The error, no part of which is sharded over Explicit axes.
+
+  There an element of an array can't be had without a sharding for it.
+  """
+  def whole(x):
+    if not any(traces.typeof(x).sharding.spec):
+      return x
+    return api.device_put(x, NamedSharding(x.sharding.mesh, P()))
+
+  return tree_util.tree_map(whole, error)
 
 
 def aligned(error):
