@@ -18,7 +18,10 @@ from mend.releases.bases import Base
 from mend.trees import checkout, git, sending, stand_ins, tree
 
 _NOBODY = git.Author("Some Body", "some.body@body.example", "1700000000 +0000")
-_LOG = "# Change log\n\n## Unreleased\n\n"
+# Each kind of change has lines of its own, as upstream's has.
+_LOG = "# Change log\n\n## Unreleased\n\n" + "".join(
+    f"* {kind}\n" + "".join(f"  * {kind} {i}.\n" for i in range(4)) + "\n"
+    for kind in ("New features", "Changes", "Bug fixes")) + "## Older\n"
 
 
 def check(series: Sequence[patches.Patch], base: Base,
