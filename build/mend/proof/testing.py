@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import concurrent.futures
 import dataclasses
 import functools
@@ -118,7 +118,10 @@ def _others(request: Request) -> list[Callable[[], Tally]]:
     return []
   number, _ = request.share
   checks = () if request.names or number > 1 else request.checks
-  return [*checks, *(functools.partial(_tool_test, request.chosen[-1], f)
+  env = {"MEND_TEST_BASE": request.chosen[-1].version}
+  if request.extent is Extent.WHOLE or request.names:
+    env["MEND_TEST_WHOLE"] = "1"
+  return [*checks, *(functools.partial(_tool_test, f, env)
                      for f in _tools_of(request))]
 
 
@@ -221,12 +224,11 @@ def _tool_tests(names: Sequence[str], is_plain: bool) -> list[pathlib.Path]:
   return [f for f in files if not (is_plain and f.parent.name == _MAINTENANCE)]
 
 
-def _tool_test(base: Base, file: pathlib.Path) -> Tally:
-  """Runs one file of the tool's tests; those that need a release use `base`."""
+def _tool_test(file: pathlib.Path, env: Mapping[str, str]) -> Tally:
+  """Runs one file of the tool's tests, which may need settings."""
   label = str(file.relative_to(bases.ROOT))
   tally = judging.judge_mended(label, pytest_run.run_file(
-      venvs.for_checks(), file, limit=TEST_LIMIT,
-      env={"MEND_TEST_BASE": base.version}), ())
+      venvs.for_checks(), file, limit=TEST_LIMIT, env=env), ())
   report.say(f"  {label}: {tally}")
   return tally
 

@@ -62,7 +62,7 @@ def _jaxprs(value: Any) -> Iterator[core.Jaxpr]:
 
 def communicates(jaxpr: core.Jaxpr) -> Axes:
   """The axes along which all devices are to reach something in a jaxpr."""
-  found = Axes()
+  found: Axes = Axes()
   for eqn in jaxpr.eqns:
     if not is_cast(eqn) and name_of(eqn.primitive) != 'axis_index' and (
         eqn.params.get('axis_index_groups') is None):

@@ -354,7 +354,8 @@ def _while(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
   parting = manual_axes.varying(cond.outvars[0].aval)
   if inferred is not None:
     parting = parting & comparer.typed | inferred.predicate - comparer.typed
-  if not cond.outvars[0].aval.shape:  # else one example may go on alone
+  predicate: Any = cond.outvars[0].aval
+  if not predicate.shape:  # else one example may go on alone
     parting -= _claimed(comparer, eqn, parting)
   inner = _inputs(comparer, body, knowns[nc:], inferred and inferred.inputs)
   comparer.flush()

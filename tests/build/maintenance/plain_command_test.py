@@ -39,7 +39,7 @@ def test_the_plain_command_alone_shares_a_context_and_skips_maintenance(
   monkeypatch.setattr(testing, "_jobs", lambda *a: [])
   monkeypatch.setattr(testing, "finish", lambda *a: None)
   monkeypatch.setattr(testing, "_tool_test",
-                      lambda base, file: used.append(file.parent.name)
+                      lambda file, env: used.append(file.parent.name)
                       or judging.Tally(1))
   monkeypatch.setattr(testing, "run_jobs",
                       lambda pool, todo, total, options: used.append(options))
