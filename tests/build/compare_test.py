@@ -205,7 +205,8 @@ def test_two_processes_are_compared_rank_by_rank(runner):
         "--meet=meeting", "--json", f"{n}.json", "workers.py", n, port)
              for n in range(2)]
     done = [rank.result() for rank in ranks]
-  assert [d.returncode for d in done] == [0, 1], done
+  assert [d.returncode for d in done] == [0, 1], "\n".join(
+      d.stdout + d.stderr for d in done)
   assert done[0].stdout.startswith("The same")
   assert "other values: loss" in done[1].stdout
   facts = [json.loads((runner.work / f"{n}.json").read_text("utf-8"))
