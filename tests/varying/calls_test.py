@@ -213,6 +213,26 @@ class CallsTest(jtu.JaxTestCase):
     self.refuses(calls.positional)
     self.right_outside(calls.positional)
 
+  @red(NOT_REFUSED)
+  @parameterized.parameters(False, True)
+  def test_pullback_whose_residuals_are_changed(self, jitted):
+    """A rule's residual agreed; what its holder makes of it doesn't."""
+    rule = jax.custom_vjp(lambda p, w: w * p)
+    rule.defvjp(lambda p, w: (w * p, p), lambda p, ct: (jnp.zeros(()), lax.cond(
+        p > 2., lambda c: lax.psum(c, 'x'), lambda c: 3. * lax.psum(c, 'x'),
+        ct)))
+    call = jax.jit(lambda f, ct: f(ct)) if jitted else lambda f, ct: f(ct)
+    def gradient(change, w, x):
+      pull = jax.vjp(lambda w: rule(largest(x), w), w)[1]
+      pull = jax.tree.map(lambda a: change(a, x), pull)
+      return call(pull, jnp.ones(()))[0][None]
+    for f in jax.make_jaxpr, lambda f: f:
+      with self.assertRaisesRegex(ValueError, 'psum over|that was traced for'):
+        f(over_devices(lambda w, x: gradient(lambda a, x: a - x, w, x)))(W, X)
+    got = jax.jit(over_devices(
+        lambda w, x: gradient(lambda a, x: a, w, x)))(W, X)
+    self.assertAllClose(got, np.full(4, 4.))
+
   @red('^AttributeError: .*jax_check_agreement')
   def test_what_is_taken_to_agree_is_compared(self):
     self.assertIsInstance(jax.config.jax_check_agreement, bool)

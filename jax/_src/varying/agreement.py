@@ -155,22 +155,32 @@ def mapped(trace: Any, axes: Axes) -> None:
 
 
 def agrees(x: Any, axes: Axes) -> None:
-  """Notes along which axes a value agrees that was known elsewhere.
+  """Notes along which axes an argument agreed where it was made.
+
+  What is made where it is asked about has its own fact, and in a map of the
+  user's every value is; who holds a pullback may have changed what it keeps. An
+  argument of a function that is traced for itself is judged where that is
+  bound. Those of a derived map have no other fact.
 
   Args:
-    x: the value, which may be made of an input of what is traced.
+    x: the value.
     axes: the axes.
   """
   x = traces.innermost(x)
   trace = getattr(x, '_trace', None)
+  if not isinstance(x, core.Tracer) or trace in _called:
+    return
   if not hasattr(trace, 'frame'):
-    if isinstance(x, core.Tracer):
-      _remember_of(traces.held(x), axes)
+    _remember_of(traces.held(x), axes)
     return
   for of_value in differs, surely_differs:
     facts = _facts_of(trace, of_value)
-    v = facts.steps.atom(facts.steps.node(x))
-    if type(v) is core.Var:
+    node = facts.steps.node(x)
+    v = facts.steps.atom(node)
+    if v in trace.frame.constvar_to_val:
+      agrees(traces.captured(trace, v), axes)
+    elif type(v) is core.Var and (
+        trace in _mapped or facts.steps.equation(node) is None):
       facts.known[v] = vt.varying(v.aval) - axes
 
 
@@ -193,7 +203,7 @@ def calling(f: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(f)
   def call(*args, **kwargs):
     for trace in traces.enclosing(core.trace_ctx.trace):
-      if hasattr(trace, 'frame'):
+      if not traces.is_transformation(trace):
         _called.add(trace)
         break
     return f(*args, **kwargs)

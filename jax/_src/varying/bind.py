@@ -151,6 +151,7 @@ class Binding:
       axes = flow.union(r.axes for r in requirements.of_predicate(
           bound, list(map(agreement.varying, args))))
       if comparison := comparing(axes):
+        self.judge(core.trace_ctx.trace, args, params)  # before it is executed
         args, params = self.marked(marks['compared'], comparison, args, params)
     return args, params
 
