@@ -9,7 +9,9 @@ fact goes along with the value: the forward rule's residuals are a pytree, in
 which such a value is in a node of its own, which says along which axes it
 agrees; the backward rule is given what the node holds.
 
-Limits: rules under ``optimize_remat`` and vjp3 have no such nodes.
+Limits: rules under ``optimize_remat`` and vjp3 have no such nodes. Who takes a
+derivative outside of the ``shard_map`` and changes what its pullback keeps, so
+that devices differ by it, isn't seen.
 
 Cost: a question for each residual that varies; no equation.
 """
