@@ -18,12 +18,10 @@ import numpy as np
 from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import cast
-from varying.testing.common import check_agreement
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
-check_agreement()
 
 SIZES = {'1d': (4,), '2d': (2, 2), 'one': (1,), 'one_of_two': (4, 1)}
 X = np.arange(1., 9.).astype(np.float32)

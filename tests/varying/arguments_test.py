@@ -20,12 +20,10 @@ from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import axes_of
 from varying.testing.common import cast
-from varying.testing.common import check_agreement
 from varying.testing.common import make_mesh
 from varying.testing.common import maybe_jit
 
 jax.config.parse_flags_with_absl()
-check_agreement()
 
 # What pristine JAX says.
 WHILE_CARRY = ('^TypeError: while_loop body function carry input and carry '

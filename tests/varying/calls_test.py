@@ -21,11 +21,9 @@ import numpy as np
 from testing.red import red
 from testing.sharding import shard_map
 from varying.testing import calls
-from varying.testing.common import check_agreement
 from varying.testing.common import make_mesh
 
 jax.config.parse_flags_with_absl()
-check_agreement()
 
 X = np.float32([.5, 1.5, 2.5, 3.5])
 W = np.float32(.7)

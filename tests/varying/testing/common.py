@@ -19,17 +19,6 @@ from testing.sharding import shard_map
 eight_devices()
 
 
-def check_agreement():
-  """Has programs compare what is taken to agree, where there is the option.
-
-  Before 0.10 XLA ends the process where a callback is in a shard_map one of
-  whose axes has one device.
-  """
-  if hasattr(jax.config, 'jax_check_agreement') and (
-      jax.__version_info__ >= (0, 10)):
-    jax.config.update('jax_check_agreement', True)
-
-
 MESHES = {'1d': (4,), '2d': (2, 2)}
 # Whether a partly manual shard_map, or one in another, is run without jit.
 RUNS_PARTLY_MANUAL = hasattr(jax, 'smap')  # from 0.7 on
