@@ -11,7 +11,8 @@ the line.
 
 Limits: what is narrowed in another function is left to
 ``jax.debug.check_replication``, as a comparison is itself a collective, which
-not all devices may reach there.
+not all devices may reach there. Where axes of the mesh aren't manual nothing is
+compared: a callback can't be lowered.
 
 Cost: a minimum, a maximum and a call of Python on each device, for each such
 predicate and trip; nothing while the option is off.
@@ -25,6 +26,7 @@ from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.mend import pages
 from jax._src.mend import releases
+from jax._src import sharding_impls
 from jax._src.varying import flow
 import numpy as np
 
@@ -55,6 +57,10 @@ def _compare(predicate, *, along, where):
 
 
 def _lower(ctx, predicate, /, **params):
+  context = ctx.module_context.axis_context
+  if isinstance(context, sharding_impls.SPMDAxisContext) and (
+      context.manual_axes != frozenset(context.mesh.axis_names)):
+    return [predicate]
   rule = mlir.lower_fun(lambda x: _compare(x, **params), multiple_results=False)
   # No type of the comparison is the program's.
   with releases.check_option()(False), config.enable_checks(False):
