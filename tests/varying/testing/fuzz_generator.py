@@ -20,11 +20,15 @@ from varying.testing.fuzz_program import NONE
 from varying.testing.fuzz_program import ONES
 from varying.testing.fuzz_program import OPAQUE_CALLS
 from varying.testing.fuzz_program import Op
+from varying.testing.fuzz_program import PassedBranch
 from varying.testing.fuzz_program import REF_CALLS
 from varying.testing.fuzz_program import RefCall
 from varying.testing.fuzz_program import RefLoop
 from varying.testing.fuzz_program import WIDER_CALLS
 from varying.testing.fuzz_program import union
+from varying.testing.fuzz_ways import REMAT_WAYS
+from varying.testing.fuzz_ways import SAME
+from varying.testing.fuzz_ways import WAYS
 
 
 # What an operation can be. Those of a name alone ...
@@ -225,7 +229,7 @@ class Generator:
   def __init__(self, seed, control_flow=True, differentiable=False,
                wide=True, statements=6, sizes=(2, 2), forward=False,
                refs=False, depth=3, most=40, callbacks=True,
-               reduces=False, unreduces=False):
+               reduces=False, unreduces=False, passes=False):
     self.rng = random.Random(seed)
     self.callbacks = callbacks
     self.refs = refs  # outside of what is differentiated
@@ -240,7 +244,10 @@ class Generator:
     self.count = 0
     self.forward = forward  # in what is differentiated forward
     self.local = False  # in what can't know its device
-    self.plain = False  # without gradients
+    # With branches by an argument that agrees; a gradient taken in the same
+    # shard_map is refused.
+    self.passes = passes
+    self.plain = passes  # without gradients
     self.reduces = reduces  # reads a value that is reduced over both axes
     self.reduced = []  # its name
     self.unreduces = unreduces  # leaves values unreduced over an axis
@@ -276,6 +283,8 @@ class Generator:
       kinds += ['call'] * 3 + ['gradient'] * (0 if self.plain else 2)
     if self.control_flow and depth < self.depth:
       kinds += ['branch'] * 3 + ['loop'] * 3
+      if self.passes:
+        kinds += ['passed_branch'] * 4
       if self.refs and not self.differentiable:
         kinds += ['ref_loop'] * 2 + ['ref_call'] * 2
     made = getattr(self, self.rng.choice(kinds))(env, depth, divergent)
@@ -363,6 +372,10 @@ class Generator:
 
   def branch(self, env, depth, divergent):
     index, *operands = self.pick(env, 3)
+    same, agrees = '', NONE
+    if self.wide and self.rng.random() < .4:
+      same, agrees = self.same(divergent)
+    parted = divergent | (env[index] - agrees - self.ones)
     outs = [self.name() for _ in range(self.rng.randint(1, 2))]
     count = self.rng.choice([2, 2, 3, 4])
     kind = 'switch' if count > 2 else self.rng.choice(
@@ -371,9 +384,8 @@ class Generator:
     for _ in range(count):
       params = [self.name(), self.name()]
       blocks.append(self.block(
-          env, params, [env[o] for o in operands], len(outs), depth,
-          divergent | (env[index] - self.ones)))
-    s = Branch(outs, index, operands, blocks, kind)
+          env, params, [env[o] for o in operands], len(outs), depth, parted))
+    s = Branch(outs, index, operands, blocks, kind, same, agrees)
     before = after = []
     if self.wide and self.rng.random() < .4:
       extra = self.rng.choice(list(CARRIES))
@@ -391,6 +403,37 @@ class Generator:
       statement.solve(env)
     return made
 
+  def same(self, divergent):
+    """The text that makes a name the same along an axis, and that axis."""
+    axes = [a for a in AXES if a not in divergent]
+    if not axes:
+      return '', NONE
+    axis = self.rng.choice(axes)
+    return self.rng.choice(SAME).format(axis), frozenset([axis])
+
+  def passed_branch(self, env, depth, divergent):
+    index, operand = self.pick(env, 2)
+    same, agrees = self.same(divergent)
+    if not same:
+      return self.branch(env, depth, divergent)
+    calls = [*CALLS, *WIDER_CALLS]
+    if self.differentiable:  # refused: those run again, by an argument
+      calls = [k for k in calls if 'remat' not in k]
+    elif not self.forward:
+      calls += [*CLOSED_CALLS, *FORWARD_CALLS]
+    call = self.rng.choice(calls)
+    around = {MEET: NONE, ONES: self.ones} if call in CLOSED_CALLS else env
+    parted = divergent | (env[index] - agrees - self.ones)
+    blocks = [self.restricted(
+        self.block, around, [self.name()], [ALL], 1, depth, parted,
+        differentiable=call in CLOSED_CALLS or call in FORWARD_CALLS,
+        local='vjp' in call, forward='jvp' in call or call in FORWARD_CALLS)
+              for _ in range(2)]
+    s = PassedBranch([self.name()], index, [operand], blocks, self.rng.choice(
+        ['cond', 'cond', 'key', 'switch']), same, agrees, call)
+    s.solve(env)
+    return s
+
   def loop(self, env, depth, divergent):
     kinds = ['scan', 'scan_xs', 'fori', 'scan_length', 'scan_unrolled',
              'scan_never']
@@ -400,16 +443,18 @@ class Generator:
       if not divergent:
         kinds += ['while_pmax']
       if 'x' not in divergent:
-        kinds += ['while_psum']
+        kinds += ['while_psum', 'while_same', 'fori_same']
     kind = self.rng.choice(kinds)
     *inits, over = self.pick(env, 3)
     if kind in ('while', 'while_never', 'while_both'):
       divergent = ALL - self.ones
-    elif kind == 'while_psum':
+    elif kind in ('while_psum', 'while_same'):
       # Devices along 'y' diverge, and so they do for the predicate's psum.
       divergent = divergent | ({'y'} - self.ones)
     elif kind in ('fori_dynamic', 'fori_from'):
       divergent = divergent | (env[over] - self.ones)
+    elif kind == 'fori_same':
+      divergent = divergent | (env[over] - {'x'} - self.ones)
     params, bounds, before, use = [self.name(), self.name()], [ALL, ALL], [], []
     extra = None
     if self.wide and self.rng.random() < .5:
@@ -499,7 +544,8 @@ class Generator:
     return result
 
   def call(self, env, depth, divergent):
-    choices = [CALLS, CALLS, CLOSED_CALLS, FORWARD_CALLS, WIDER_CALLS]
+    choices = [CALLS, CALLS, WAYS, WAYS, REMAT_WAYS, CLOSED_CALLS,
+               FORWARD_CALLS, WIDER_CALLS]
     if not self.differentiable and not self.forward:
       choices.append(OPAQUE_CALLS)
     calls = self.rng.choice(choices)
@@ -512,7 +558,7 @@ class Generator:
     block = self.restricted(
         self.block, around, params, [bound, bound], self.rng.randint(1, 2),
         depth, divergent, plain=calls is WIDER_CALLS,
-        differentiable=calls not in (CALLS, WIDER_CALLS),
+        differentiable=calls in (CLOSED_CALLS, OPAQUE_CALLS, FORWARD_CALLS),
         local='vjp' in kind, forward='jvp' in kind or calls is FORWARD_CALLS)
     outs = [self.name() for _ in block.results]
     s = Call(outs, kind, operands, block)

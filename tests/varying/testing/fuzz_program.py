@@ -7,6 +7,9 @@ what it makes may vary at most: the rules of issue 3, worked out on the tree.
 import dataclasses
 import re
 
+from varying.testing.fuzz_ways import CLOSED_WAYS
+from varying.testing.fuzz_ways import REMAT_WAYS
+from varying.testing.fuzz_ways import WAYS
 
 AXES = ('x', 'y')
 ALL = frozenset(AXES)
@@ -95,37 +98,71 @@ class Block:
 
 @dataclasses.dataclass
 class Branch:
-  """``cond`` or ``switch`` on a number made from one of the names."""
+  """``cond`` or ``switch`` on a number made from one of the names.
+
+  Or on what a collective makes of the name, the text ``same``: that is the same
+  along ``agrees``, whatever its type says.
+  """
   outs: list
   index: str
   operands: list
   blocks: list
   kind: str
+  same: str = ''
+  agrees: frozenset = NONE
 
   def lines(self):
     names = [f'{self.outs[0]}_branch{i}' for i in range(len(self.blocks))]
     text = [line for n, b in zip(names, self.blocks) for line in b.lines(n)]
     operands = ', '.join(self.operands)
-    count = len(self.blocks)
-    if self.kind == 'cond':
-      call = f'lax.cond(jnp.sum({self.index}) > .4, {", ".join(names)}'
-    elif self.kind == 'key':
-      call = (f'lax.cond(jax.random.bernoulli(jax.random.fold_in('
-              f'jax.random.key(1), jnp.argmax({self.index}))), '
-              f'{", ".join(names)}')
-    else:
-      call = (f'lax.switch(jnp.sum({self.index} * 3).astype("i") % {count}, '
-              f'[{", ".join(names)}]')
+    index = self.same.format(self.index) if self.same else self.index
+    call = self.choice(index, names)
     return text + [f'{tuple_of(self.outs)} = {call}, {operands})']
 
+  def choice(self, index, names):
+    """The text that chooses a branch, up to the operands."""
+    if self.kind == 'cond':
+      return f'lax.cond(jnp.sum({index}) > .4, {", ".join(names)}'
+    if self.kind == 'key':
+      return (f'lax.cond(jax.random.bernoulli(jax.random.fold_in('
+              f'jax.random.key(1), jnp.argmax({index}))), {", ".join(names)}')
+    return (f'lax.switch(jnp.sum({index} * 3).astype("i") % {len(names)}, '
+            f'[{", ".join(names)}]')
+
   def solve(self, env):
-    index = env[self.index] - env.get(ONES, NONE)
+    index = env[self.index] - self.agrees - env.get(ONES, NONE)
     outs = [b.solve(env, [env[o] for o in self.operands], index)
             for b in self.blocks]
     forwarded = zip(*(b.forwarded(self.operands) for b in self.blocks))
     for name, each, names in zip(self.outs, zip(*outs), forwarded):
       same = names[0] is not None and len(set(names)) == 1
       env[name] = env[names[0]] if same else index.union(*each)
+
+
+@dataclasses.dataclass
+class PassedBranch(Branch):
+  """A branch in a function whose index is passed to it, as ``call`` says.
+
+  The index agrees, and its type varies over both axes: so does the result's,
+  but a collective in a branch is met by all.
+  """
+  call: str = ''
+
+  def lines(self):
+    name = f'{self.outs[0]}_fun'
+    names = [f'{self.outs[0]}_branch{i}' for i in range(len(self.blocks))]
+    text = [line for n, b in zip(names, self.blocks) for line in b.lines(n)]
+    call = CALL_TEXTS[self.call].format(
+        self.same.format(self.index), *self.operands, f=name)
+    return text + [f'def {name}(p, q):',
+                   f'  return {self.choice("p", names)}, q)',
+                   f'{tuple_of(self.outs)} = {call}']
+
+  def solve(self, env):
+    parted = env[self.index] - self.agrees - env.get(ONES, NONE)
+    for b in self.blocks:
+      b.solve(env, [ALL], parted)
+    env.update({name: ALL for name in self.outs})
 
 
 @dataclasses.dataclass
@@ -167,6 +204,10 @@ class Loop:
       return text + [
           f'{outs} = lax.fori_loop(0, 1 + jnp.heaviside('
           f'jnp.sum({self.over}), 0.).astype("i"), {call})']
+    if self.kind == 'fori_same':
+      return text + [
+          f'{outs} = lax.fori_loop(0, 1 + jnp.heaviside(jnp.max(lax.all_gather('
+          f"meet({self.over}), 'x')), 0.).astype(\"i\"), {call})"]
     if self.kind == 'fori_from':
       return text + [
           f'{outs} = lax.fori_loop(jnp.argmax({self.over}), 2, {call})']
@@ -174,7 +215,9 @@ class Loop:
             'while_never': 'jnp.sum(c[1][0]) > 1e5',
             'while_both': 'jnp.all(c[1][0] + c[1][1] < 2.)',
             'while_pmax': "lax.pmax(jnp.sum(c[1][0]), ('x', 'y')) < 2.",
-            'while_psum': "lax.psum(jnp.sum(c[1][0]), 'x') < 2."}
+            'while_psum': "lax.psum(jnp.sum(c[1][0]), 'x') < 2.",
+            'while_same': ("jnp.max(lax.all_gather(meet(jnp.sum(c[1][0])), "
+                           "'x')) < 2.")}
     return text + [
         f'_, ({outs}) = lax.while_loop(lambda c: (c[0] < 3) & '
         f'({test[self.kind]}), lambda c: (c[0] + 1, {name}(*c[1])), '
@@ -192,11 +235,13 @@ class Loop:
         changed[0] = True
       elif self.kind in ('fori_dynamic', 'fori_from'):
         predicate = env[self.over]
+      elif self.kind == 'fori_same':
+        predicate = env[self.over] - {'x'}
       elif self.kind in ('while', 'while_never'):
         predicate = carries[0]
       elif self.kind == 'while_both':
         predicate = carries[0] | carries[1]
-      elif self.kind == 'while_psum':
+      elif self.kind in ('while_psum', 'while_same'):
         predicate = carries[0] - {'x'}
       predicate -= env.get(ONES, NONE)
       outs = self.block.solve(env, ins, predicate)
@@ -357,6 +402,8 @@ CALLS = {  # by kind: how to call F with two operands; {p} is where a vmap goes
     'jaxpr': ('(lambda made: jax.core.eval_jaxpr(made.jaxpr, made.consts, '
               '{0}, {1}))(jax.make_jaxpr({f})({0}, {1}))'),
     'checkify': 'checkify.checkify({f})({0}, {1})[1]',
+    **WAYS,
+    **REMAT_WAYS,
 }
 WIDER_CALLS = {  # what was traced with constants, applied to what may vary
     'closure_wider': ('(lambda made: made[0]({0}, *made[1]))('
@@ -379,6 +426,7 @@ CLOSED_CALLS = {  # of a function that reads nothing but its arguments
     'custom_vjp_lazy': ('custom(jax.custom_vjp, {f}, '
                         'lambda *p: jax.vjp({f}, *p), '
                         'lambda r, t: r(t))({0}, {1})'),
+    **CLOSED_WAYS,
 }
 FORWARD_CALLS = {  # forward derivatives of F, whose operands are alike
     'jvp': ('[z + .5 * t for z, t in zip(*jax.jvp({f}, ({0}, {1}), '
@@ -389,6 +437,8 @@ FORWARD_CALLS = {  # forward derivatives of F, whose operands are alike
                   '(jax.linearize({f}, {0}, {1}))'),
     'jacfwd': '[z.sum(0) for z in jax.jacfwd(lambda u: {f}(u, {1}))({0})]',
 }
+CALL_TEXTS = {**CALLS, **CLOSED_CALLS, **FORWARD_CALLS, **WIDER_CALLS,
+              **OPAQUE_CALLS}
 
 
 @dataclasses.dataclass
@@ -401,10 +451,8 @@ class Call:
 
   def lines(self):
     name = f'{self.outs[0]}_fun'
-    call = {**CALLS, **CLOSED_CALLS, **FORWARD_CALLS, **WIDER_CALLS,
-            **OPAQUE_CALLS}[self.kind]
-    return self.block.lines(name) + [
-        f'{tuple_of(self.outs)} = ' + call.format(*self.operands, f=name)]
+    call = CALL_TEXTS[self.kind].format(*self.operands, f=name)
+    return self.block.lines(name) + [f'{tuple_of(self.outs)} = {call}']
 
   def solve(self, env):
     axes = [env[o] for o in self.operands]

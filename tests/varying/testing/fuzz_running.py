@@ -44,7 +44,7 @@ KEYWORDS = AS_MENDED or ships('jax._src.meshes.by_name')
 REDUCES = jax.__version_info__ >= (0, 10)
 OUTER_SHARE = .4  # in a transformation
 MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
-HEADER = ('import jax\nimport jax.extend\nfrom jax import lax\n'
+HEADER = ('import functools\nimport jax\nimport jax.extend\nfrom jax import lax\n'
           'from jax.experimental import checkify\n'
           'import jax.numpy as jnp\n\n')
 THIRD = dict(auto='Auto', explicit='Explicit')  # layouts with an axis besides
@@ -265,7 +265,8 @@ class Case:
         self.layout not in THIRD,  # no callbacks over some axes
         REDUCES and self.layout == 'flat' and self.mode != 'eager'
         and rng.random() < .15,
-        REDUCES and self.layout == 'flat' and self.mode != 'eager').program()
+        REDUCES and self.layout == 'flat' and self.mode != 'eager',
+        passes=wide and self.mode != 'twice' and rng.random() < .3).program()
     # What is reduced, or cast by hand, has no such cast beside its own.
     text = source_of(self.program)
     self.is_cast = (wide and seed % 8 in (1, 4) and
@@ -313,6 +314,10 @@ class Case:
     for statement in statements_of(self.program):
       if hasattr(statement, 'kind'):
         found.add(f'{type(statement).__name__.lower()}: {statement.kind}')
+      if hasattr(statement, 'call'):
+        found.add(f'passed: {statement.call}')
+      if getattr(statement, 'agrees', None):
+        found.add('branch by what agrees')
       for block in blocks_of(statement):
         text = '\n'.join(block.lines('f'))
         found.update(f'{type(statement).__name__.lower()} with a collective'
