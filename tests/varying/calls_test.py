@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.red import red
+from testing.sharding import partly_manual
 from testing.sharding import shard_map
 from varying.testing import calls
 from varying.testing.common import make_mesh
@@ -199,6 +200,13 @@ class CallsTest(jtu.JaxTestCase):
       jax.make_jaxpr(over_devices(lambda w, x: both(w, x)[None]))(W, X)
     got = jax.jit(over_devices(lambda w, x: f(largest(x), w, x)[None]))(W, X)
     self.assertAllClose(got, np.full(4, one(communicate, X.max(), W)))
+    # Of a mapped index all branches run, and nothing has to agree.
+    for f in (jax.jit(communicate), communicate):
+      mapped = jax.jit(jax.vmap(f, (0, None, None)))
+      got = jax.jit(over_devices(lambda w, x, mapped=mapped: mapped(
+          jnp.stack([x, 3. * x]), w, x)[None]))(W, X)
+      self.assertAllClose(got, np.stack(
+          [one(communicate, X, W), one(communicate, 3. * X, W)], 1))
 
   @red(NOT_REFUSED)
   def test_after_an_exception(self):
@@ -234,6 +242,11 @@ class CallsTest(jtu.JaxTestCase):
   @red('^AttributeError: .*jax_check_agreement')
   def test_what_is_taken_to_agree_is_compared(self):
     self.assertIsInstance(jax.config.jax_check_agreement, bool)
+    # Nothing is compared where an axis is automatic.
+    f = shard_map(lambda w, x: jax.jit(communicate)(largest(x[0]), w, x[0])[
+        None], mesh=make_mesh(2, 2), in_specs=(P(), P('x')), out_specs=P('x'),
+                  **partly_manual('y', of='xy'))
+    self.assertAllClose(jax.jit(f)(W, X[2:]), np.full(2, W * X[2:].sum()))
     # In a process of its own: what has failed stays with the devices.
     done = subprocess.run(
         [sys.executable, '-c', COMPARED], capture_output=True, text=True,

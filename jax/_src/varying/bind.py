@@ -150,7 +150,7 @@ class Binding:
       bound = agreement.Bound(self.prim, params, ())
       axes = flow.union(r.axes for r in requirements.of_predicate(
           bound, list(map(agreement.varying, args))))
-      if comparison := comparing(axes):
+      if comparison := comparing(axes, by_type=False):
         self.judge(core.trace_ctx.trace, args, params)  # before it is executed
         args, params = self.marked(marks['compared'], comparison, args, params)
     return args, params
@@ -341,16 +341,21 @@ check_agreement = trace_key.option(
     'call of Python.')
 
 
-def comparing(axes: Axes) -> dict[str, Any] | None:
+def comparing(axes: Axes, by_type: bool = True) -> dict[str, Any] | None:
   """The parameters of a comparison of a predicate along these axes.
+
+  Args:
+    axes: the axes.
+    by_type: whether a type says that it agrees. If not, something communicates,
+      and nothing has to agree once a vmap maps over the predicate.
 
   Returns:
     None if nothing is compared: by the option, or as no axis counts.
   """
   if not check_agreement.value or not (axes := vt.nontrivial(axes)):
     return None
-  return dict(along=vt.ordered(axes), where=source_info_util.summarize(
-      source_info_util.current()))
+  return dict(along=vt.ordered(axes), by_type=by_type,
+              where=source_info_util.summarize(source_info_util.current()))
 
 
 # By name, primitives that mark a predicate; the package's modules fill it.

@@ -35,7 +35,7 @@ compared_p.def_impl(lambda predicate, /, **_: predicate)
 compared_p.def_abstract_eval(lambda predicate, /, **_: predicate)
 
 
-def _compare(predicate, *, along, where):
+def _compare(predicate, *, along, where, **_):
   from jax import ShapeDtypeStruct  # imports what binds predicates
   from jax._src import callback
   from jax._src.lax import lax, parallel
@@ -68,6 +68,8 @@ def _lower(ctx, predicate, /, **params):
 
 
 def _batch(args, dims, /, **params):
+  if not params['by_type']:
+    return args[0], dims[0]
   return compared_p.bind(*args, **params), dims[0]
 
 
