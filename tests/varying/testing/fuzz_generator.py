@@ -417,13 +417,14 @@ class Generator:
     if not same:
       return self.branch(env, depth, divergent)
     calls = [*CALLS, *WIDER_CALLS]
-    if self.differentiable:  # refused: those run again, by an argument
-      calls = [k for k in calls if 'remat' not in k]
+    parted = divergent | (env[index] - agrees - self.ones)
+    if self.differentiable:
+      # A backward pass from outside is given the predicate without the fact.
+      parted = ALL
     elif not self.forward:
       calls += [*CLOSED_CALLS, *FORWARD_CALLS]
     call = self.rng.choice(calls)
     around = {MEET: NONE, ONES: self.ones} if call in CLOSED_CALLS else env
-    parted = divergent | (env[index] - agrees - self.ones)
     blocks = [self.restricted(
         self.block, around, [self.name()], [ALL], 1, depth, parted,
         differentiable=call in CLOSED_CALLS or call in FORWARD_CALLS,

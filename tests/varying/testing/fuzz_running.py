@@ -44,8 +44,8 @@ KEYWORDS = AS_MENDED or ships('jax._src.meshes.by_name')
 REDUCES = jax.__version_info__ >= (0, 10)
 OUTER_SHARE = .4  # in a transformation
 MOST_ATTEMPTS = 3  # to draw a program whose gradients aren't all zero
-HEADER = ('import functools\nimport jax\nimport jax.extend\nfrom jax import lax\n'
-          'from jax.experimental import checkify\n'
+HEADER = ('import functools\nimport jax\nimport jax.extend\n'
+          'from jax import lax\nfrom jax.experimental import checkify\n'
           'import jax.numpy as jnp\n\n')
 THIRD = dict(auto='Auto', explicit='Explicit')  # layouts with an axis besides
 
