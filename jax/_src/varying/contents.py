@@ -91,11 +91,12 @@ def named_axes(eqn: core.JaxprEqn) -> Axes:
     return NO_AXES
 
 
-def _predicate_axes(eqn: core.JaxprEqn) -> Axes:
-  """The axes that the predicate of a branch or loop varies over."""
-  loop = anatomy.loop(eqn)
-  predicate: Any = (eqn.invars[0] if loop is None or loop.predicate is None
-                    else loop.predicate.outvars[0])
+def predicate_axes(eqn: core.JaxprEqn) -> Axes:
+  """The axes that the predicate varies over; none of what isn't a choice."""
+  if vt.name_of(eqn.primitive) not in _CHOICES:
+    return NO_AXES
+  loop: Any = anatomy.loop(eqn)
+  predicate = eqn.invars[0] if loop is None else loop.predicate.outvars[0]
   return vt.varying(predicate.aval)
 
 
@@ -161,7 +162,7 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
       known_as = vt.name_of(eqn.primitive)
       agrees |= known_as == 'agreed'
       requires |= known_as in ('agreed', 'doubted')
-      predicate = _predicate_axes(eqn) if known_as in _CHOICES else NO_AXES
+      predicate = predicate_axes(eqn)
     for name in params:
       value = params[name]
       if type(value) in _PLAIN or name == 'axes' or (

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of a backward rule of ``custom_vjp``, before types are checked.
 
-What is refused is refused here (`missing_axes`, `wholes`), or warned of
-(`repeated_sums`); all else is cast or summed next (`custom_rules`). The rule is
-traced again once for all of these, and once more where predicates vary.
+What is refused is refused here, or warned of: what was summed once too often
+(`repeated_sums`), and what varies and may not be summed (`wholes`). All else is
+cast or summed next (`custom_rules`). The rule is traced again once for both,
+and once more where predicates vary (`traced_rules`).
 
 Cost: a type look-up for each result that is as it should be.
 """
@@ -19,8 +20,8 @@ from jax._src.mend import traces
 from jax._src.varying import backward
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
-from jax._src.varying.autodiff import missing_axes
 from jax._src.varying.autodiff import repeated_sums
+from jax._src.varying.autodiff import traced_rules
 from jax._src.varying.autodiff import wholes
 
 # In which a rule returned what upstream refuses.
@@ -42,11 +43,12 @@ def beside(bwd: lu.WrappedFun, fwd: lu.WrappedFun, tree: Any,
   """
   if not vt.checking():
     return bwd
-  return _telling(bwd, wholes.Forward(fwd.call_wrapped, tree, symbolic_zeros))
+  return _telling(bwd, traced_rules.Forward(
+      fwd.call_wrapped, tree, symbolic_zeros))
 
 
 @lu.transformation2
-def _telling(f: Callable, forward: wholes.Forward, *args):
+def _telling(f: Callable, forward: traced_rules.Forward, *args):
   rule = backward.rule
   before = rule.sums, rule.forward
   rule.sums, rule.forward = [], forward
@@ -82,14 +84,14 @@ def check(avals: Sequence[Any], cts: Sequence[Any], rule: Callable, res: Any,
   (forward, sums), backward.rule.ended = backward.rule.ended, (None, ())
   if not sums and smc.vary_alike(avals, cts):
     return cts
-  rules = wholes.Rules(rule, forward, avals, res, out_cts)
-  missing_axes.refuse(avals, cts, rules, attached_to)
-  settled = wholes.settle(avals, cts, rules, attached_to)
-  if any(map(missing_axes.is_refused_upstream, avals, cts)):
+  rules = traced_rules.Rules(
+      rule, forward, avals, cts, res, out_cts, attached_to)
+  repeated_sums.refuse(rules)
+  settled = wholes.settle(rules)
+  if any(map(repeated_sums.is_refused_upstream, avals, cts)):
     _refused_upstream.add(core.trace_ctx.trace)
   if sums:
-    refused = any(t in _refused_upstream for t in traces.enclosing(
-        core.trace_ctx.trace))
-    repeated_sums.look(
-        avals, cts, sums, rules, forward, attached_to, refused)
+    repeated_sums.look(rules, sums, any(
+        t in _refused_upstream for t in traces.enclosing(
+            core.trace_ctx.trace)))
   return settled

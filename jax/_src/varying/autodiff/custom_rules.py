@@ -13,7 +13,7 @@ rules work:
   function gives them.
 * ``custom_vjp`` backward: a cotangent with fewer axes than its input is cast,
   unless it was reduced over them on its way through the rule: a sum would be
-  made twice then, and it is refused (`missing_axes`).
+  made twice then, and it is refused (`repeated_sums`).
   One with more is summed over them, as JAX does for a plain function, where
   the input is cast at its first use and the transpose of the cast is the sum.
 

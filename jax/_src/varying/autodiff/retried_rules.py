@@ -24,14 +24,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax._src import core
-from jax._src.mend import anatomy
 from jax._src import tree_util
 from jax._src.varying import casts
 from jax._src.varying import context
 from jax._src.varying import divergence
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
-from jax._src.varying.contents import jaxprs_in, named_axes
+from jax._src.varying.contents import jaxprs_in, named_axes, predicate_axes
 from jax._src.varying.types import Axes
 
 
@@ -137,19 +136,8 @@ def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
       if axes & named_axes(eqn):
         yield before, axes & named_axes(eqn)
       continue
-    if not _parts(eqn):
+    if not vt.nontrivial(predicate_axes(eqn)):
       for n, inner in enumerate(jaxprs_in(eqn.params)):
         for path in _places_of_sums(inner, axes):
           yield before, n, *path
     before += 1
-
-
-def _parts(eqn: core.JaxprEqn) -> bool:
-  loop = anatomy.loop(eqn)
-  if loop is not None and loop.predicate is not None:
-    predicate = loop.predicate.outvars[0]
-  elif vt.name_of(eqn.primitive) == 'cond':
-    predicate = eqn.invars[0]
-  else:
-    return False
-  return bool(vt.nontrivial(vt.varying(predicate.aval)))

@@ -10,8 +10,8 @@ What it returns then is the whole, though its type can't say so, and a sum
 multiplies it by the number of devices.
 
 The rule is one for each device if it has no communication: then its results
-are parts, for sure. So it is traced once more (`ways`), with its forward rule,
-which made the residuals. Of three kinds is each value, with regard to an axis:
+are parts, for sure. So it is traced once more, with its forward rule
+(`traced_rules`). Of three kinds is each value, with regard to an axis:
 
 * the same on all devices: what doesn't vary, or has merely been cast, and what
   operations make of such values;
@@ -33,36 +33,31 @@ may choose among the parts of devices.
 What was communicated before the function was called doesn't count. The rule of
 a function of each device's own values is one of a part, whatever these are.
 
-Limits: communication that no parameter of an operation names, as in a kernel
-or a foreign call, isn't seen, nor that of a forward rule under
-``jax_custom_vjp3``. A residual of a forward rule that can't be traced again
-counts as communicated. Cost: a tracing of each rule whose result varies over
-more axes than its input, and of its forward rule; two, if they hold a predicate
-that varies. None of others.
+Limits: a residual of a forward rule that can't be traced again counts as
+communicated. Cost: a tracing of each rule whose result varies over more axes
+than its input, and of its forward rule; two, if they hold a predicate that
+varies. None of others.
 """
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 import enum
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
-from jax._src import config
 from jax._src import core
 from jax._src import source_info_util
-from jax._src import tree_util
-from jax._src.ad_util import SymbolicZero
 from jax._src.mend import anatomy
-from jax._src.mend import pages
 from jax._src.mend import release_types
 from jax._src.mend import releases
 from jax._src.varying import backward
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
+from jax._src.varying.autodiff import traced_rules
 from jax._src.varying.autodiff import ways
 from jax._src.varying.contents import contents, from_derivative
-from jax._src.varying.contents import jaxprs_in, named_axes
+from jax._src.varying.contents import jaxprs_in, named_axes, predicate_axes
 
 # Of these each device gets its share.
 _SHARES = frozenset([
@@ -78,279 +73,145 @@ class Way(enum.IntEnum):
 
 
 class Kind(enum.Enum):
-  """The kind of a result that varies."""
+  """What a result that varies is."""
   PART = enum.auto()
   WHOLE = enum.auto()
   UNKNOWN = enum.auto()
 
 
-class Forward(NamedTuple):
-  """The forward rule beside a backward rule.
-
-  Attributes:
-    rule: of the function's arguments.
-    tree: their structure.
-    symbolic_zeros: whether it is told which of them are differentiated by.
-  """
-  rule: Callable[..., Any]
-  tree: Any
-  symbolic_zeros: bool
-
-  def residuals(self, *args: Any) -> list[Any]:
-    """Residuals of the function's arguments, both flat."""
-    return tree_util.tree_leaves(self._pair(*args)[1])
-
-  def results(self, *args: Any) -> list[Any]:
-    """All that it returns, flat."""
-    return tree_util.tree_leaves(self._pair(*args))
-
-  def communicates(self, avals: Sequence[Any], axes: vt.Axes) -> bool:
-    """True if it may have collectives over any of the axes.
-
-    Args:
-      avals: the types of the function's arguments, flat.
-      axes: the axes.
-    """
-    def flat(*args):
-      return [x for x in self.results(*args) if smc.array_type(x) is not None]
-    try:
-      jaxpr = ways.trace(flat, avals, 'custom_vjp fwd')
-    except Exception:  # of a program that isn't the user's
-      return True
-    return bool(axes & contents(jaxpr).collectives)
-
-  def _pair(self, *args: Any) -> tuple[Any, Any]:
-    from jax._src import custom_derivatives  # imports this module
-    if self.symbolic_zeros:
-      args = tuple(custom_derivatives.CustomVJPPrimal(x, True) for x in args)
-    return self.rule(*tree_util.tree_unflatten(self.tree, args))
-
-
-def settle(
-    avals: Sequence[Any], cts: Sequence[Any], rules: Rules,
-    attached_to: str = '') -> list[Any]:
+def settle(rules: traced_rules.Rules) -> list[Any]:
   """Refuses results of a backward rule of which it isn't known what they are.
 
   Args:
-    avals: the types of the function's inputs, flat.
-    cts: what the rule returned for them, flat. What is not an array, such as
-      the stand-in for None, is not looked at.
-    rules: traces the rule and its forward rule again.
-    attached_to: the function and where it is, for the message.
+    rules: the rule and its forward rule.
 
   Returns:
-    The results. Over axes along which they vary by a predicate alone, the mean
-    of what the devices have.
+    What the rule returned. Over axes along which a result varies by a predicate
+    alone, the mean of what the devices have.
 
   Raises:
     ValueError: a cotangent that varies along an axis along which its input
       doesn't may be the whole.
   """
   from jax._src.lax import parallel  # imports custom derivatives itself
-  flags, out = backward.rule.wanted, list(cts)
-  if flags is None or len(flags) != len(cts):
-    flags = [True] * len(cts)
-  for n, (aval, ct, wanted) in enumerate(zip(avals, cts, flags)):
-    got = None if type(ct) is SymbolicZero else smc.array_type(ct)
-    if not wanted or not smc.comparable(got, smc.cotangent_type(aval)):
-      continue
+  flags, out = backward.rule.wanted, list(rules.cts)
+  if flags is None or len(flags) != len(out):
+    flags = [True] * len(out)
+  for r in rules.results:
     complete = []
-    for axis in vt.ordered(vt.nontrivial(vt.varying(got) - vt.varying(aval))):
-      kind, why = rules.judge(axis, cts, ct)
+    for axis in vt.ordered(vt.nontrivial(r.extra)) if flags[r.n] else ():
+      kind, why = _judge(rules, axis, r.ct)
       if kind is Kind.UNKNOWN:
-        raise ValueError(_message(aval, got, axis, attached_to, why))
+        raise traced_rules.refusal(rules, r, _reason(axis, why))
       if kind is Kind.WHOLE:
         complete.append(axis)
     if complete:
-      out[n] = parallel.pmean(ct, tuple(complete))
+      out[r.n] = parallel.pmean(r.ct, tuple(complete))
   return out
 
 
-class _Pair(NamedTuple):
-  """A rule and its forward rule, traced again.
-
-  Attributes:
-    bwd: the backward rule.
-    fwd: the forward rule's jaxpr, whose results are residuals; None if there is
-      none.
-    arrays: the positions of these residuals.
-    opaque: whether the forward rule can't be traced again.
-  """
-  bwd: ways.Traced
-  fwd: core.Jaxpr | None
-  arrays: Sequence[int]
-  opaque: bool
-
-  def equations(self) -> Iterator[core.JaxprEqn]:
-    for jaxpr in (self.bwd.jaxpr, self.fwd):
-      if jaxpr is not None:
-        yield from _equations(jaxpr)
-
-  def communication(self, axis: Any) -> collections.Counter[str]:
-    """The numbers of times that each operation communicates over an axis."""
-    return collections.Counter(
-        vt.name_of(e.primitive) for e in self.equations()
-        if axis in named_axes(e))
-
-  def way(self, axis: Any, cts: Sequence[Any], ct: Any, step: ways.Step,
-          from_residuals: bool = True) -> int:
-    """The way of a result along an axis.
-
-    Args:
-      axis: the axis.
-      cts: what the backward rule returned, flat.
-      ct: one of it.
-      step: what an operation makes of ways.
-      from_residuals: whether a residual has the way that the forward rule gives
-        it, or that of an argument.
-    """
-    def given(v) -> int:
-      return Way.OWN if axis in vt.varying(v.aval) else Way.SAME
-
-    kept: dict[int, int] = {}
-    if self.opaque and from_residuals:
-      kept = dict.fromkeys(range(self.bwd.residuals), Way.COMMUNICATED)
-    elif self.fwd is not None and from_residuals:
-      kept = dict(zip(self.arrays, ways.outs(
-          self.fwd, list(map(given, self.fwd.invars)), step, Way.OWN)))
-    found = self.bwd.results(
-        lambda n, v: kept.get(n, given(v)), step, Way.OWN, given)
-    return ways.of_result(found, cts, ct)
-
-
-  def may_choose_parts(self, axis: Any, cts: Sequence[Any], ct: Any) -> bool:
-    """True if a result is a part if a predicate that varies chooses it.
-
-    It may be if the function sums over devices, and the rule doesn't.
-    """
-    sums = self.opaque or self.fwd is not None and (
-        axis in contents(self.fwd).collectives)
-    return sums and self.way(axis, cts, ct, _step(axis, [])) < Way.COMMUNICATED
-
-
-class Rules:
-  """A rule and its forward rule, traced again when they are looked at.
-
-  Attributes:
-    traced: the backward rule; None if it can't be traced again.
-  """
-
-  def __init__(self, rule: Callable, forward: Forward | None,
-               avals: Sequence[Any], res: Any, out_cts: Any):
-    """Takes what `bwd_results.check` is given.
-
-    Args:
-      rule: the backward rule.
-      forward: its forward rule, if that is known.
-      avals: the types of the function's inputs, flat.
-      res: the residuals that it was called with.
-      out_cts: likewise, the cotangents.
-    """
-    self.rule, self.forward, self.avals = rule, forward, avals
-    self.res, self.out_cts = res, out_cts
-
-  @functools.cached_property
-  def traced(self) -> ways.Traced | None:
-    return self._trace()
-
-  def _trace(self, types: Mapping[int, Any] = {}) -> ways.Traced | None:
-    try:
-      return ways.trace_rule(self.rule, self.res, self.out_cts, types)
-    finally:  # of a rule that ran in it
-      backward.rule.ended = None, ()
-
-  def _trace_forward(self) -> tuple[core.Jaxpr | None, Sequence[int], bool]:
-    if self.forward is None:
-      return None, (), False
-    arrays: list[int] = []
-    number = 0
-
-    def flat(*args):
-      nonlocal number
-      leaves = self.forward.residuals(*args)
-      arrays[:] = [n for n, x in enumerate(leaves)
-                   if smc.array_type(x) is not None]
-      number = len(leaves)
-      return [leaves[n] for n in arrays]
-
-    try:
-      jaxpr = ways.trace(flat, self.avals, 'custom_vjp fwd')
-    except Exception:  # of a program that isn't the user's
-      return None, (), True
-    if number != len(tree_util.tree_leaves(self.res)):
-      return None, (), True
-    return jaxpr, arrays, False
-
-  @functools.cached_property
-  def _pair(self) -> _Pair | None:
-    return self.traced and _Pair(self.traced, *self._trace_forward())
-
-  @functools.cached_property
-  def _agreeing(self) -> _Pair | None:
-    """The pair as upstream traces it: no devices part at a predicate."""
-    # Its types are narrower than Mend's, which the check of jaxprs refuses.
-    with vt.predicates_agreeing(), config.enable_checks(False):
-      fwd, arrays, opaque = self._trace_forward()
-      outs = () if fwd is None else fwd.outvars
-      try:
-        bwd = self._trace({n: v.aval for n, v in zip(arrays, outs)})
-      except Exception:  # of a program that isn't the user's
-        return None
-    return bwd and _Pair(bwd, fwd, arrays, opaque)
-
-  def judge(self, axis: Any, cts: Sequence[Any], ct: Any) -> tuple[Kind, str]:
-    """The kind of a result that varies along an axis.
-
-    Args:
-      axis: the axis.
-      cts: what the rule returned, flat.
-      ct: the result.
-
-    Returns:
-      The kind; if it is unknown, why.
-    """
-    if self._pair is None:
+def _judge(rules: traced_rules.Rules, axis: Any, ct: Any) -> tuple[Kind, str]:
+  """What a result that varies along an axis is; if it is unknown, why."""
+  if rules.pair is None:
+    return Kind.UNKNOWN, (
+        "the rule can't be traced to see whether it communicates")
+  if _varies_by_predicate(rules, axis, ct):
+    if _may_choose_parts(rules, axis, ct):
       return Kind.UNKNOWN, (
-          "the rule can't be traced to see whether it communicates")
-    if self._varies_by_predicate(axis, cts, ct):
-      agreeing: Any = self._agreeing
-      if agreeing.may_choose_parts(axis, cts, ct):
-        return Kind.UNKNOWN, (
-            'what it is made of is the same on all devices, a predicate that'
-            f' varies chooses it, and its forward rule communicates over'
-            f' {axis!r}, so that may choose among parts')
-      return Kind.WHOLE, ''
-    way = functools.partial(self._pair.way, axis, cts, ct)
-    met: list[core.JaxprEqn] = []
-    worst = way(_step(axis, met))
-    if worst in (Way.NONE, Way.OWN):
-      return Kind.PART, ''
-    if worst == Way.SAME:
-      return Kind.UNKNOWN, 'it is the same on all devices, and was cast'
-    in_bwd = way(_step(axis, []), False) == Way.COMMUNICATED
-    if self._pair.opaque and not in_bwd:
-      return Kind.UNKNOWN, (
-          "its forward rule can't be traced to see whether it communicates over"
-          f' {axis!r}')
-    eqn = next((e for e in met if way(
-        _step(axis, [], e), not in_bwd) == Way.COMMUNICATED), met[0])
-    return Kind.UNKNOWN, _communicated(
-        eqn, axis, 'the rule' if in_bwd else 'its forward rule')
+          'what it is made of is the same on all devices, a predicate that'
+          f' varies chooses it, and its forward rule communicates over'
+          f' {axis!r}, so that may choose among parts')
+    return Kind.WHOLE, ''
+  way = functools.partial(_way, rules, rules.pair, axis, ct)
+  met: list[core.JaxprEqn] = []
+  worst = way(_step(axis, met))
+  if worst in (Way.NONE, Way.OWN):
+    return Kind.PART, ''
+  if worst == Way.SAME:
+    return Kind.UNKNOWN, 'it is the same on all devices, and was cast'
+  in_bwd = way(_step(axis, []), False) == Way.COMMUNICATED
+  if rules.pair.opaque and not in_bwd:
+    return Kind.UNKNOWN, (
+        "its forward rule can't be traced to see whether it communicates over"
+        f' {axis!r}')
+  eqn = next((e for e in met if way(
+      _step(axis, [], e), not in_bwd) == Way.COMMUNICATED), met[0])
+  return Kind.UNKNOWN, _communicated(
+      eqn, axis, 'the rule' if in_bwd else 'its forward rule')
 
-  def _varies_by_predicate(self, axis: Any, cts: Sequence[Any],
-                           ct: Any) -> bool:
-    """True if a result varies along an axis by a predicate alone."""
-    pair: Any = self._pair
-    if not any(_parts(e, axis) for e in pair.equations()):
-      return False
-    other = self._agreeing
-    # A rule that is called in this one can have taken a mean for the same
-    # reason; upstream's communication is among this.
-    if other is None or (
-        other.communication(axis) - pair.communication(axis)):
-      return False
-    v = ways.result(other.bwd.jaxpr.outvars, cts, ct)
-    return v is not None and axis not in vt.varying(v.aval)
+
+def _way(rules: traced_rules.Rules, pair: traced_rules.Pair, axis: Any, ct: Any,
+         step: ways.Step, from_residuals: bool = True) -> int:
+  """The way of a result along an axis.
+
+  Args:
+    rules: the rule and its forward rule.
+    pair: their jaxprs.
+    axis: the axis.
+    ct: the result.
+    step: what an operation makes of ways.
+    from_residuals: whether a residual has the way that the forward rule gives
+      it, or that of an argument.
+  """
+  def given(v) -> int:
+    return Way.OWN if axis in vt.varying(v.aval) else Way.SAME
+
+  kept: dict[int, int] = {}
+  if pair.opaque and from_residuals:
+    kept = dict.fromkeys(range(pair.bwd.residuals), Way.COMMUNICATED)
+  elif pair.fwd is not None and from_residuals:
+    jaxpr = pair.fwd.jaxpr
+    kept = dict(zip(pair.fwd.arrays, ways.outs(
+        jaxpr, list(map(given, jaxpr.invars)), step, Way.OWN)))
+  return rules.way(pair.bwd.results(
+      lambda n, v: kept.get(n, given(v)), step, Way.OWN, given), ct)
+
+
+def _may_choose_parts(rules: traced_rules.Rules, axis: Any, ct: Any) -> bool:
+  """True if a result is a part if a predicate that varies chooses it.
+
+  It may be if the function sums over devices, and the rule doesn't.
+  """
+  pair: Any = rules.agreeing
+  sums = pair.opaque or pair.fwd is not None and (
+      axis in contents(pair.fwd.jaxpr).collectives)
+  return sums and (
+      _way(rules, pair, axis, ct, _step(axis, [])) < Way.COMMUNICATED)
+
+
+def _varies_by_predicate(rules: traced_rules.Rules, axis: Any, ct: Any) -> bool:
+  """True if a result varies along an axis by a predicate alone."""
+  pair: Any = rules.pair
+  if not any(axis in predicate_axes(e) for e in _equations(pair)):
+    return False
+  other = rules.agreeing
+  # A rule that is called in this one can have taken a mean for the same reason;
+  # upstream's communication is among this.
+  if other is None or _communication(other, axis) - _communication(pair, axis):
+    return False
+  v = rules.of_result(other.bwd.jaxpr.outvars, ct)
+  return v is not None and axis not in vt.varying(v.aval)
+
+
+def _communication(pair: traced_rules.Pair,
+                   axis: Any) -> collections.Counter[str]:
+  """How often each operation communicates over an axis."""
+  return collections.Counter(
+      vt.name_of(e.primitive) for e in _equations(pair)
+      if axis in named_axes(e))
+
+
+def _equations(pair: traced_rules.Pair) -> Iterator[core.JaxprEqn]:
+  yield from _equations_in(pair.bwd.jaxpr)
+  if pair.fwd is not None:
+    yield from _equations_in(pair.fwd.jaxpr)
+
+
+def _equations_in(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
+  for eqn in jaxpr.eqns:
+    yield eqn
+    for inner in jaxprs_in(eqn.params):
+      yield from _equations_in(inner)
 
 
 def _communicated(eqn: core.JaxprEqn, axis: Any, where: str) -> str:
@@ -364,25 +225,6 @@ def _communicated(eqn: core.JaxprEqn, axis: Any, where: str) -> str:
             ' returns the cotangent that the rule gets)')
   return (f'{vt.name_of(eqn.primitive)} communicated it, or what it is made'
           f' of, over {axis!r} in {where} (of the call at {call})')
-
-
-def _equations(jaxpr: core.Jaxpr) -> Iterator[core.JaxprEqn]:
-  for eqn in jaxpr.eqns:
-    yield eqn
-    for inner in jaxprs_in(eqn.params):
-      yield from _equations(inner)
-
-
-def _parts(eqn: core.JaxprEqn, axis: Any) -> bool:
-  """True if an equation has a predicate that varies along an axis."""
-  loop = anatomy.loop(eqn)
-  if loop is not None and loop.predicate is not None:
-    predicate = loop.predicate.outvars[0]
-  elif vt.name_of(eqn.primitive) == 'cond':
-    predicate = eqn.invars[0]
-  else:
-    return False
-  return axis in vt.varying(predicate.aval)
 
 
 def _step(axis: Any, met: list[core.JaxprEqn], only: Any = None) -> ways.Step:
@@ -410,22 +252,17 @@ def _place(eqn: core.JaxprEqn) -> tuple:
   return eqn.primitive, source_info_util.summarize(eqn.source_info)
 
 
-def _message(aval, got, axis, attached_to: str, why: str) -> str:
-  attached = f' attached to {attached_to}' if attached_to else ''
+def _reason(axis: Any, why: str) -> str:
+  """Says what is wrong with a result that varies along an axis."""
   gather = ("jax.lax.all_gather(..., to='invarying')"
             if release_types.types_can_be_reduced() else
             'jax.lax.all_gather_invariant'
             if releases.find('jax.lax', 'all_gather_invariant') else '')
   gather = f', or gather it by `{gather}`' if gather else ''
   return (
-      f'Custom VJP bwd rule{attached} must produce an output with the same type'
-      f' as the input, but the bwd rule{attached} produced an output of type'
-      f" {got.str_short()}, which doesn't match expected type"
-      f' {smc.cotangent_type(aval).str_short()}: it varies over'
-      f' {smc.axes_text(frozenset([axis]))}, and the input does not. What'
-      f" varies is taken for each device's part, and summed. This may be the"
-      f' whole already: {why}. A sum would multiply it by the number of'
+      f'it varies over {smc.axes_text(frozenset([axis]))}, and the input does'
+      " not. What varies is taken for each device's part, and summed. This may"
+      f' be the whole already: {why}. A sum would multiply it by the number of'
       ' devices. If each device has the'
       f' whole, return `jax.lax.pmean(ct, {axis!r})`{gather}. If each has a'
-      f' part, return the sum: `jax.lax.psum(ct, {axis!r})`.' +
-      pages.see('varying.md#gradients'))
+      f' part, return the sum: `jax.lax.psum(ct, {axis!r})`.')
