@@ -145,7 +145,7 @@ def home(external: Any, device: Any) -> Any:
 
 
 def requested(look_up: Callable[[], Any], dl_device: Any) -> Any:
-  """What ``__dlpack__(dl_device=)`` looks up of the device that it is to use.
+  """The device of ``__dlpack__(dl_device=)``, looked up.
 
   Args:
     look_up: returns the device, or the backend that has it.

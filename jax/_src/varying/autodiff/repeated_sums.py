@@ -166,7 +166,7 @@ def _reason(axes: Axes, opaque: bool) -> str:
 
 
 def _step_lacking(axis: Any, strict: bool) -> ways.Step:
-  """What operations do where a result lacks an axis.
+  """The steps of operations where a result lacks an axis.
 
   Args:
     axis: the axis.
@@ -202,7 +202,7 @@ def _removed(eqn, ins: Sequence[Way], out, axis: Any) -> Way:
 
 
 def _step_complete(axis: Any) -> ways.Step:
-  """What operations do where neither a result nor its input has an axis."""
+  """The steps of operations where neither a result nor its input has an axis."""
   def step(eqn, ins, out):
     worst, name = max(ins, default=Way.NONE), vt.name_of(eqn.primitive)
     if worst == Way.NONE:

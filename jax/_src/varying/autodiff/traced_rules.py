@@ -183,7 +183,7 @@ class Rules:
   def __init__(self, rule: Callable, forward: Forward | None,
                avals: Sequence[Any], cts: Sequence[Any], res: Any, out_cts: Any,
                attached_to: str = ''):
-    """As `bwd_results.check` gets them.
+    """Takes what `bwd_results.check` is given.
 
     Args:
       rule: the backward rule.
@@ -237,7 +237,7 @@ class Rules:
     return found
 
   def of_result(self, each: Sequence[Any], ct: Any) -> Any:
-    """What there is of one of the results; None if they can't be matched.
+    """The entry of one of the results; None if they can't be matched.
 
     Args:
       each: something of each of the backward jaxpr's results.

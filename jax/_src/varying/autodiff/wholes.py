@@ -73,7 +73,7 @@ class Way(enum.IntEnum):
 
 
 class Kind(enum.Enum):
-  """What a result that varies is."""
+  """The kind of a result that varies."""
   PART = enum.auto()
   WHOLE = enum.auto()
   UNKNOWN = enum.auto()
@@ -111,7 +111,7 @@ def settle(rules: traced_rules.Rules) -> list[Any]:
 
 
 def _judge(rules: traced_rules.Rules, axis: Any, ct: Any) -> tuple[Kind, str]:
-  """What a result that varies along an axis is; if it is unknown, why."""
+  """The kind of a result that varies along an axis; if it is unknown, why."""
   if rules.pair is None:
     return Kind.UNKNOWN, (
         "the rule can't be traced to see whether it communicates")
@@ -195,7 +195,7 @@ def _varies_by_predicate(rules: traced_rules.Rules, axis: Any, ct: Any) -> bool:
 
 def _communication(pair: traced_rules.Pair,
                    axis: Any) -> collections.Counter[str]:
-  """How often each operation communicates over an axis."""
+  """The numbers of times that each operation communicates over an axis."""
   return collections.Counter(
       vt.name_of(e.primitive) for e in _equations(pair)
       if axis in named_axes(e))
