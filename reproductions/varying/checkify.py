@@ -11,12 +11,13 @@ import numpy as np
 REPORT = "shard_map: checkify"
 
 
-def _shard_map(f):
+def _shard_map(f, mesh=None):
   try:
     from jax import shard_map
   except ImportError:
     from jax.experimental.shard_map import shard_map
-  return shard_map(f, mesh=_mesh(), in_specs=P("x"), out_specs=P("x"))
+  return shard_map(f, mesh=mesh or _mesh(), in_specs=P("x"),
+                   out_specs=P("x"))
 
 
 def _mesh():
@@ -60,3 +61,19 @@ def check_before_under_a_mesh():
       jax.sharding, "use_mesh", lambda _: contextlib.nullcontext())
   with enter(_mesh()):
     return _message(f, "at mapped index 2: x is 4.0")
+
+
+def error_over_explicit_axes():
+  """The error of a checked shard_map over Explicit axes is read"""
+  mesh = jax.make_mesh((4,), ("x",),
+                       axis_types=(jax.sharding.AxisType.Explicit,))
+  f = _shard_map(_small, mesh)
+  x = jax.device_put(np.arange(8, dtype=np.float32),
+                     jax.sharding.NamedSharding(mesh, P("x")))
+  error, _ = jax.jit(checkify.checkify(f))(x)
+  try:
+    got = error.get() or ""
+  except Exception as e:
+    raise AssertionError(f"{type(e).__name__}: {str(e)[:100]}") from e
+  assert "at mapped index 2: x is 4.0" in got, got
+  return f"{len(got.splitlines())} devices report"

@@ -26,6 +26,8 @@ MISMATCHED_AXES = ('^Exception: The branches of cond produced mismatched '
                    r'varying manual axes\. Got \[')
 NOT_VERIFIED = ('^ValueError: Cannot lower jaxpr with verifier '
                 r"errors:\s+'sdy\.manual_computation' op result shape,")
+SPREAD_ERROR = r'^ShardingTypeError: Use `\.at\[\.\.\.\]\.get\(out_sharding=\)`'
+SPREAD_SORT = '^ShardingTypeError: Arguments to sort must be unsharded'
 AT_MAPPED_INDICES = (r'^AssertionError: \s+- at mapped index 2: x is 2\.0 '
                      r'\(`check` failed\)\s+- at mapped index 3: x is 2\.0')
 
@@ -336,3 +338,60 @@ class MessagesTest(jtu.JaxTestCase):
     np.testing.assert_allclose(got[0], np.concatenate(
         [p[1][0] for p in parts]), rtol=1e-4)
     np.testing.assert_allclose(got[1], sum(p[1][1] for p in parts), rtol=1e-4)
+
+
+def over_explicit(f, sizes=(2, 2), manual=('x', 'y')):
+  """``f`` of a device's own array over Explicit axes, and the whole array."""
+  mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
+  spec = P(manual)
+  g = shard_map(lambda x: f(x, W), mesh=mesh, in_specs=spec, out_specs=spec,
+                **(ALONG_X if manual == ('x',) else {}))
+  return g, jax.device_put(X, jax.sharding.NamedSharding(mesh, spec))
+
+
+if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
+
+  class ExplicitAxesTest(jtu.JaxTestCase):
+    """The parts of an error are spread over the manual axes, and are read."""
+
+    @red(NOT_VERIFIED, cases={'manual': [('x',)], 'sizes': [(2, 2)]})
+    @red(SPREAD_ERROR)
+    @jtu.sample_product(manual=[('x',), ('x', 'y')], sizes=[(2, 2), (4, 1)])
+    def test_get(self, manual, sizes):
+      g, x = over_explicit(small, sizes, manual)
+      error, out = jax.jit(checkify.checkify(g, errors=ERRORS))(x)
+      number = np.prod(sizes[:len(manual)])
+      want = per_device(small, X, W, number=number)
+      self.assertEqual(error.get(), want[0])
+      np.testing.assert_allclose(out, want[1], rtol=1e-5)
+
+    @red(SPREAD_ERROR)
+    def test_get_where_nothing_failed(self):
+      g, x = over_explicit(small)
+      self.assertIsNone(jax.jit(checkify.checkify(g))(x * 0)[0].get())
+
+    @red(SPREAD_SORT)
+    def test_throw(self):
+      g, x = over_explicit(small)
+      error, _ = jax.jit(checkify.checkify(g))(x)
+      with self.assertRaisesRegex(checkify.JaxRuntimeError,
+                                  r'x is [46]\.0 \(`check` failed'):
+        error.throw()
+
+    @red(SPREAD_SORT)
+    def test_thrown_again(self):
+      g, x = over_explicit(small)
+      def again(x):
+        error, y = checkify.checkify(g)(x)
+        checkify.check_error(error)
+        return y
+      error, _ = jax.jit(checkify.checkify(again))(x)
+      self.assertIn('x is 6.0', error.get())
+
+    @red({'<0.10': UNLIKE_CASES,
+          '>=0.10': '^DuplicateSpecError: A single NamedSharding spec'})
+    def test_over_another_number_of_devices(self):
+      (f, x), (g, y) = over_explicit(small), over_explicit(small, manual=('x',))
+      run = jax.jit(checkify.checkify(lambda x, y: (f(x), g(y))))
+      message = run(x, y)[0].get()
+      self.assertIn('at mapped index 0: x is 4.0', message)

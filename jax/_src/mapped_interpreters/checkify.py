@@ -25,13 +25,12 @@ from collections.abc import Callable, Sequence
 import math
 from typing import Any
 
-from jax._src import api
+from jax._src import array
 from jax._src import core
 from jax._src import tree_util
 from jax._src.lax import lax
-from jax._src.mend import traces
-from jax._src.numpy import lax_numpy as jnp
 from jax._src.named_sharding import NamedSharding
+from jax._src.numpy import lax_numpy as jnp
 from jax._src.partition_spec import PartitionSpec as P
 import numpy as np
 
@@ -57,6 +56,25 @@ def _spread(x, old: tuple[int, ...], new: tuple[int, ...]):
   return jnp.broadcast_to(x, new + rest)
 
 
+def _whole(error):
+  """The error, of which each device holds all.
+
+  Over Explicit axes its parts are spread along the mapped dimension, and to
+  read an index there is refused.
+  """
+  def whole(x, _):
+    if not isinstance(x, core.Tracer) and not isinstance(x, array.ArrayImpl):
+      return x
+    type_ = getattr(core.typeof(x), 'sharding', None)
+    if type_ is None or not any(type_.spec):
+      return x
+    from jax._src import pjit
+    here = type_ if isinstance(x, core.Tracer) else x.sharding
+    return pjit.reshard(x, NamedSharding(here.mesh, P()))
+
+  return _each(error, whole)
+
+
 def plain(value) :
   """Shape and dtype of a value in a message, by which effects are told apart.
 
@@ -67,19 +85,6 @@ def plain(value) :
   return core.ShapeDtypeStruct(value.shape, value.dtype)
 
 
-def gathered(error):
-  """The error, no part of which is sharded over Explicit axes.
-
-  There an element of an array can't be had without a sharding for it.
-  """
-  def whole(x):
-    if not any(traces.typeof(x).sharding.spec):
-      return x
-    return api.device_put(x, NamedSharding(x.sharding.mesh, P()))
-
-  return tree_util.tree_map(whole, error)
-
-
 def aligned(error):
   """The error, with all effects of the same mapped shape.
 
@@ -87,9 +92,10 @@ def aligned(error):
     error: a ``checkify.Error``, the mapped shapes of whose effects begin alike.
 
   Returns:
-    The error; where an effect was mapped over fewer dimensions, it says the
-    same at each index of the others.
+    The error, whole on each device; where an effect was mapped over fewer
+    dimensions, it says the same at each index of the others.
   """
+  error = _whole(error)
   shapes = {np.shape(p) for p in error._pred.values()}
   if len(shapes) < 2:
     return error
@@ -124,6 +130,8 @@ def update_mapped(error, pred, code, metadata, payload, effect_type):
 
 def first_failure(error):
   """One error of those in a mapped one: that of the first index that failed."""
+  error = _whole(error)
+
   def first(x, shape, pred):
     if not shape:
       return x
