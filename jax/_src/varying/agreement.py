@@ -167,7 +167,7 @@ def agrees(x: Any, axes: Axes) -> None:
     axes: the axes.
   """
   x = traces.innermost(x)
-  trace = getattr(x, '_trace', None)
+  trace: Any = getattr(x, '_trace', None)
   if not isinstance(x, core.Tracer) or trace in _called:
     return
   if not hasattr(trace, 'frame'):

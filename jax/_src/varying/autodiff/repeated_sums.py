@@ -202,7 +202,7 @@ def _removed(eqn, ins: Sequence[Way], out, axis: Any) -> Way:
 
 
 def _step_complete(axis: Any) -> ways.Step:
-  """The steps of operations where neither a result nor its input has an axis."""
+  """The steps of operations where no result and no input has an axis."""
   def step(eqn, ins, out):
     worst, name = max(ins, default=Way.NONE), vt.name_of(eqn.primitive)
     if worst == Way.NONE:
