@@ -26,29 +26,17 @@ def eight_devices():
   """Asks for eight devices of the CPU, before any backend has been started.
 
   Programs compare what is taken to agree across them, where there is the option
-  (``compares_agreement``).
+  to. (Before 0.10 XLA ends the process where a callback is in a shard_map one
+  of whose axes has one device.) No test that reads a jaxpr or text minds.
   """
-  compares_agreement(True)
+  if hasattr(jax.config, 'jax_check_agreement') and (
+      jax.__version_info__ >= (0, 10)):
+    jax.config.update('jax_check_agreement', True)
   if hasattr(jtu, 'request_cpu_devices'):
     jtu.request_cpu_devices(8)
   else:  # 0.5.3
     os.environ.setdefault(
         'XLA_FLAGS', '--xla_force_host_platform_device_count=8')
-
-
-def compares_agreement(on):
-  """Has programs compare what is taken to agree, or not, as they run.
-
-  Before 0.10 XLA ends the process where a callback is in a shard_map one of
-  whose axes has one device.
-
-  Args:
-    on: whether they do. A test that reads a program's jaxpr or text turns it
-      off: there it is without comparisons.
-  """
-  if hasattr(jax.config, 'jax_check_agreement') and (
-      jax.__version_info__ >= (0, 10)):
-    jax.config.update('jax_check_agreement', on)
 
 
 def typed_mesh(sizes, names, types):
