@@ -512,6 +512,22 @@ class ResidualTest(jtu.JaxTestCase):
       return jnp.where(mine, ct, 0.) * jnp.eye(DIM)[0], jnp.zeros_like(r)
     self.check(f, lambda w, x: (f(w, x), x), bwd, lambda w, x: w[0])
 
+  @red(ONLY_BWD_RULE, bases='>=0.8.2')
+  @red(NEEDS_REPLICATION, bases='<0.8.2')
+  def test_part_of_a_rule_that_knows_what_is_differentiated(self):
+    # As equinox's rules do, which refuse a derivative by what has none.
+    g = jax.custom_vjp(function)
+    def fwd(w, x):
+      self.assertTrue(w.perturbed)
+      self.assertFalse(x.perturbed)
+      return function(w.value, x.value), (w.value, x.value)
+    g.defvjp(fwd, lambda r, ct: (ct * slope(*r), jnp.zeros_like(r[1])),
+             symbolic_zeros=True)
+    got = jax.jit(shard_map(
+        jax.grad(lambda w, x: lax.psum(g(w, x), 'x')), mesh=make_mesh(N),
+        in_specs=(P(), P('x')), out_specs=P()))(W, X)
+    np.testing.assert_allclose(got, WANT, rtol=1e-4, atol=1e-6)
+
 
 class ReducedByForwardRuleTest(jtu.JaxTestCase):
   """Kept pullbacks, at what a collective made of the input."""

@@ -54,6 +54,14 @@ class _Rule(threading.local):
   def types(self) -> context.RuleTypes:
     return context.keyed.value.rule
 
+  def wants(self, count: int) -> Sequence[bool]:
+    """Whether the cotangent of each of so many primal inputs is wanted.
+
+    All are if that isn't known.
+    """
+    flags = self.wanted
+    return [True] * count if flags is None or len(flags) != count else flags
+
   @contextlib.contextmanager
   def running(self, retyped: bool, wanted: Sequence[bool] | None):
     """While a rule runs, within another perhaps.

@@ -174,9 +174,7 @@ def match_bwd_outputs(avals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
   from jax._src.lax import parallel  # imports custom derivatives itself
 
   out = list(cts)
-  flags = backward.rule.wanted
-  if flags is None or len(flags) != len(out):
-    flags = [True] * len(out)
+  flags = backward.rule.wants(len(out))
   for i, (aval, ct, wanted) in enumerate(zip(avals, cts, flags)):
     ct_type, expected_type = _type(ct), smc.cotangent_type(aval)
     if not smc.comparable(ct_type, expected_type):

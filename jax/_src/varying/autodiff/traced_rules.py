@@ -98,7 +98,8 @@ class Forward(NamedTuple):
   def _call(self, *args: Any) -> tuple[Any, Any]:
     from jax._src import custom_derivatives  # imports this module
     if self.symbolic_zeros:
-      args = tuple(custom_derivatives.CustomVJPPrimal(x, True) for x in args)
+      args = tuple(map(custom_derivatives.CustomVJPPrimal, args,
+                       backward.rule.wants(len(args))))
     return self.rule(*tree_util.tree_unflatten(self.tree, args))
 
 

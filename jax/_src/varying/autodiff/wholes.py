@@ -94,9 +94,7 @@ def settle(rules: traced_rules.Rules) -> list[Any]:
       doesn't may be the whole.
   """
   from jax._src.lax import parallel  # imports custom derivatives itself
-  flags, out = backward.rule.wanted, list(rules.cts)
-  if flags is None or len(flags) != len(out):
-    flags = [True] * len(out)
+  flags, out = backward.rule.wants(len(rules.cts)), list(rules.cts)
   for r in rules.results:
     complete = []
     for axis in vt.ordered(vt.nontrivial(r.extra)) if flags[r.n] else ():
