@@ -21,3 +21,16 @@ def batch_of_one_side():
                         out_specs=P(None, "y"))(product)
   assert np.allclose(got, 2 * np.einsum("bij,bjk->bik", t, t)), got
   return "resharded where one placement is possible"
+
+
+def indexed_batch():
+  """vmap of jnp.linalg.inv over an Explicit axis (jax#33230)"""
+  if not hasattr(jax, "explicit_reshard"):
+    raise AssertionError("no option jax_explicit_reshard")
+  mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Explicit,))
+  a = 4 * np.eye(4, dtype=np.float32) + np.ones((2, 4, 4), np.float32)
+  spread = jax.device_put(a, jax.sharding.NamedSharding(mesh, P("x")))
+  with jax.explicit_reshard("allow"):
+    got = jax.jit(jax.vmap(jnp.linalg.inv))(spread)
+  assert np.allclose(got, np.linalg.inv(a), atol=1e-5), got
+  return str(got.sharding.spec)

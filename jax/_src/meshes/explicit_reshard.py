@@ -6,6 +6,10 @@ before. With the option ``jax_explicit_reshard`` at 'warn' or 'allow', what an
 operation refuses is resharded if its other operands, or its parameters, leave
 one placement only; 'warn' says where, and the line to write.
 
+A gather or scatter within the elements of a batch is refused unless its
+result's spec is given. If that can be one only, it is given here, and nothing is
+moved.
+
 An operation that raises has its rule looked up in ``reshard_rules``, by the
 primitive's name. A rule says which specs the operands must have; ``None`` if
 that is open. Then the operation is bound again. Where the refusal stands in a
@@ -60,7 +64,8 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
   from jax._src import core
   from jax._src.interpreters import ad
   from jax._src.interpreters import partial_eval as pe
-  rule = rules.RULES.get(foreign.name_of(prim))
+  name = foreign.name_of(prim)
+  rule = rules.RULES.get(name) or rules.RESULTS.get(name)
   # Those that differentiate: a rule may apply operations to the tangents that
   # refuse what the primal operation was given anew.
   if (rule is None or not asked_for() or not isinstance(trace, (
@@ -72,6 +77,8 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
   specs = rule(avals, params)
   if specs is None:
     raise error
+  if name in rules.RESULTS:
+    return _with_result(error, prim, trace, args, params, specs)
   try:
     with core.set_current_trace(trace):
       new = [_reshard(x, a, s, f'operand {n} of {prim.name}')
@@ -81,6 +88,24 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
       return prim.bind(*new, **params)
   except (core.ShardingTypeError, ValueError):
     raise error from None
+
+
+def _with_result(error: Exception, prim, trace, args, params,
+                 spec: rules.Spec) -> Any:
+  """Binds a primitive whose result has one spec only, with that."""
+  from jax._src import core
+  from jax._src import pjit
+  from jax._src.named_sharding import NamedSharding
+  meshes = {a.sharding.mesh for a in map(core.typeof, args)
+            if rules.is_placed(a)}
+  if len(meshes) != 1 or len(set(rules.names_of(spec))) < len(
+      rules.names_of(spec)):
+    raise error
+  mesh, = meshes
+  with core.set_current_trace(trace):
+    return pjit.auto_axes(
+        functools.partial(prim.bind, **params), axes=mesh.explicit_axes,
+        out_sharding=NamedSharding(mesh, _pspec(spec)))(*args)
 
 
 def _reshard(x, aval, spec: rules.Spec | None, what: str, to=None):
@@ -270,16 +295,23 @@ def mapped_alike(args: list, dims: Sequence[int | None]) -> list:
     avals = [core.typeof(x) for x in args]
   except TypeError:  # such as sparse arrays
     return args
-  held = {rules.spec_of(a)[d] for a, d in zip(avals, dims)
-          if d is not None and rules.is_placed(a)} - {None}
+  placed = [(x, a, d) for x, a, d in zip(args, avals, dims)
+            if d is not None and rules.is_placed(a)]
+  held = {rules.spec_of(a)[d] for _, a, d in placed} - {None}
   if len(held) != 1:
     return args
   entry, = held
+  # Under jit a type is enough; arrays name the devices.
+  mesh = next((x.sharding.mesh for x, *_ in placed
+               if not isinstance(x, core.Tracer)), placed[0][1].sharding.mesh)
   new = []
   for n, (x, a, d) in enumerate(zip(args, avals, dims)):
-    if d is not None and rules.is_placed(a) and not _summed(a):
+    if d is not None and not _summed(a) and a.shape:
+      to = None
+      if _is_nowhere(a):  # such as a constant
+        a, to = _over(a, mesh), mesh
       spec = list(rules.spec_of(a))
       spec[d] = entry
-      x = _reshard(x, a, tuple(spec), f'argument {n} of vmap')
+      x = _reshard(x, a, tuple(spec), f'argument {n} of vmap', to)
     new.append(x)
   return new

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops and branches that batching makes a value mapped in (jax#29637).
+"""Loops, branches and calls that batching makes a value mapped in (jax#29637).
 
 ``vmap`` over a dimension that lies on an Explicit axis puts that axis in the
 type of each value that is mapped. A carry that begins as a number, or as zeros
@@ -8,8 +8,9 @@ body makes it mapped, its type is to name an axis of the mesh that it hasn't
 got, which is refused.
 
 What becomes mapped is mapped like the operand that it is computed from. So the
-rule of a loop or branch is given the batch's axis together with the mesh of its
-mapped operands, by which a type over no mesh becomes one over that mesh.
+rule of a loop, branch, call or linear solve is given the batch's axis together
+with the mesh of its mapped operands, by which a type over no mesh becomes one
+over that mesh.
 
 Without ``jit`` an array's placement is its type. There, too, an initial value
 or operand over no mesh is broadcast to the mesh of the operands.

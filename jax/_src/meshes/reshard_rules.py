@@ -149,6 +149,70 @@ def _triangular_solve(avals, params):
   return [batch + a[-2:], batch + b[-2:]]
 
 
+def _gathered(avals, params):
+  """The spec of what is gathered, each element from within its batch.
+
+  Dimensions of the operand may be spread if they are whole in each slice, or of
+  a batch that the indices have, too.
+  """
+  operand, indices = avals
+  spec, where = list(spec_of(operand)), list(spec_of(indices))
+  dims = params['dimension_numbers']
+  for d, n in zip(dims.operand_batching_dims, dims.start_indices_batching_dims):
+    both = common_spec((spec[d],), (where[n],))
+    if both is None:
+      return None
+    where[n], spec[d] = both[0], None
+  gone = {*dims.collapsed_slice_dims, *dims.operand_batching_dims}
+  if where.pop() is not None or any(
+      spec[d] is not None and (d in gone or d in dims.start_index_map
+                               or params['slice_sizes'][d] != n)
+      for d, n in enumerate(operand.shape)):
+    return None
+  kept = iter([s for d, s in enumerate(spec) if d not in gone])
+  batch = iter(where)
+  rank = len(dims.offset_dims) + len(where)
+  return tuple(next(kept if d in dims.offset_dims else batch)
+               for d in range(rank))
+
+
+def _scattered(avals, params):
+  """The operand's spec, joined with the updates' of windows and batches."""
+  operand, _, updates = avals
+  spec, where, given = map(list, map(spec_of, avals))
+  dims = params['dimension_numbers']
+  windows = dims.update_window_dims
+  rest = [d for d in range(len(given)) if d not in windows]
+  batch = dict(zip(dims.operand_batching_dims,
+                   dims.scatter_indices_batching_dims))
+  kept = dict(zip([d for d in range(len(spec)) if d not in batch
+                   and d not in dims.inserted_window_dims], windows))
+  for d, n in enumerate(operand.shape):
+    entries = [(spec[d],)]
+    if d in batch:
+      entries += [(where[batch[d]],), (given[rest[batch[d]]],)]
+      where[batch[d]] = given[rest[batch[d]]] = None
+    elif d in kept:
+      entries.append((given[kept[d]],))
+      given[kept[d]] = None
+    both: Spec | None = (None,)
+    for e in entries:
+      both = None if both is None else common_spec(both, e)
+    if both is None or both[0] is not None and d not in batch and (
+        d not in kept or d in dims.scatter_dims_to_operand_dims
+        or updates.shape[kept[d]] != n):
+      return None
+    spec[d], = both
+  return None if any(s is not None for s in where + given) else tuple(spec)
+
+
+# Of operations whose operands stay as they are: the one spec of the result.
+RESULTS: dict[str, Callable[[Sequence[Any], dict[str, Any]], Spec | None]] = {
+    'gather': _gathered,
+    **{n: _scattered for n in ('scatter', 'scatter-add', 'scatter_add',
+                               'scatter-mul', 'scatter_mul', 'scatter-min',
+                               'scatter_min', 'scatter-max', 'scatter_max')}}
+
 RULES: dict[str, Callable[[Sequence[Any], dict[str, Any]], list | None]] = {
     'dot_general': _dot_general,
     'concatenate': _alike, 'stack': _alike, 'select_n': _alike, 'clamp': _alike,

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of batches over an Explicit axis, with jax_explicit_reshard on.
+
+The oracle is the same function of the whole batch, over no mesh.
+"""
+from absl.testing import parameterized
+import jax
+from jax import lax
+from jax._src import test_util as jtu
+import jax.numpy as jnp
+from jax.numpy import linalg
+from jax.scipy import linalg as scipy_linalg
+import numpy as np
+from testing.red import red
+from testing.sharding import AxisType, eight_devices, typed_mesh
+
+jax.config.parse_flags_with_absl()
+eight_devices()
+
+RNG = np.random.RandomState(0)
+A = RNG.rand(4, 6, 6).astype(np.float32)
+S = A @ A.transpose(0, 2, 1) + 6 * np.eye(6, dtype=np.float32)
+B = RNG.rand(4, 6, 2).astype(np.float32)
+V = RNG.randn(4, 8).astype(np.float32)
+INDICES = RNG.randint(0, 8, (4, 5))
+TABLE = RNG.randn(8, 3).astype(np.float32)
+IMAGES = RNG.randn(4, 2, 8, 8).astype(np.float32)
+KERNEL = RNG.randn(3, 2, 3, 3).astype(np.float32)
+
+
+def pool(x):
+  return lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2),
+                           'VALID')
+
+
+# Name: a function of batches and of single elements, and its batches.
+FUNCTIONS = {
+    'inv': (linalg.inv, (S,)),
+    'solve': (linalg.solve, (S, B)),
+    'det': (linalg.det, (S,)),
+    'cholesky': (linalg.cholesky, (S,)),
+    'qr': (lambda a: linalg.qr(a)[1], (A,)),
+    'svd': (lambda a: linalg.svd(a)[1], (A,)),
+    'eigh': (lambda a: linalg.eigh(a)[0], (S,)),
+    'pinv': (linalg.pinv, (A,)),
+    'diagonal': (linalg.diagonal, (A,)),
+    'expm': (scipy_linalg.expm, (A,)),
+    'cho_solve': (lambda a, b: scipy_linalg.cho_solve(
+        scipy_linalg.cho_factor(a), b), (S, B)),
+    'lu_solve': (lambda a, b: scipy_linalg.lu_solve(
+        scipy_linalg.lu_factor(a), b), (S, B)),
+    'take_along_axis': (
+        lambda a, i: jnp.take_along_axis(a, i, -1), (V, INDICES)),
+    'take': (lambda i: jnp.take(TABLE, i, axis=0), (INDICES,)),
+    'columns': (lambda a: a[..., jnp.array([1, 3])], (V,)),
+    'sort': (lambda a: jnp.sort(a, -1), (V,)),
+    'top_k': (lambda a: lax.top_k(a, 3)[0], (V,)),
+    'median': (lambda a: jnp.median(a, -1), (V,)),
+    'cumsum': (lambda a: jnp.cumsum(a, -1), (V,)),
+    'fft': (lambda a: jnp.abs(jnp.fft.fft(a)), (V,)),
+    'softmax': (jax.nn.softmax, (V,)),
+}
+# Refused as on stock releases, and listed in docs/upgrading.md.
+REFUSED = {('inv', 'vmap_of_gradient'), ('det', 'gradient'),
+           ('det', 'vmap_of_gradient')}
+
+
+def gradient(f, args):
+  """The gradient by the batches of numbers."""
+  by = tuple(n for n, a in enumerate(args) if a.dtype == np.float32)
+  return jax.grad(lambda *args: jnp.sum(jnp.sin(f(*args))), by)
+
+
+FORMS = {
+    'batch': lambda f, args: f,
+    'vmap': lambda f, args: jax.vmap(f),
+    'gradient': gradient,
+    'vmap_of_gradient': lambda f, args: jax.vmap(gradient(f, args)),
+}
+
+
+@red("^AttributeError: .*has no attribute '", api_missing=True)
+class BatchedFunctionsTest(jtu.JaxTestCase):
+
+  def check(self, f, args, specs, sizes=(2, 2)):
+    want = f(*args)
+    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
+    spread = [jax.device_put(a, jax.sharding.NamedSharding(mesh, s))
+              for a, s in zip(args, specs)]
+    with jax.explicit_reshard('allow'):
+      got = jax.jit(f)(*spread)
+    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=2e-3, atol=2e-3)
+    return got
+
+  @parameterized.parameters(*[
+      (name, form) for name in FUNCTIONS for form in FORMS
+      if (name, form) not in REFUSED
+      and (name != 'take' or 'gradient' not in form)])
+  def test_values(self, name, form):
+    f, args = FUNCTIONS[name]
+    self.check(FORMS[form](f, args), args, [jax.P('x')] * len(args))
+
+  @parameterized.product(name=['inv', 'expm', 'columns', 'take_along_axis'],
+                         sizes=[(4, 1), (1, 2)])
+  def test_other_meshes(self, name, sizes):
+    f, args = FUNCTIONS[name]
+    self.check(jax.vmap(f), args, [jax.P('x')] * len(args), sizes)
+
+  def test_spec(self):
+    out = self.check(jax.vmap(linalg.inv), (S,), [jax.P('x')])
+    self.assertEqual(out.sharding.spec[0], 'x')
+
+  @parameterized.parameters('conv', 'pool')
+  def test_images(self, name):
+    f = {'conv': lambda x: lax.conv(x, KERNEL, (1, 1), 'SAME'),
+         'pool': pool}[name]
+    self.check(f, (IMAGES,), [jax.P('x')])
+    self.check(gradient(f, (IMAGES,)), (IMAGES,), [jax.P('x')])
+
+  def test_what_is_spread_where_it_is_indexed_stays_refused(self):
+    with self.assertRaisesRegex(Exception, 'out_sharding'):
+      self.check(lambda a: a[jnp.array([1, 3])], (V,), [jax.P('x')])
