@@ -149,6 +149,11 @@ def table():
       betaln beta xlogy xlog1py zeta gammainc gammaincc rel_entr kl_div
       poch'''.replace('zeta', ''), 'VV'))
   t.update(unary('special', jsp.special, 'betainc hyp1f1', 'VVV'))
+  t.update(unary('special', jsp.special, '''
+      dawsn erfcx fresnel gammasgn sici wofz'''))
+  t.update(unary('special', jsp.special, 'boxcox boxcox1p owens_t', 'VV'))
+  t.update(unary('jnp', jnp, 'nanquantile nanpercentile', 'VS'))
+  t.update(unary('jsp.linalg', jsp.linalg, 'solve_sylvester', 'DDM'))
   t.update(unary('jsp.linalg', jsp.linalg, '''
       det inv expm lu lu_factor qr polar sqrtm_ schur_ svd hessenberg_ toeplitz_
       '''.replace('polar', ''), 'D'))
@@ -188,6 +193,10 @@ def table():
       'jsp.polar': (lambda a: jsp.linalg.polar(a), 'D'),
       'jsp.polar_qdwh': (lambda a: jsp.linalg.polar(a, method='qdwh'), 'D'),
       'jsp.sqrtm': (lambda a: jnp.real(jsp.linalg.sqrtm(a)), 'D', 'forward'),
+      'jsp.schur': (lambda a: jsp.linalg.schur(a), 'D', 'forward'),
+      'jsp.hessenberg': (lambda a: jsp.linalg.hessenberg(a), 'D', 'forward'),
+      'eigh_tridiagonal': (lambda d, e: jsp.linalg.eigh_tridiagonal(
+          d, e[:5], eigvals_only=True), 'VV', 'forward'),
       'jsp.block_diag': (lambda a, b: jsp.linalg.block_diag(a, b), 'MM'),
       'expm_frechet': (lambda a, b: jsp.linalg.expm_frechet(a, b), 'DM'),
       'expm': (lambda a: jsp.linalg.expm(a * 3.), 'M'),
