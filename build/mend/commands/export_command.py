@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pathlib
 
 from mend.commands.options import COMMAND
-from mend.editing import patches, sendable
+from mend.editing import patches, sendable, upstream_alone
 from mend.ground import report
 from mend.ground.arguments import Command
 from mend.ground.errors import MendError
@@ -77,6 +77,7 @@ def _said(names: Sequence[str], base: Base, target: pathlib.Path) -> Verdict:
 def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
               target: pathlib.Path) -> Verdict:
   """Writes the commits that can be sent, those named or all."""
+  series = upstream_alone.with_commits(series)
   patches.require_known(series, args.names)
   chosen = [p for p in series
             if p.id in args.names or not args.names and (

@@ -13,7 +13,8 @@ import collections
 from collections.abc import Mapping, Sequence
 import pathlib
 
-from mend.editing import families, patches, posting, sendable
+from mend.editing import (
+    families, patches, posting, sendable, upstream_alone)
 from mend.editing.patches import Patch
 from mend.ground import pages, report
 from mend.ground.errors import MendError
@@ -179,9 +180,10 @@ def counted(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
 
 
 def _parts(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
-  series = patches.load(root)
+  mine = patches.load(root)
+  series = upstream_alone.with_commits(mine, root)
   verified = upstream_verified.read(root)
-  return [(root / "README.md", counted(series, verified)),
+  return [(root / "README.md", counted(mine, verified)),
           (root / PAGE, tables(series, families.load(root), verified,
                                upstream_reproduced.read(root),
                                posting.read(series, root)))]

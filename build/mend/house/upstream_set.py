@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import pathlib
 
-from mend.editing import patches
+from mend.editing import patches, upstream_alone
 from mend.ground import cache, report
 from mend.releases import bases, source
 from mend.releases.bases import Base
@@ -35,7 +35,8 @@ def check(series: Sequence[patches.Patch], base: Base,
     origin: these sources; fetched if None.
     root: the folder of the project.
   """
-  mine = [p for p in series if p.upstream.commit]
+  mine = [p for p in upstream_alone.with_commits(series, root)
+          if p.upstream.commit]
   if not mine:
     return 0, []
   files = {e.file for p in mine if p.upstream.commit

@@ -6,7 +6,7 @@ import shutil
 
 from checkouts import GREET_TEST, LOG, SENDABLE, git, snapshot, with_block
 from conftest import write
-from mend.editing import patches
+from mend.editing import patches, upstream_alone
 from mend.ground.errors import MendError
 from mend.trees import git as git_of
 from mend.trees import sending
@@ -204,6 +204,21 @@ def test_two_edits_at_one_place_are_not(series, base, clone, project, tmp_path):
   assert [n[:5] for n in names] == ["0001-"]
   assert sorted(p.name for p in out.glob("*.patch")) == names
   assert "greet/other" in line and "(greet/hello)" in line
+
+
+def test_a_commit_of_upstreams_alone(series, base, clone, project):
+  text = SENDABLE.replace("[upstream]", 'of = "greet/greeting"').replace(
+      "sendable = true\n", "").replace("[[upstream.edit]]", "[[edit]]")
+  write(project / "patches" / "upstream" / "moin.toml",
+        text.replace("Hello", "Moin"))
+  *mine, alone = upstream_alone.with_commits(series, project)
+  assert mine == list(series) and alone.id == "upstream/moin"
+  (made,), _ = sending.all_made([alone], base, clone)
+  assert "Moin" in made.files["jax/_src/greet.py"] and not alone.edits
+  write(project / "patches" / "upstream" / "moin.toml",
+        text.replace("greet/greeting", "greet/none"))
+  with pytest.raises(MendError, match="it is of 'greet/none', wanted a patch"):
+    upstream_alone.with_commits(series, project)
 
 
 @pytest.mark.parametrize("mail", ["a@b.invalid", "a@example.com", "a@host"])
