@@ -7,8 +7,8 @@ operation refuses is resharded if its other operands, or its parameters, leave
 one placement only; 'warn' says where, and the line to write.
 
 A gather or scatter within the elements of a batch is refused unless its
-result's spec is given. If that can be one only, it is given here, and nothing is
-moved.
+result's spec is given. If that can be one only, it is given here, and nothing
+is moved.
 
 An operation that raises has its rule looked up in ``reshard_rules``, by the
 primitive's name. A rule says which specs the operands must have; ``None`` if
@@ -74,7 +74,7 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
   avals = [core.typeof(x) for x in args]
   if any(_summed(a) for a in avals):
     raise error
-  specs = rule(avals, params)
+  specs: Any = rule(avals, params)
   if specs is None:
     raise error
   if name in rules.RESULTS:

@@ -55,7 +55,7 @@ class _Rule(threading.local):
     return context.keyed.value.rule
 
   def wants(self, count: int) -> Sequence[bool]:
-    """Whether the cotangent of each of so many primal inputs is wanted.
+    """Tells of each of so many primal inputs if its cotangent is wanted.
 
     All are if that isn't known.
     """

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 
+import checkouts
 from checkouts import BUILD, SENDABLE, TESTS_BUILD, git, with_block
 from conftest import write
 from mend.editing import patches
@@ -16,39 +17,6 @@ from mend.upkeep import copies, upstream_checks, verifying
 from mend.upkeep.upstream_checks import Finding, Tools
 import pytest
 
-SETTINGS = """
-[tool.pytest.ini_options]
-addopts = "--import-mode=importlib"
-
-[tool.ruff]
-line-length = 80
-
-[tool.ruff.lint]
-select = ["F", "W"]
-"""
-HOOKS = """
-repos:
-- repo: https://host.example/ruff-pre-commit
-  rev: 0123456789abcdef  # frozen: v0.16.1
-- repo: https://host.example/pyrefly-pre-commit
-  rev: fedcba9876543210  # frozen: v1.1.1
-"""
-COPYRIGHT = """
-import sys
-
-wrong = [f for f in sys.argv[1:] if "Copyright" not in open(f).read()]
-print("\\n".join(wrong))
-sys.exit(bool(wrong))
-"""
-# A stand-in: a type error for each line that says so.
-TYPES = """
-import json, pathlib, sys
-print(json.dumps({"errors": [
-    {"path": str(p), "name": "bad", "concise_description": line.strip()}
-    for p in map(pathlib.Path, sys.argv[1:] or pathlib.Path("jax").rglob(
-        "*.py"))
-    for line in p.read_text().splitlines() if "wrong type" in line]}))
-"""
 HEAD = "# Copyright 2026 The JAX Authors.\n"
 AUTHOR = Author("Some Body", "some@body.example", "1700000000 +0200")
 TEST = HEAD + """
@@ -75,9 +43,9 @@ def clone(upstream, tmp_path):
   write(greet, HEAD + "# a wrong type of old\n" + greet.read_text(
       "utf-8").lstrip().replace("import os\n", ""))
   for name, text in (("tests/greet_test.py", TEST),
-                     ("pyproject.toml", SETTINGS),
-                     (upstream_checks.CONFIG, HOOKS),
-                     (upstream_checks.COPYRIGHT, COPYRIGHT)):
+                     ("pyproject.toml", checkouts.SETTINGS),
+                     (upstream_checks.CONFIG, checkouts.HOOKS),
+                     (upstream_checks.COPYRIGHT, checkouts.COPYRIGHT)):
     write(folder / name, text)
   git(folder, "init", "--quiet")
   git(folder, "add", "--all", "--force")
@@ -87,7 +55,7 @@ def clone(upstream, tmp_path):
 
 @pytest.fixture
 def tools(tmp_path):
-  types = write(tmp_path / "type_checker.py", TYPES)
+  types = write(tmp_path / "type_checker.py", checkouts.TYPES)
   return Tools([sys.executable, "-m", "ruff"], [sys.executable, str(types)],
                sys.executable, sys.executable)
 
