@@ -4,6 +4,40 @@
 from conftest import PATCH
 from mend.trees.git import Git
 
+# Of upstream's checkout: its settings, hooks and checkers.
+SETTINGS = """
+[tool.pytest.ini_options]
+addopts = "--import-mode=importlib"
+
+[tool.ruff]
+line-length = 80
+
+[tool.ruff.lint]
+select = ["F", "W"]
+"""
+HOOKS = """
+repos:
+- repo: https://host.example/ruff-pre-commit
+  rev: 0123456789abcdef  # frozen: v0.16.1
+- repo: https://host.example/pyrefly-pre-commit
+  rev: fedcba9876543210  # frozen: v1.1.1
+"""
+COPYRIGHT = """
+import sys
+
+wrong = [f for f in sys.argv[1:] if "Copyright" not in open(f).read()]
+print("\\n".join(wrong))
+sys.exit(bool(wrong))
+"""
+# A stand-in: a type error for each line that says so.
+TYPES = """
+import json, pathlib, sys
+print(json.dumps({"errors": [
+    {"path": str(p), "name": "bad", "concise_description": line.strip()}
+    for p in map(pathlib.Path, sys.argv[1:] or pathlib.Path("jax").rglob(
+        "*.py"))
+    for line in p.read_text().splitlines() if "wrong type" in line]}))
+"""
 SECOND = """
 id = "greet/fork"
 title = "[mend] Say which fork this is"
@@ -90,42 +124,6 @@ import jax
 from jax._src import config
 from jax._src import test_util
 import numpy as np
-
-# Of upstream's checkout: its settings, hooks and checkers.
-SETTINGS = """
-[tool.pytest.ini_options]
-addopts = "--import-mode=importlib"
-
-[tool.ruff]
-line-length = 80
-
-[tool.ruff.lint]
-select = ["F", "W"]
-"""
-HOOKS = """
-repos:
-- repo: https://host.example/ruff-pre-commit
-  rev: 0123456789abcdef  # frozen: v0.16.1
-- repo: https://host.example/pyrefly-pre-commit
-  rev: fedcba9876543210  # frozen: v1.1.1
-"""
-COPYRIGHT = """
-import sys
-
-wrong = [f for f in sys.argv[1:] if "Copyright" not in open(f).read()]
-print("\\n".join(wrong))
-sys.exit(bool(wrong))
-"""
-# A stand-in: a type error for each line that says so.
-TYPES = """
-import json, pathlib, sys
-print(json.dumps({"errors": [
-    {"path": str(p), "name": "bad", "concise_description": line.strip()}
-    for p in map(pathlib.Path, sys.argv[1:] or pathlib.Path("jax").rglob(
-        "*.py"))
-    for line in p.read_text().splitlines() if "wrong type" in line]}))
-"""
-
 
 
 class GreetTest(absltest.TestCase):
