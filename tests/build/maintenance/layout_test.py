@@ -79,7 +79,8 @@ def test_every_test_and_reproduction_belongs_to_a_patch():
 def test_nothing_lies_outside_of_the_rooms():
   rooms = set(FAMILIES)
   assert {f.split("/")[1] for f in files("patches/**/*.toml")} - {
-      "retired.toml"} == {*rooms, "families.toml"}
+      "retired.toml", "upstream.toml", "upstream"} == {
+          *rooms, "families.toml"}
   assert {f.split("/")[1] for f in files("tests/**/*.py")} == {
       *rooms, "build", "libraries", families.TESTING.partition("/")[2]}
   assert {f.split("/")[1] for f in files("reproductions/**/*.py")} == rooms
