@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 import contextlib
-import functools
 import threading
 from typing import Any
 import weakref
@@ -131,7 +130,6 @@ def noting_inputs(
   if not vt.checking():
     return fwd
 
-  @functools.wraps(fwd)
   def call(*args, **kwargs):
     before, rule.given = rule.given, inputs
     try:

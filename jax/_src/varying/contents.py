@@ -150,19 +150,20 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
       known_as = vt.name_of(eqn.primitive)
       if known_as not in _LOCAL and known_as not in _POSITIONAL:
         collectives |= (axes := named_axes(eqn))
-        if axes and not from_derivative(eqn):
+        if axes and not (derives and from_derivative(eqn)):
           plain |= axes
         permutes |= (known_as == 'ppermute' and
                      type(params['axis_name']) is not permute.PartlyReached)
         if known_as == 'psum_invariant':
           sums |= axes
-          if from_derivative(eqn):
+          if derives and from_derivative(eqn):
             derived_sums |= axes
     elif eqn.primitive.name in _PREDICATES:
       known_as = vt.name_of(eqn.primitive)
       agrees |= known_as == 'agreed'
       requires |= known_as in ('agreed', 'doubted')
-      predicate = predicate_axes(eqn)
+      if known_as in _CHOICES:
+        predicate = predicate_axes(eqn)
     for name in params:
       value = params[name]
       if type(value) in _PLAIN or name == 'axes' or (
@@ -178,12 +179,12 @@ def contents(jaxpr: core.Jaxpr) -> Contents:
         agrees |= inside.agrees
         requires |= inside.requires or not predicate.isdisjoint(
             inside.collectives)
-        plain |= (inside.collectives if not from_derivative(eqn) else
-                  NO_AXES) - inside.derived_only
+        derived = derives and from_derivative(eqn)
+        plain |= (NO_AXES if derived else
+                  inside.collectives) - inside.derived_only
         if inside.sums:
           sums |= inside.sums
-          derived_sums |= (inside.sums if from_derivative(eqn)
-                           else inside.derived_sums)
+          derived_sums |= inside.sums if derived else inside.derived_sums
   return Contents(collectives, permutes, sums, derived_sums, derives,
                   differentiates or derives, takes_gradient,
                   collectives - plain, agrees, requires,

@@ -18,7 +18,6 @@ Cost: a question for each residual that varies; no equation.
 from __future__ import annotations
 
 from collections.abc import Callable
-import functools
 import operator
 from typing import Any
 
@@ -84,7 +83,6 @@ def told(bwd: Callable[..., Any]) -> Callable[..., Any]:
   if not _any or not vt.checking():  # nor was there one in a forward rule
     return bwd
 
-  @functools.wraps(bwd)
   def call(*trees):
     return bwd(*tree_util.tree_map(
         _value, trees, is_leaf=lambda x: type(x) is _Shared))
