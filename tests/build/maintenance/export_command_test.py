@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`build.py export`: which export its options mean, and by whose name."""
 
+import functools
 import os
 import shutil
 
@@ -33,6 +34,9 @@ def run(project, clone, base, tmp_path, monkeypatch, capsys):
       '"greet/greeting"', '"greet/hello"'))
   loaded = patches.load(project)
   monkeypatch.setattr(export_command.patches, "load", lambda: loaded)
+  monkeypatch.setattr(
+      export_command.upstream_alone, "with_commits", functools.partial(
+          export_command.upstream_alone.with_commits, root=project))
   monkeypatch.setattr(bases, "all_bases", lambda: (base,))
   home = tmp_path / "home"
   write(home / ".gitconfig", "[user]\nname = Some Body\nemail = s@b.org\n")

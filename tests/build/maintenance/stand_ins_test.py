@@ -75,7 +75,8 @@ def test_two_that_conflict(places, project, base, upstream):
 
 
 def test_none_are_counted_as_none(project, base):
-  assert upstream_set.check(patches.load(project), base) == (0, [])
+  assert upstream_set.check(
+      patches.load(project), base, root=project) == (0, [])
 
 
 def test_places_that_nobody_stored(project):
