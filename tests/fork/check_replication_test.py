@@ -178,6 +178,9 @@ class CheckReplicationTest(jtu.JaxTestCase):
     self.assertEqual(g.claims, 0)
     want = np.full(2, 26) if loop else a + 13
     self.assertAllClose(g(a, same), want.astype(np.float32))
+    if jax.__version_info__ < (0, 6):  # no type says that a value varies
+      self.assertEqual(g.claims, 0)
+      return
     self.assertEqual(g.claims, 1)
     if how != 'admitted':
       self.assertAllClose(g(a, others), want.astype(np.float32))

@@ -354,8 +354,9 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
   class ExplicitAxesTest(jtu.JaxTestCase):
     """The parts of an error are spread over the manual axes, and are read."""
 
-    @red(NOT_VERIFIED, cases={'manual': [('x',)], 'sizes': [(2, 2)]})
-    @red(SPREAD_ERROR)
+    @red(NOT_VERIFIED, bases='>=0.9',
+         cases={'manual': [('x',)], 'sizes': [(2, 2)]})
+    @red(SPREAD_ERROR, bases='>=0.9')
     @jtu.sample_product(manual=[('x',), ('x', 'y')], sizes=[(2, 2), (4, 1)])
     def test_get(self, manual, sizes):
       g, x = over_explicit(small, sizes, manual)
@@ -365,12 +366,12 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
       self.assertEqual(error.get(), want[0])
       np.testing.assert_allclose(out, want[1], rtol=1e-5)
 
-    @red(SPREAD_ERROR)
+    @red(SPREAD_ERROR, bases='>=0.9')
     def test_get_where_nothing_failed(self):
       g, x = over_explicit(small)
       self.assertIsNone(jax.jit(checkify.checkify(g))(x * 0)[0].get())
 
-    @red(SPREAD_SORT)
+    @red(SPREAD_SORT, bases='>=0.9')
     def test_throw(self):
       g, x = over_explicit(small)
       error, _ = jax.jit(checkify.checkify(g))(x)
@@ -378,7 +379,7 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
                                   r'x is [46]\.0 \(`check` failed'):
         error.throw()
 
-    @red(SPREAD_SORT)
+    @red(SPREAD_SORT, bases='>=0.9')
     def test_thrown_again(self):
       g, x = over_explicit(small)
       def again(x):
@@ -388,7 +389,7 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
       error, _ = jax.jit(checkify.checkify(again))(x)
       self.assertIn('x is 6.0', error.get())
 
-    @red({'<0.10': UNLIKE_CASES,
+    @red({'>=0.9,<0.10': UNLIKE_CASES,
           '>=0.10': '^DuplicateSpecError: A single NamedSharding spec'})
     def test_over_another_number_of_devices(self):
       (f, x), (g, y) = over_explicit(small), over_explicit(small, manual=('x',))
