@@ -31,7 +31,7 @@ from jax._src.mend import traces
 
 def at_specs_of_body(scan_p: core.Primitive) -> None:
   """Has scans staged with initial values laid out like the body's carry."""
-  def stage(trace, *args, **params):
+  def stage(trace, /, *args, **params):
     loop = anatomy.scan(params)
     number = len(args) - len(loop.body.invars)  # the source, up to 0.6.2 none
     source, operands = args[:number], args[number:]

@@ -35,7 +35,7 @@ compared_p.def_impl(lambda predicate, /, **_: predicate)
 compared_p.def_abstract_eval(lambda predicate, /, **_: predicate)
 
 
-def _compare(predicate, *, along, where, **_):
+def _compare(predicate, /, *, along, where, **_):
   from jax import ShapeDtypeStruct  # imports what binds predicates
   from jax._src import callback
   from jax._src.lax import lax, parallel
