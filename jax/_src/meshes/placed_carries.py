@@ -13,7 +13,8 @@ each step the body is given it as it was traced, whole: so are the jaxprs in it.
 An initial value that has the spec from the start spares that gather.
 
 Limits: with ``jax_enable_checks``, the linear part of a gradient in a checked
-``shard_map`` is refused: it is compared before it becomes an equation.
+``shard_map`` is refused: it is compared before it becomes an equation. Before
+0.10 a tangent of such a scan is refused, as upstream refuses it.
 
 Cost: a comparison of each carry's type, where a scan becomes an equation.
 """
