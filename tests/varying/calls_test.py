@@ -239,6 +239,16 @@ class CallsTest(jtu.JaxTestCase):
         lambda w, x: gradient(lambda a, x: a, w, x)))(W, X)
     self.assertAllClose(got, np.full(4, 4.))
 
+  def test_pullback_called_outside(self):
+    """There, too, a rule is given what its forward rule kept."""
+    rule = jax.custom_vjp(lambda p, w: 2. * w)
+    rule.defvjp(lambda p, w: (2. * w, p),
+                lambda p, ct: (None, ct * (2. + p.ndim)))
+    pulls = over_devices(lambda w, x: jax.tree.map(
+        lambda a: a[None], jax.vjp(lambda w: rule(largest(x), w), w)[1]))(W, X)
+    got = jax.vmap(lambda pull: pull(jnp.float32(1.))[0])(pulls)
+    self.assertAllClose(got, np.full(4, 2., np.float32))
+
   @red('^AttributeError: .*jax_check_agreement')
   def test_what_is_taken_to_agree_is_compared(self):
     self.assertIsInstance(jax.config.jax_check_agreement, bool)

@@ -306,10 +306,9 @@ def mapped_alike(args: list, dims: Sequence[int | None]) -> list:
                if not isinstance(x, core.Tracer)), placed[0][1].sharding.mesh)
   new = []
   for n, (x, a, d) in enumerate(zip(args, avals, dims)):
-    if d is not None and not _summed(a) and a.shape:
-      to = None
-      if _is_nowhere(a):  # such as a constant
-        a, to = _over(a, mesh), mesh
+    nowhere = _is_nowhere(a)  # such as a constant
+    if d is not None and not _summed(a) and (nowhere or rules.is_placed(a)):
+      a, to = (_over(a, mesh), mesh) if nowhere else (a, None)
       spec = list(rules.spec_of(a))
       spec[d] = entry
       x = _reshard(x, a, tuple(spec), f'argument {n} of vmap', to)
