@@ -371,6 +371,8 @@ class RetriedRulesTest(jtu.JaxTestCase):
   What the rule makes of the others is complete on every device.
   """
 
+  x = np.float32([.5, 1., 2., 3.])
+
   def gradient(self, value, bwd, *parameters):
     f = jax.custom_vjp(value)
     f.defvjp(lambda *args: (f(*args), args), bwd)
@@ -378,12 +380,14 @@ class RetriedRulesTest(jtu.JaxTestCase):
     g = shard_map(lambda x: jax.grad(f, places)(*parameters, x),
                   mesh=jtu.create_mesh((4,), ('x',)), in_specs=P('x'),
                   out_specs=P())
-    x = np.float32([.5, 1., 2., 3.])
-    traced = jax.jit(g).trace(x)
+    return self.values(g)
+
+  def values(self, g):
+    traced = jax.jit(g).trace(self.x)
     for eqn in equations(traced.jaxpr.jaxpr):
       if eqn.primitive.name == 'cond' and 'psum' in str(eqn):
         self.fail('a sum over devices is in a branch that not all take')
-    return traced.lower().compile()(x)
+    return traced.lower().compile()(self.x)
 
   def test_a_sum_in_the_rule(self):
     def bwd(res, ct):
@@ -399,6 +403,37 @@ class RetriedRulesTest(jtu.JaxTestCase):
       return ct * where_some(w, x), ct * 2. * v, jnp.zeros_like(x)
     got = self.gradient(lambda w, v, x: w + v ** 2, bwd, 2., 3.)
     self.assertAllClose(got, (5., 6.), check_dtypes=False)
+
+  def test_rules_in_rules(self):
+    # Each is traced again for itself, and with each that it is called in.
+    traced = []
+
+    def nest(depth):
+      def value(w, x):
+        traced.append(depth)
+        return w * x
+      if not depth:
+        return value
+      inner = nest(depth - 1)
+
+      def bwd(res, ct):
+        w, x = res
+        slope = lax.cond(x > 1., lambda: jax.grad(
+            lambda w: inner(3., w * x))(w), lambda: 0.)
+        return jnp.zeros_like(w), ct * (w + slope)
+      f = jax.custom_vjp(value)
+      f.defvjp(lambda w, x: (w * x, (w, x)), bwd)
+      return f
+
+    def slope(depth, w, x):
+      return w + (x * slope(depth - 1, 3., w * x) if depth and x > 1. else 0.)
+    f = nest(3)
+    g = shard_map(lambda x: jax.grad(lambda x: f(2., x))(x[0])[None],
+                  mesh=jtu.create_mesh((4,), ('x',)), in_specs=P('x'),
+                  out_specs=P('x'))
+    self.assertAllClose(self.values(g), np.float32(
+        [slope(3, 2., x) for x in self.x]))
+    self.assertLess(len(traced), 32)
 
   @red(OTHER_COTANGENT_BY_RELEASE)
   def test_refuses_a_sum_beside(self):

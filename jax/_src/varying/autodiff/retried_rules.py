@@ -15,13 +15,16 @@ gone; or one by another value has come), it is refused as it stands. Sums are
 told apart by how many operations stand before each, those left out that only
 change or mark types.
 
-Cost: for a rule that is refused, some log2 of the number of its inputs traces
-for each that is cast.
+Cost: a rule that differentiates by one residual is traced four times in all, if
+that is its only one that doesn't vary; each further one that is cast takes some
+log2 of their number traces more. In a rule that is retried as well the first
+and the last of them happen at each of its traces.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src import tree_util
@@ -64,47 +67,59 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
       raise refused
     try:
       with casts.tracing_again():
-        new = _promoted(leaves, trace, refused.axes)
-        if new is not None:
-          return trace(new)
+        found = _promoted(leaves, trace, refused.axes)
+        if found is not None:
+          return found.result
     except Exception:  # of a program that isn't the user's
       pass
     raise refused from None
   return call
 
 
+class _Traced(NamedTuple):
+  """What a rule makes of some leaves."""
+  leaves: list
+  result: Any
+
+
 def _promoted(leaves: list, trace: Callable[[list], Any],
-              axes: Axes) -> list | None:
-  """The leaves, as few of them promoted as will do; None if that is wrong."""
+              axes: Axes) -> _Traced | None:
+  """The rule, as few of its leaves promoted as will do; None if none will.
+
+  Args:
+    leaves: those of its residuals and cotangents, of which it was refused.
+    trace: traces it, of others.
+    axes: what to promote them to.
+  """
   wide = [retrace.promoted(x, axes) for x in leaves]
 
-  def at(places):
-    return [y if n in places else x for n, (x, y) in enumerate(
+  @functools.cache
+  def traced(places: frozenset[int]) -> _Traced | None:
+    new = [y if n in places else x for n, (x, y) in enumerate(
         zip(leaves, wide))]
-
-  def enough(places):
     try:
-      trace(at(places))
+      return _Traced(new, trace(new))
     except retrace.DivergentDerivativeError:
-      return False
-    return True
+      return None
 
-  def needed(given, rest):
+  def needed(given, rest, known):
     """Those of the rest without which the given ones aren't enough."""
-    if not rest or enough(given):
-      return set()
+    if not known and traced(given):
+      return frozenset()
     if len(rest) == 1:
-      return set(rest)
-    half = len(rest) // 2
-    found = needed(given.union(rest[:half]), rest[half:])
-    return found | needed(given | found, rest[:half])
+      return rest
+    half = frozenset(sorted(rest)[:len(rest) // 2])
+    found = needed(given | half, rest - half, False)
+    return found | needed(given | found, half, not found)
 
-  places = [n for n, (x, y) in enumerate(zip(leaves, wide)) if x is not y]
-  if not places or not enough(set(places)):
+  places = frozenset(
+      n for n, (x, y) in enumerate(zip(leaves, wide)) if x is not y)
+  if not places or not traced(places):
     return None
-  new = at(needed(set(), places))
-  same = _sums(leaves, trace, axes) == _sums(new, trace, axes)
-  return new if same else None
+  found = traced(needed(frozenset(), places, True))
+  same = found and (_sums(leaves, trace, axes) ==
+                    _sums(found.leaves, trace, axes))
+  return found if same else None
 
 
 def _sums(leaves: list, trace: Callable[[list], Any],
