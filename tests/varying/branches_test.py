@@ -615,3 +615,25 @@ class ArrayOfTheMeshTest(jtu.JaxTestCase):
     branches = lambda w: (lambda: w * 3, lambda: w * 2)
     by_w = jax.jit(jax.grad(lambda w: jnp.sum(f(a, w, branches))))(w)
     self.assertAllClose(by_w, np.full(4, 5, np.float32))
+
+
+class PlacedValueTest(jtu.JaxTestCase):
+  """An eager branch puts what it captures onto devices, as ``cg`` does.
+
+  Where that value lies, its cotangent doesn't go: it varies.
+  """
+
+  @red(UNEQUAL_BRANCHES)
+  @parameterized.product(
+      mesh=[((2,), 'x'), ((2, 2), 'xy'), ((1, 2), 'yx')], jit=[True, False])
+  def test_gradient(self, mesh, jit):
+    sizes, names = mesh
+    mesh = Mesh(np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes),
+                tuple(names))
+    f = shard_map(lambda v, a: lax.cond(
+        a[0] > .5, lambda: jax.device_put(v) ** 2, lambda: v + 0. * a),
+                  mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))
+    v, a = np.float32([1., 2.]), np.float32([0., 0., 1., 1.])
+    derive = jax.grad(lambda v: jnp.sum(f(v, a)))
+    self.assertAllClose((jax.jit(derive) if jit else derive)(jnp.array(v)),
+                        1. + 2. * v)

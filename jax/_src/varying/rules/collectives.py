@@ -30,6 +30,17 @@ def _preduced(b, site: flow.Site) -> None:
     b.new[out] = held
 
 
+def _put(b, site: flow.Site) -> None:
+  """A transfer of values; where those lay that come to vary isn't known.
+
+  An eager shard_map tells it of a replicated value that is captured. To there
+  the cotangent would go back, in a type that has no such placement.
+  """
+  srcs = [s if b.read(v) is v else None
+          for v, s in zip(site.eqn.invars, site.eqn.params['srcs'])]
+  retype.copy(b, site, srcs=type(site.eqn.params['srcs'])(srcs))
+
+
 def exchanged(axis_name, *operands):
   """The operands of ``ragged_all_to_all``, all varying over its axis.
 
@@ -54,6 +65,7 @@ FLOW_RULES = dict.fromkeys((
     'psum_invariant', 'pmax', 'pmin', 'optimization_barrier', 'device_put',
     *anatomy.named(_CASTS)), flow.each)
 BUILDERS = {
+    'device_put': _put,
     **dict.fromkeys(anatomy.named(
         _CASTS, anatomy.VARYING, anatomy.FROM_REDUCED), _cast),
     **dict.fromkeys(anatomy.named(_CASTS, anatomy.REDUCED), _preduced)}
