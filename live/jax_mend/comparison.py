@@ -80,7 +80,7 @@ class Comparison:
       return ""
     if any(r.again for r in self.rows) or rows.unstable_end(one, self.again):
       return ("it isn't the same twice on the stock jax (dates, random numbers "
-              "without a seed, threads?)")
+              "without a seed, threads, files that it leaves?)")
     return ""
 
   def code(self) -> int:
@@ -125,7 +125,7 @@ def _explain(found: Comparison, settings: runs.Settings, at: Any, part: str,
   found.again = again = runs.run(settings, at("again"), runs.STOCK,
                                  at("mended"), pairing.unequal(stock, mended))
   found.rows = rows.rows(stock, mended, tolerance, again)
-  rows.same_twice(stock, again, found.rows)
+  rows.same_twice(stock, again, mended, found.rows)
   rows.judge_given(found.rows)
   said = rows.of_texts(stock, mended, again)
   if any(others.gather(bool(said) and not found.differing)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 import dataclasses
 
@@ -144,14 +145,24 @@ def _blame_error(row: Row, lacking: Run) -> None:
     row.note = f"{error['type']}: {error['text']}"
 
 
-def same_twice(first: Run, second: Run, found: Sequence[Row]) -> None:
+def same_twice(first: Run, second: Run, mended: Run,
+               found: Sequence[Row]) -> None:
   """Marks the rows whose program the stock jax doesn't repeat.
 
-  If its code is the same twice, other code is a difference nevertheless.
+  If its code is the same twice, other code is a difference nevertheless. A
+  program that mended has alone isn't one if the second run has it: it comes of
+  what the first has left, such as a file.
   """
-  again = {row.stock: row for row in rows(first, second, Tolerance(0., 0.))
-           if row.kind != SAME}
+  other_rows = rows(first, second, Tolerance(0., 0.))
+  again = {row.stock: row for row in other_rows if row.kind != SAME}
+  late = {row.mended for row in other_rows if row.stock is None}
+  kinds = collections.Counter(
+      (p.key, p.code) for p in second.programs if p.number in late)
+  codes = {p.number: (p.key, p.code) for p in mended.programs}
   for row in found:
+    if row.stock is None and kinds[codes[row.mended]] > 0:
+      kinds[codes[row.mended]] -= 1
+      row.again = True
     other = again.get(row.stock) if row.stock is not None else None
     if other is None:
       continue

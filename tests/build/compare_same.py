@@ -33,6 +33,13 @@ CASES = [
          """, FAILED, "It could not be compared"),
     Case("random arguments", programs.RANDOM, FAILED,
          "It could not be compared"),
+    Case("a checkpoint that the next run goes on from", """
+         import os
+         w = jnp.zeros(4)
+         if os.path.exists("resumed.npy"):
+           w = jnp.load("resumed.npy")
+         jnp.save("resumed.npy", jax.jit(lambda w: w + jnp.arange(4.))(w))
+         """, FAILED, "It could not be compared", says="files that it leaves"),
     Case("a loader thread", """
          import threading, time, random
          def load():
