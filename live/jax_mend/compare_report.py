@@ -46,8 +46,8 @@ def _programs(found: Any) -> list[str]:
   out += _with_reasons(told)
   for kind in (kinds.GIVEN, kinds.CLOSE):
     if off := [r.absolute for r in fed if r.kind == kind]:
-      out.append(f"  not counted: {len(off)} of {kind} (off by up to "
-                 f"{max(off):.3g})")
+      most = f" (off by up to {max(off):.3g})" if any(off) else ""  # if kept
+      out.append(f"  not counted: {len(off)} of {kind}{most}")
   return out
 
 

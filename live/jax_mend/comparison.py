@@ -79,8 +79,10 @@ class Comparison:
     if self.differs():
       return ""
     if any(r.again for r in self.rows) or rows.unstable_end(one, self.again):
+      alike = self.rows and all(r.same_code for r in self.rows)
       return ("it isn't the same twice on the stock jax (dates, random numbers "
-              "without a seed, threads, files that it leaves?)")
+              "without a seed, threads, files that it leaves?)" + (
+                  "; each compiled program has the same code mended" if alike else ""))
     return ""
 
   def code(self) -> int:
