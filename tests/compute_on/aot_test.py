@@ -12,12 +12,12 @@ from absl.testing import parameterized
 import jax
 from jax import export
 from jax import lax
-from jax._src import compute_on as compute_on_lib
 from jax._src import config
 from jax._src import test_util as jtu
 from jax.experimental import serialize_executable
 import jax.numpy as jnp
 import numpy as np
+from testing.compute_on_forms import FORMS, context_form
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
@@ -37,24 +37,6 @@ config.update('jax_enable_compilation_cache', False)
 eight_devices()
 
 MARK = '_xla_compute_type = "host"'
-
-
-def context_form(f, compute_type='device_host'):
-  return compute_on_lib.compute_on(compute_type)(f)
-
-
-def functional_form(f, compute_type='device_host'):
-  # 0.10.2 has both forms and calls this one compute_on2.
-  form = getattr(compute_on_lib, 'compute_on2', compute_on_lib.compute_on)
-  return form(f, compute_type=compute_type,
-              out_memory_spaces=jax.memory.Space.Device)
-
-
-FORMS = []
-if jax.__version_info__ < (0, 11, 1):
-  FORMS.append(context_form)
-if jax.__version_info__ >= (0, 10, 2):  # the CPU placed no results before
-  FORMS.append(functional_form)
 
 
 def by_platform(x):

@@ -4,35 +4,18 @@
 from absl.testing import parameterized
 import jax
 from jax import export
-from jax._src import compute_on as compute_on_lib
 from jax._src import config
 from jax._src import test_util as jtu
 from jax.experimental import io_callback
 import jax.numpy as jnp
 import numpy as np
+from testing.compute_on_forms import FORMS
 from testing.red import red
 
 config.parse_flags_with_absl()
 
 X = np.arange(4, dtype=np.float32)
 MARK = '_xla_compute_type = "host"'
-
-
-def context_form(f):
-  return compute_on_lib.compute_on('device_host')(f)
-
-
-def functional_form(f):
-  form = getattr(compute_on_lib, 'compute_on2', compute_on_lib.compute_on)
-  return form(f, compute_type='device_host',
-              out_memory_spaces=jax.memory.Space.Device)
-
-
-FORMS = []
-if jax.__version_info__ < (0, 11, 1):
-  FORMS.append(context_form)
-if jax.__version_info__ >= (0, 10, 2):  # the CPU placed no results before
-  FORMS.append(functional_form)
 
 
 def operations(op):

@@ -9,6 +9,7 @@ from jax._src import config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
+from testing.compute_on_forms import FORMS, context_form, functional_form
 from testing.red import red
 
 config.parse_flags_with_absl()
@@ -16,24 +17,6 @@ config.parse_flags_with_absl()
 # What pristine JAX says.
 NESTED_TYPES = ('^ValueError: Nesting `compute_on` with different compute '
                 'types is not allowed')
-
-
-def context_form(f, compute_type='device_host'):
-  return compute_on_lib.compute_on(compute_type)(f)
-
-
-def functional_form(f, compute_type='device_host'):
-  # 0.10.2 has both forms and calls this one compute_on2.
-  form = getattr(compute_on_lib, 'compute_on2', compute_on_lib.compute_on)
-  return form(f, compute_type=compute_type,
-              out_memory_spaces=jax.memory.Space.Device)
-
-
-FORMS = []
-if jax.__version_info__ < (0, 11, 1):
-  FORMS.append(context_form)
-if jax.__version_info__ >= (0, 10, 2):  # the CPU placed no results before
-  FORMS.append(functional_form)
 
 # 0.10.1 takes any nesting of its context managers; the functional form there
 # and later refuses it when it lowers, as older releases do when they trace.

@@ -4,7 +4,6 @@
 from absl.testing import parameterized
 import jax
 from jax import lax
-from jax._src import compute_on as compute_on_lib
 from jax._src import config
 from jax._src import sharding_impls
 from jax._src import test_util as jtu
@@ -12,6 +11,7 @@ from jax._src.lib.mlir import ir
 import jax.numpy as jnp
 import jax.scipy as jsp
 import numpy as np
+from testing.compute_on_forms import FORMS
 from testing.red import red
 
 config.parse_flags_with_absl()
@@ -24,24 +24,6 @@ NO_COMPUTATION = ('stablehlo.constant', 'stablehlo.return', 'func.return',
                   'func.func', 'builtin.module', 'sdy.mesh')
 MARK = '_xla_compute_type'
 PLACEMENT = '_xla_buffer_placement'
-
-
-def context_form(f, compute_type='device_host'):
-  return compute_on_lib.compute_on(compute_type)(f)
-
-
-def functional_form(f, compute_type='device_host'):
-  # 0.10.2 has both forms and calls this one compute_on2.
-  form = getattr(compute_on_lib, 'compute_on2', compute_on_lib.compute_on)
-  return form(f, compute_type=compute_type,
-              out_memory_spaces=jax.memory.Space.Device)
-
-
-FORMS = []
-if jax.__version_info__ < (0, 11, 1):
-  FORMS.append(context_form)
-if jax.__version_info__ >= (0, 10, 2):  # the CPU placed no results before
-  FORMS.append(functional_form)
 
 
 def attributes(op):

@@ -23,7 +23,7 @@ each operand of ``psum``; the walk is for those that are traced and don't vary.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import functools
 from typing import Any, NamedTuple
 import weakref
@@ -210,7 +210,7 @@ def _by_variable(eqns: Sequence[Any], inputs: Sequence[Any] = (),
 def _inside(found: Step) -> Node | None:
   """The result in the jaxpr of a call that the equation is, if it is one."""
   eqn, operands, n = found
-  if vt.name_of(eqn.primitive) in _LOOPS:
+  if vt.name_of(eqn.primitive) in _LOOPS or _CALLED.isdisjoint(eqn.params):
     return None
   for inner in jaxprs_in(eqn.params):
     if (len(inner.invars), len(inner.outvars)) == (
@@ -229,44 +229,57 @@ def _over(eqn: Any, axes: vt.Axes) -> bool:
   return bool(axes.intersection(eqn.params.get('axes', ())))
 
 
-def _sum_behind(node: Node, axes: vt.Axes) -> Step | None:
-  """The sum in a backward pass that a value is, but for its scale and shape."""
+def _steps_behind(
+    node: Node, most: int, onward: Callable[[Step], Sequence[Node]]
+) -> Iterator[Step]:
+  """The steps that lead to a value, each once, ``most`` of them.
+
+  Args:
+    node: the value.
+    most: the number of steps at which the walk ends.
+    onward: the values that a step is followed to.
+  """
   todo, seen = [node], set[tuple[int, int]]()
-  while todo and len(seen) < _NEAR:
+  while todo and len(seen) < most:
     value, step_of = todo.pop()
     found = step_of(value)
     if found is None or (id(found[0]), found[2]) in seen:
       continue
-    eqn, operands, n = found
-    seen.add((id(eqn), n))
-    name = vt.name_of(eqn.primitive)
-    if name == 'psum_invariant' and _over(eqn, axes) and _backward(eqn):
+    seen.add((id(found[0]), found[2]))
+    yield found
+    todo += onward(found)
+
+
+def _scaled(found: Step) -> Sequence[Node]:
+  """The values that the step only scales or shapes."""
+  eqn, operands, _ = found
+  name = vt.name_of(eqn.primitive)
+  if name in _LINEAR:
+    return operands
+  if name in _FIRST:
+    return operands[:1]
+  inner = _inside(found)
+  return [] if inner is None else [inner]
+
+
+def _sum_behind(node: Node, axes: vt.Axes) -> Step | None:
+  """The sum in a backward pass that a value is, but for its scale and shape."""
+  for found in _steps_behind(node, _NEAR, _scaled):
+    if vt.name_of(found[0].primitive) == 'psum_invariant' and (
+        _over(found[0], axes) and _backward(found[0])):
       return found
-    if name in _LINEAR:
-      todo += operands
-    elif name in _FIRST:
-      todo += operands[:1]
-    elif _CALLED.intersection(eqn.params) and (
-        inner := _inside(found)) is not None:
-      todo.append(inner)
   return None
 
 
 def _cast_behind(node: Node, axes: vt.Axes) -> bool:
   """True if a backward pass casts along the axes on its way to a value."""
-  todo, seen = [node], set[tuple[int, int]]()
-  while todo and len(seen) < _MOST:
-    value, step_of = todo.pop()
-    found = step_of(value)
-    if found is None or (id(found[0]), found[2]) in seen:
-      continue
-    eqn, operands, n = found
-    seen.add((id(eqn), n))
-    if eqn.primitive is core.pvary_p and _over(eqn, axes) and _backward(eqn):
-      return True
-    inner = _inside(found) if _CALLED.intersection(eqn.params) else None
-    todo += operands if inner is None else [inner]
-  return False
+
+  def made_of(found: Step) -> Sequence[Node]:
+    inner = _inside(found)
+    return found[1] if inner is None else [inner]
+
+  return any(eqn.primitive is core.pvary_p and _over(eqn, axes) and _backward(
+      eqn) for eqn, *_ in _steps_behind(node, _MOST, made_of))
 
 
 def _say(s: Sum, over: vt.Axes, what: str, refused: bool = False) -> None:
