@@ -376,6 +376,9 @@ class RetriedRulesTest(jtu.JaxTestCase):
   def gradient(self, value, bwd, *parameters):
     f = jax.custom_vjp(value)
     f.defvjp(lambda *args: (f(*args), args), bwd)
+    return self.gradient_of(f, *parameters)
+
+  def gradient_of(self, f, *parameters):
     places = tuple(range(len(parameters)))
     g = shard_map(lambda x: jax.grad(f, places)(*parameters, x),
                   mesh=jtu.create_mesh((4,), ('x',)), in_specs=P('x'),
@@ -434,6 +437,22 @@ class RetriedRulesTest(jtu.JaxTestCase):
     self.assertAllClose(self.values(g), np.float32(
         [slope(3, 2., x) for x in self.x]))
     self.assertLess(len(traced), 32)
+
+  def test_returns_the_cotangent_of_what_is_not_used(self):
+    # A SymbolicZero, as what equinox's checkpointed loop gives; the rule's
+    # results aren't all arrays then.
+    f = jax.custom_vjp(lambda w, v, x: (w, v))
+
+    def fwd(w, v, x):
+      return f(w.value, v.value, x.value), (w.value, x.value)
+
+    def bwd(res, cts):
+      w, x = res
+      ct, unused = cts
+      return ct * where_some(w, x), unused, jnp.zeros_like(x)
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    got = self.gradient_of(lambda *args: f(*args)[0], 2., 3.)
+    self.assertAllClose(got, (5., 0.), check_dtypes=False)
 
   @red(OTHER_COTANGENT_BY_RELEASE)
   def test_refuses_a_sum_beside(self):
