@@ -69,6 +69,11 @@ class Dependence(NamedTuple):
             return found
     return found
 
+  def numbers(self, axes: Axes) -> set[int]:
+    """The inputs with which it would differ along any of these axes."""
+    return {n for (less, _), mask in self.inputs.items() if axes - less
+            for n in _bits(mask)}
+
 
 NOTHING = Dependence(NO_AXES, {})
 

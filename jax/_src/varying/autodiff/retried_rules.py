@@ -7,29 +7,28 @@ devices can't be taken there. It can be after the rule, as that of any cotangent
 that varies where its input doesn't. So the rule is traced again with the
 residual cast to vary.
 
-Which residual that is isn't told by the refusal. As few are cast as will do,
-which a bisection finds: with one more, what the rule makes of it, and is
-complete on every device, would be summed again. If then the rule takes other
-sums elsewhere (one for a derivative by the same residual, which is complete, is
-gone; or one by another value has come), it is refused as it stands. Sums are
-told apart by how many operations stand before each, those left out that only
-change or mark types.
+Which residual that is isn't told by the refusal, and a branch need not be given
+the value by which it differentiates. So all are cast. A result that would vary
+by that alone is taken from the rule as it stands: one that is complete on every
+device would be summed again. If it depends on what was refused, what it is made
+of isn't cast. The rule is refused if it varies nevertheless, or if results hold
+other sums than before (one for a derivative elsewhere, which is complete, is
+gone). Sums are told apart by how many operations stand before each, those left
+out that only change or mark types.
 
-Cost: a rule that differentiates by one residual is traced four times in all, if
-that is its only one that doesn't vary; each further one that is cast takes some
-log2 of their number traces more. In a rule that is retried as well the first
-and the last of them happen at each of its traces.
+Cost: a rule that is refused is traced four times in all, however many residuals
+it has. Rules in it that are refused, too, are retried in two of these.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jax._src import core
 from jax._src import tree_util
 from jax._src.varying import casts
 from jax._src.varying import context
+from jax._src.varying import dependences
 from jax._src.varying import divergence
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
@@ -67,92 +66,149 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
       raise refused
     try:
       with casts.tracing_again():
-        found = _promoted(leaves, trace, refused.axes)
-        if found is not None:
-          return found.result
-    except Exception:  # of a program that isn't the user's
-      pass
-    raise refused from None
+        made = _retried(leaves, trace, refused.axes)
+    except Exception as e:  # of a program that isn't the user's
+      raise refused from e
+    if made is None:
+      raise refused from None
+    return made
   return call
 
 
 class _Traced(NamedTuple):
-  """What a rule makes of some leaves."""
-  leaves: list
-  result: Any
+  """A rule, traced to a jaxpr.
 
-
-def _promoted(leaves: list, trace: Callable[[list], Any],
-              axes: Axes) -> _Traced | None:
-  """The rule, as few of its leaves promoted as will do; None if none will.
-
-  Args:
-    leaves: those of its residuals and cotangents, of which it was refused.
-    trace: traces it, of others.
-    axes: what to promote them to.
+  Attributes:
+    closed: the jaxpr.
+    values: those of the rule's leaves that are its inputs, by their numbers.
+    results: those of the rule's results that are its outputs, by theirs.
   """
-  wide = [retrace.promoted(x, axes) for x in leaves]
+  closed: Any
+  values: dict[int, Any]
+  results: dict[int, Any]
 
-  @functools.cache
-  def traced(places: frozenset[int]) -> _Traced | None:
-    new = [y if n in places else x for n, (x, y) in enumerate(
-        zip(leaves, wide))]
-    try:
-      return _Traced(new, trace(new))
-    except retrace.DivergentDerivativeError:
-      return None
+  def outputs(self, numbers: Iterable[int]) -> list[Any]:
+    """The variables of these results."""
+    return [self.results[n] for n in sorted(numbers)]
 
-  def needed(given, rest, known):
-    """Those of the rest without which the given ones aren't enough."""
-    if not known and traced(given):
-      return frozenset()
-    if len(rest) == 1:
-      return rest
-    half = frozenset(sorted(rest)[:len(rest) // 2])
-    found = needed(given | half, rest - half, False)
-    return found | needed(given | found, half, not found)
+  def axes(self, n: int) -> Axes:
+    """The axes that a result varies over."""
+    return vt.varying(self.results[n].aval)
 
-  places = frozenset(
-      n for n, (x, y) in enumerate(zip(leaves, wide)) if x is not y)
-  if not places or not traced(places):
+  def varying(self, axes: Axes) -> set[int]:
+    """The results that vary over any of these axes."""
+    return {n for n in self.results if axes & self.axes(n)}
+
+  def made_into(self, results: Iterable[int], axes: Axes) -> set[int]:
+    """The leaves that these results would vary with, over these axes."""
+    known, places = dependences.of_values(self.closed.jaxpr), [*self.values]
+    found = [dependences.of_atom(known, v).numbers(axes)
+             for v in self.outputs(results)]
+    return {places[n] for n in set[int]().union(*found) if n < len(places)}
+
+  def of(self, outputs: Sequence[Any]) -> list[core.JaxprEqn]:
+    """The equations by which some outputs are made, and those with effects."""
+    needed, found = set(map(id, outputs)), []
+    for eqn in reversed(self.closed.jaxpr.eqns):
+      if _acts(eqn) or not needed.isdisjoint(map(id, eqn.outvars)):
+        found.append(eqn)
+        needed.update(map(id, eqn.invars))
+    return found[::-1]
+
+  def evaluated(self, results: Iterable[int]) -> dict[int, Any]:
+    """The values of these results, by their numbers."""
+    outputs = self.outputs(results)
+    if not outputs:
+      return {}
+    jaxpr = self.closed.jaxpr
+    found = core.eval_jaxpr(
+        jaxpr.replace(eqns=self.of(outputs), outvars=[
+            v if n in results else outputs[0]
+            for n, v in self.results.items()]),
+        self.closed.consts, *self.values.values())
+    return {n: x for n, x in zip(self.results, found) if n in results}
+
+
+def _retried(leaves: list, trace: Callable[[list], Any],
+             axes: Axes) -> Any | None:
+  """What the rule makes of the leaves, promoted; None if that is wrong."""
+  before = _traced(leaves, trace)
+  refused = {n for n in before.results if any(
+      _acts(eqn) or _sums_apart(eqn, axes)
+      for eqn in before.of(before.outputs({n})))}
+  complete = refused.difference(before.varying(axes))
+  kept = before.made_into(complete, axes)
+  wide = [x if n in kept else retrace.promoted(x, axes)
+          for n, x in enumerate(leaves)]
+  after = _traced(wide, trace)
+  if before.results.keys() != after.results.keys():
     return None
-  found = traced(needed(frozenset(), places, True))
-  same = found and (_sums(leaves, trace, axes) ==
-                    _sums(found.leaves, trace, axes))
-  return found if same else None
+  others = refused.union(
+      n for n in after.results if after.axes(n) & axes <= before.axes(n))
+  sums = [list(_places_of_sums(rule.of(rule.outputs(others)), axes))
+          for rule in (before, after)]
+  if sums[0] != sums[1] or complete.intersection(after.varying(axes)):
+    return None
+  made, tree = tree_util.tree_flatten(trace(wide))
+  for n, x in before.evaluated(set(before.results) - others).items():
+    made[n] = x
+  return tree_util.tree_unflatten(tree, made)
 
 
-def _sums(leaves: list, trace: Callable[[list], Any],
-          axes: Axes) -> list[tuple]:
-  """The sums over the axes that a rule takes where no devices diverge."""
+def _traced(leaves: list, trace: Callable[[list], Any]) -> _Traced:
+  """The rule of some leaves, with sums also where devices diverge."""
   from jax._src import api  # imports loops, which trace again
-  places = [n for n, x in enumerate(leaves) if isinstance(x, core.Tracer)]
+  values = {n: x for n, x in enumerate(leaves) if isinstance(x, core.Tracer)}
+  results: list[int] = []
 
-  def run(*values):
-    given = dict(zip(places, values))
-    return trace([given.get(n, x) for n, x in enumerate(leaves)])
+  def run(*args):
+    given = dict(zip(values, args))
+    made = tree_util.tree_leaves(
+        trace([given.get(n, x) for n, x in enumerate(leaves)]))
+    # A symbolic zero, which can be handed on, is no result of a jaxpr.
+    results[:] = [n for n, x in enumerate(made) if isinstance(x, core.Tracer)]
+    return [made[n] for n in results]
 
   with divergence.allow(True):
-    closed = api.make_jaxpr(run)(*(leaves[n] for n in places))
-  return list(_places_of_sums(closed.jaxpr, axes))
+    closed = api.make_jaxpr(run)(*values.values())
+  return _Traced(closed, values, dict(zip(results, closed.jaxpr.outvars)))
+
+
+def _acts(eqn: core.JaxprEqn) -> bool:
+  """True if an equation has an effect beside naming an axis."""
+  return any(not isinstance(e, core.NamedAxisEffect) for e in eqn.effects)
+
+
+def _sums_apart(eqn: core.JaxprEqn, axes: Axes, apart: bool = False) -> bool:
+  """True if a sum over the axes is taken where devices diverge."""
+  if apart and _is_sum(eqn) and axes & named_axes(eqn):
+    return True
+  apart = apart or bool(vt.nontrivial(predicate_axes(eqn)))
+  return any(_sums_apart(e, axes, apart)
+             for inner in jaxprs_in(eqn.params) for e in inner.eqns)
+
+
+def _is_sum(eqn: core.JaxprEqn) -> bool:
+  return vt.name_of(eqn.primitive).startswith('psum')
 
 
 _MARKS = ('agreed', 'doubted', 'compared')
 
 
-def _places_of_sums(jaxpr: core.Jaxpr, axes: Axes) -> Iterator[tuple]:
-  """The path to each sum, and its axes of these."""
+def _places_of_sums(eqns: Iterable[core.JaxprEqn], axes: Axes
+                    ) -> Iterator[tuple]:
+  """The path to each sum where no devices diverge, and its axes of these."""
   before = 0
-  for eqn in jaxpr.eqns:
+  for eqn in eqns:
     name = vt.name_of(eqn.primitive)
     if eqn.primitive is core.pvary_p or name in _MARKS:
       continue
-    if name.startswith('psum'):
+    if _is_sum(eqn):
       if axes & named_axes(eqn):
         yield before, axes & named_axes(eqn)
       continue
     if not vt.nontrivial(predicate_axes(eqn)):
       for n, inner in enumerate(jaxprs_in(eqn.params)):
-        for path in _places_of_sums(inner, axes):
+        for path in _places_of_sums(inner.eqns, axes):
           yield before, n, *path
     before += 1
