@@ -3,6 +3,8 @@
 
 The oracle is the same function of the whole batch, over no mesh.
 """
+import contextlib
+
 from absl.testing import parameterized
 import jax
 from jax import lax
@@ -33,6 +35,10 @@ def pool(x):
                            'VALID')
 
 
+def interp(x, xp, fp):
+  return jnp.vectorize(jnp.interp, signature='(n),(m),(m)->(n)')(x, xp, fp)
+
+
 # Name: a function of batches and of single elements, and its batches.
 FUNCTIONS = {
     'inv': (linalg.inv, (S,)),
@@ -59,10 +65,16 @@ FUNCTIONS = {
     'cumsum': (lambda a: jnp.cumsum(a, -1), (V,)),
     'fft': (lambda a: jnp.abs(jnp.fft.fft(a)), (V,)),
     'softmax': (jax.nn.softmax, (V,)),
+    'interp': (interp, (V, np.sort(V), V[::-1])),
+    'interp_in_table': (
+        lambda a: jnp.interp(a, TABLE[:, 0].cumsum(), TABLE[:, 1]), (V,)),
+    'row': (lambda i: jnp.asarray(TABLE)[i], (INDICES,)),
 }
-# Refused as on stock releases, and listed in docs/upgrading.md.
-REFUSED = {('inv', 'vmap_of_gradient'), ('det', 'gradient'),
-           ('det', 'vmap_of_gradient')}
+# Of single elements alone.
+OF_ELEMENTS = {
+    'polar': (lambda a: scipy_linalg.polar(a)[0], (A,)),
+    'sqrtm': (lambda a: scipy_linalg.sqrtm(a).real, (S,)),
+}
 
 
 def gradient(f, args):
@@ -82,24 +94,51 @@ FORMS = {
 @red("^AttributeError: .*has no attribute '", api_missing=True)
 class BatchedFunctionsTest(jtu.JaxTestCase):
 
-  def check(self, f, args, specs, sizes=(2, 2)):
+  def check(self, f, args, specs, sizes=(2, 2), context=False, jit=True):
     want = f(*args)
     mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
     spread = [jax.device_put(a, jax.sharding.NamedSharding(mesh, s))
               for a, s in zip(args, specs)]
-    with jax.explicit_reshard('allow'):
-      got = jax.jit(f)(*spread)
+    with (jax.set_mesh(mesh) if context else contextlib.nullcontext(),
+          jax.explicit_reshard('allow')):
+      got = (jax.jit(f) if jit else f)(*spread)
     for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
       self.assertAllClose(np.asarray(g), np.asarray(w), rtol=2e-3, atol=2e-3)
     return got
 
   @parameterized.parameters(*[
       (name, form) for name in FUNCTIONS for form in FORMS
-      if (name, form) not in REFUSED
-      and (name != 'take' or 'gradient' not in form)])
+      if (name not in ('take', 'row') or 'gradient' not in form)])
   def test_values(self, name, form):
     f, args = FUNCTIONS[name]
     self.check(FORMS[form](f, args), args, [jax.P('x')] * len(args))
+
+  @parameterized.product(name=list(OF_ELEMENTS), context=[True, False])
+  def test_values_of_elements(self, name, context):
+    f, args = OF_ELEMENTS[name]
+    self.check(jax.vmap(f), args, [jax.P('x')] * len(args), context=context)
+
+  @parameterized.product(name=['det', 'inv', 'interp', 'interp_in_table'],
+                         form=['gradient', 'vmap_of_gradient'],
+                         context=[True, False])
+  def test_context_and_without_jit(self, name, form, context):
+    f, args = FUNCTIONS[name]
+    self.check(FORMS[form](f, args), args, [jax.P('x')] * len(args),
+               context=context, jit=context)
+
+  @parameterized.product(by=[0, (0, 1)], jit=[True, False],
+                         context=[True, False])
+  def test_gradient_of_convolution(self, by, jit, context):
+    def of_images(x):
+      return jax.grad(lambda k, x: jnp.sum(jnp.sin(
+          lax.conv(x, k, (1, 1), 'SAME'))), by)(jnp.asarray(KERNEL), x)
+    self.check(of_images, (IMAGES,), [jax.P('x')], context=context, jit=jit)
+
+  @parameterized.product(form=['batch', 'gradient'], jit=[True, False])
+  def test_batch_of_a_constant(self, form, jit):
+    def f(a):
+      return jnp.einsum('bij,bjk->bik', a, jnp.asarray(B))
+    self.check(FORMS[form](f, (A,)), (A,), [jax.P('x')], jit=jit)
 
   @parameterized.product(name=['inv', 'expm', 'columns', 'take_along_axis'],
                          sizes=[(4, 1), (1, 2)])

@@ -79,9 +79,11 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
     raise error
   if name in rules.RESULTS:
     return _with_result(error, prim, trace, args, params, specs)
+  mesh = _mesh_of(args)
   try:
     with core.set_current_trace(trace):
-      new = [_reshard(x, a, s, f'operand {n} of {prim.name}')
+      new = [_reshard(x, a, s, f'operand {n} of {prim.name}',
+                      mesh if _is_nowhere(a) else None)
              for n, (x, a, s) in enumerate(zip(args, avals, specs))]
       if all(map(operator.is_, new, args)):
         raise error
@@ -96,21 +98,37 @@ def _with_result(error: Exception, prim, trace, args, params,
   from jax._src import core
   from jax._src import pjit
   from jax._src.named_sharding import NamedSharding
-  meshes = {a.sharding.mesh for a in map(core.typeof, args)
-            if rules.is_placed(a)}
-  if len(meshes) != 1 or len(set(rules.names_of(spec))) < len(
+  mesh = _mesh_of(args)
+  if mesh is None or len(set(rules.names_of(spec))) < len(
       rules.names_of(spec)):
     raise error
-  mesh, = meshes
   with core.set_current_trace(trace):
     return pjit.auto_axes(
         functools.partial(prim.bind, **params), axes=mesh.explicit_axes,
         out_sharding=NamedSharding(mesh, _pspec(spec)))(*args)
 
 
+def _mesh_of(args):
+  """The one mesh of the operands that are over one, or None.
+
+  Returns:
+    The mesh with its devices, if the operands hold arrays.
+  """
+  from jax._src import core
+  from jax._src.mend import traces
+  avals = map(core.typeof, args)
+  meshes = {a.sharding.mesh for a in avals if rules.is_placed(a)}
+  if len(meshes) != 1:
+    return None
+  mesh, = meshes
+  held = (getattr(traces.innermost(x), 'sharding', None) for x in args)
+  return next((s.mesh for s in held if getattr(
+      getattr(s, 'mesh', None), 'abstract_mesh', None) == mesh), mesh)
+
+
 def _reshard(x, aval, spec: rules.Spec | None, what: str, to=None):
   """``x`` with this spec, and a warning if it hasn't had it."""
-  if spec is None or spec == rules.spec_of(aval):
+  if spec is None or to is None and spec == rules.spec_of(aval):
     return x
   from jax._src import pjit
   from jax._src.named_sharding import NamedSharding
@@ -184,6 +202,8 @@ def to_in_specs(args: list, specs, mesh, manual_axes) -> list:
         and not _summed(aval) and _alike(aval.sharding.mesh, mesh)
         and _explicit(aval.sharding.mesh, manual_axes)):
       wanted = _along(manual_axes, rules.spec_of(aval), tuple(spec))
+      if wanted is None or not rules.names_of(wanted):
+        to = None
       x = _reshard(x, aval, wanted, f'argument {n} of shard_map', to)
     new.append(x)
   return new
@@ -259,6 +279,50 @@ def of_whole_matrix(f: Callable[..., Any]) -> Callable[..., Any]:
   @functools.wraps(f)
   def call(x, /, *args, **kwargs):
     return f(whole(x, (-2, -1), 'the matrix'), *args, **kwargs)
+  return call
+
+
+def by_elements(f: Callable[..., Any]) -> Callable[..., Any]:
+  """A function of batches of matrices, of single ones if they are spread.
+
+  Which element of the batch an index is of is not in its type.
+  """
+  @functools.wraps(f)
+  def call(*args):
+    from jax._src import api
+    from jax._src import core
+    avals = [core.typeof(x) for x in args]
+    batch = avals[0].shape[:-2]
+    if not asked_for() or not all(
+        a.shape[:-2] == batch for a in avals) or not any(
+        rules.names_of(rules.spec_of(a)[:-2])
+        for a in avals if rules.is_placed(a)):
+      return f(*args)
+    g = f
+    for _ in batch:
+      g = api.vmap(g)
+    return g(*args)
+  return call
+
+
+def beside_indices(f: Callable[..., Any]) -> Callable[..., Any]:
+  """A function of an array and indices that may be spread.
+
+  An array over no mesh is put over theirs, whole on each device.
+  """
+  @functools.wraps(f)
+  def call(x, indices, **kwargs):
+    from jax._src import basearray
+    from jax._src import core
+    from jax._src import tree_util
+    if asked_for() and _is_nowhere(aval := core.typeof(x)):
+      given = [i for i in tree_util.tree_leaves(indices)
+               if isinstance(i, basearray.Array)]
+      if any(rules.names_of(rules.spec_of(a)) for a in map(core.typeof, given)
+             if rules.is_placed(a)):
+        x = _reshard(x, aval, (None,) * len(aval.shape), 'the indexed array',
+                     _mesh_of(given))
+    return f(x, indices, **kwargs)
   return call
 
 
