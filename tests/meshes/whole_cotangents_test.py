@@ -111,7 +111,8 @@ class WholeCotangentsTest(jtu.JaxTestCase):
 
 class WholeCotangentsUnchangedTest(jtu.JaxTestCase):
 
-  @parameterized.product(name=list(PRODUCTS), sizes=[(2, 2), (1, 2)])
+  @parameterized.product(name=[n for n in PRODUCTS if n != 'scan'],
+                         sizes=[(2, 2), (1, 2)])
   def test_placed_weights(self, name, sizes):
     f, x, w = PRODUCTS[name]
     mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
