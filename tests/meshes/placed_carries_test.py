@@ -45,11 +45,10 @@ CALLS = {
     'nested': lambda a: lax.scan(
         lambda c, r: (lax.fori_loop(0, 2, lambda i, d: d + r, c), c),
         zeros(), a),
+    'jvp': lambda a: jax.jvp(decayed, (a,), (a,)),
 }
 
 
-if jax.__version_info__ >= (0, 10):  # before, tangents are laid out too late
-  CALLS['jvp'] = lambda a: jax.jvp(decayed, (a,), (a,))
 if jax.__version_info__ >= (0, 11):  # before, the steps are not concatenated
   CALLS['unroll'] = lambda a: lax.scan(
       lambda c, r: (c + r, c), zeros(), a, unroll=3)
@@ -57,6 +56,11 @@ if jax.__version_info__ >= (0, 11):  # before, the steps are not concatenated
 
 def gradient(a):
   return jax.grad(lambda a: (decayed(a) ** 2).sum())(a)
+
+
+def gradient_of_steps(a):
+  return jax.grad(lambda a: (lax.scan(
+      lambda c, r: (c * jnp.cos(r) + r, c * r), zeros(), a)[1] ** 2).sum())(a)
 
 
 def rows():
@@ -115,12 +119,14 @@ class PlacedCarriesTest(jtu.JaxTestCase):
     self.check(lambda _: f, x, P('x', None, 'y'), f(x), sizes, jit)
 
   @red(UNEQUAL_CARRY)
-  @parameterized.product(sizes=[(2, 2), (2, 1)])
-  def test_gradient(self, sizes):
-    # The linear part is checked before the initial value is laid out.
-    with config.enable_checks(False):
-      self.check(lambda mesh: mapped(gradient, mesh), rows(), P('x', 'y'),
-                 parts(gradient, rows(), 2), sizes)
+  @parameterized.product(f=[gradient, gradient_of_steps],
+                         sizes=[(2, 2), (2, 1)])
+  def test_gradient(self, f, sizes):
+    # From 0.10 on, the linear part is checked before it becomes an equation.
+    checks = config.enable_checks.value and jax.__version_info__ < (0, 10)
+    with config.enable_checks(checks):
+      self.check(lambda mesh: mapped(f, mesh), rows(), P('x', 'y'),
+                 parts(f, rows(), 2), sizes)
 
   @red(UNEQUAL_CARRY)
   def test_spec(self):

@@ -12,9 +12,10 @@ Here such an initial value is laid out like the carry that the body returns. In
 each step the body is given it as it was traced, whole: so are the jaxprs in it.
 An initial value that has the spec from the start spares that gather.
 
-Limits: with ``jax_enable_checks``, the linear part of a gradient in a checked
-``shard_map`` is refused: it is compared before it becomes an equation. Before
-0.10 a tangent of such a scan is refused, as upstream refuses it.
+Limits: from 0.10 on, with ``jax_enable_checks`` the gradient in a checked
+``shard_map`` is refused: its linear part is compared before it becomes an
+equation. So is, on any release, that by stacked results which are the carry as
+the body is given it, whole: their cotangents are not laid out.
 
 Cost: a comparison of each carry's type, where a scan becomes an equation.
 """
@@ -26,7 +27,9 @@ from typing import Any
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
+from jax._src import linear_util as lu
 from jax._src.mend import anatomy
+from jax._src.mend import jaxprs
 from jax._src.mend import traces
 
 
@@ -37,14 +40,12 @@ def at_specs_of_body(scan_p: core.Primitive) -> None:
     number = len(args) - len(loop.body.invars)  # the source, up to 0.6.2 none
     source, operands = args[:number], args[number:]
     own = slice(loop.consts, loop.consts + loop.carries)
-    given = operands[own]
-    if any(params.get('linear', ())):  # it is to be transposed first
-      return trace.default_process_primitive(scan_p, operands, params, *source)
     with core.set_current_trace(trace):
-      carry = list(map(_laid_out, given, loop.body.outvars))
-      if not all(map(operator.is_, carry, given)):
-        return _scan(operands[:own.start], given, carry, operands[own.stop:],
-                     params)
+      carry = list(map(_laid_out, operands[own], loop.body.outvars))
+      if not all(map(operator.is_, carry, operands[own])):
+        new = [*operands[:own.start], *carry, *operands[own.stop:]]
+        body = _given_whole(params['jaxpr'], loop.body, operands, new)
+        return scan_p.bind(*new, **dict(params, jaxpr=body))
     return trace.default_process_primitive(scan_p, operands, params, *source)
   pe.custom_staging_rules[scan_p] = stage
 
@@ -60,20 +61,18 @@ def _laid_out(x: Any, out: Any) -> Any:
   return pjit.reshard(x, then)
 
 
-def _scan(consts: Sequence[Any], given: Sequence[Any], carry: list,
-          xs: Sequence[Any], params: dict[str, Any]) -> list:
-  """The scan with a carry that is laid out like this one."""
+def _given_whole(closed: Any, body: core.Jaxpr, old: Sequence[Any],
+                 new: Sequence[Any]) -> Any:
+  """A body that takes the carry as it is laid out, and goes on as before."""
   from jax._src import pjit  # imports this
-  from jax._src.lax.control_flow import loops  # imports this
-  whole = [None if x is old else traces.typeof(old).sharding
-           for x, old in zip(carry, given)]
-  call = core.jaxpr_as_fun(params['jaxpr'])
+  changed = {n: traces.typeof(x) for n, x in enumerate(old) if x is not new[n]}
+  avals = [traces.typeof(new[n]) if n in changed else v.aval
+           for n, v in enumerate(body.invars)]
+  call = core.jaxpr_as_fun(closed)
 
-  def body(carry, xs):
-    carry = [x if s is None else pjit.reshard(x, s)
-             for x, s in zip(carry, whole)]
-    outs = call(*consts, *carry, *xs)
-    return outs[:len(carry)], outs[len(carry):]
-  carry, ys = loops.scan(body, carry, list(xs), length=params['length'],
-                         reverse=params['reverse'], unroll=params['unroll'])
-  return [*carry, *ys]
+  def given_whole(*args):
+    return call(*(pjit.reshard(x, changed[n].sharding) if n in changed else x
+                  for n, x in enumerate(args)))
+  jaxpr, _, consts, *_ = pe.trace_to_jaxpr_dynamic(
+      lu.wrap_init(given_whole, debug_info=body.debug_info), avals)
+  return jaxprs.CLASSES[-1](jaxpr, consts)
