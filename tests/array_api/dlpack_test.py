@@ -231,6 +231,20 @@ class ArrayApiDlpackTest(jtu.JaxTestCase):
       except RuntimeError as e:
         raise AssertionError(f'a RuntimeError: {e}') from e
 
+  @red('^AssertionError: a ValueError: Specified .* which requires a copy')
+  @parameterized.parameters((0, 1), (3, 0))
+  def test_export_that_copies_without_leave(self, source, target):
+    x = jax.device_put(memory(), jax.devices()[source])
+    try:
+      with self.assertRaisesRegex(BufferError, 'copy=True or copy=None'):
+        x.__dlpack__(dl_device=(1, target), copy=False)
+    except ValueError as e:
+      raise AssertionError(f'a ValueError: {e}') from e
+    with self.assertRaises(ValueError):  # as upstream
+      x.__dlpack__(dl_device=(1, target), copy=False)
+    np.testing.assert_array_equal(
+        np.from_dlpack(jax.device_put(x, jax.devices()[target])), memory())
+
   @red(PLACED_ELSEWHERE)
   def test_old_name(self):
     x = jax.device_put(memory(), jax.devices()[3])

@@ -48,6 +48,10 @@ import numpy as np
 _NEXT = 'Leave copy out, or pass copy=None or copy=True.'
 
 
+class CopyRequired(BufferError, ValueError):
+  """A BufferError, as the array API standard demands; upstream's ValueError."""
+
+
 def to_buffer(capsule: Any, device: xc.Device, *args: Any,
               copy: bool | None) -> Any:
   """Makes an array of a DLPack capsule.
