@@ -161,6 +161,32 @@ class ExplicitReshardTest(jtu.JaxTestCase):
       with option('allow'):
         self.assertEqual(error(), refused)
 
+  def test_vmap_leaves_what_is_no_array(self):
+    mesh = jax.make_mesh((2,), ('x',), axis_types=(AxisType.Explicit,))
+    spread = jax.device_put(A[0], jax.NamedSharding(mesh, P('x')))
+    others = (lax.create_token(), jax.new_ref(jnp.zeros(8)))
+    with jax.explicit_reshard('allow'):
+      from jax._src.meshes import explicit_reshard  # not on stock releases
+      new = explicit_reshard.mapped_alike([spread, *others], [0, 0, 0])
+    for x, old in zip(new, (spread, *others)):
+      self.assertIs(x, old)
+
+  def test_vmap_writes_to_a_reference(self):
+    mesh = jax.make_mesh((2,), ('x',), axis_types=(AxisType.Explicit,))
+    spread = jax.device_put(A[0], jax.NamedSharding(mesh, P('x')))
+
+    @jax.jit
+    def doubled(x, b):
+      ref = jax.new_ref(x * 0)
+
+      def write(ref, a, b):
+        ref[...] = a * b
+      jax.vmap(write)(ref, x, b)
+      return ref[...]
+    with jax.explicit_reshard('allow'):
+      got = doubled(spread, jnp.asarray(B[0]))
+    self.assertAllClose(np.asarray(got), A[0] * B[0])
+
   @parameterized.product(name=['matmul', 'concatenate', 'cumsum', 'vmap'])
   def test_warning_names_the_line_to_write(self, name):
     f, args, specs, _ = PROGRAMS[name]

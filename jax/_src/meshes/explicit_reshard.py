@@ -216,8 +216,7 @@ def _alike(mesh, other) -> bool:
 
 def _is_nowhere(aval) -> bool:
   """True if the type says of no mesh that the array is over it."""
-  return (hasattr(aval, 'sharding') and bool(aval.shape)
-          and aval.sharding.mesh.empty)
+  return rules.is_array(aval) and aval.sharding.mesh.empty
 
 
 def _over(aval, mesh):

@@ -44,7 +44,7 @@ def at_specs_of_body(scan_p: core.Primitive) -> None:
       carry = list(map(_laid_out, operands[own], loop.body.outvars))
       if not all(map(operator.is_, carry, operands[own])):
         new = [*operands[:own.start], *carry, *operands[own.stop:]]
-        body = _given_whole(params['jaxpr'], loop.body, operands, new)
+        body = _given_whole(params['jaxpr'], loop.body, own, operands, new)
         return scan_p.bind(*new, **dict(params, jaxpr=body))
     return trace.default_process_primitive(scan_p, operands, params, *source)
   pe.custom_staging_rules[scan_p] = stage
@@ -61,13 +61,13 @@ def _laid_out(x: Any, out: Any) -> Any:
   return pjit.reshard(x, then)
 
 
-def _given_whole(closed: Any, body: core.Jaxpr, old: Sequence[Any],
-                 new: Sequence[Any]) -> Any:
+def _given_whole(closed: Any, body: core.Jaxpr, own: slice,
+                 old: Sequence[Any], new: Sequence[Any]) -> Any:
   """A body that takes the carry as it is laid out, and goes on as before."""
   from jax._src import pjit  # imports this
   changed = {n: traces.typeof(x) for n, x in enumerate(old) if x is not new[n]}
-  avals = [traces.typeof(new[n]) if n in changed else v.aval
-           for n, v in enumerate(body.invars)]
+  avals = [v.aval for v in body.invars]
+  avals[own] = map(traces.typeof, new[own])
   call = core.jaxpr_as_fun(closed)
 
   def given_whole(*args):

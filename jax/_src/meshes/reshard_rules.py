@@ -21,8 +21,13 @@ def spec_of(aval) -> Spec:
 
 def is_placed(aval) -> bool:
   """True if the type says where the array is."""
+  return is_array(aval) and not aval.sharding.mesh.empty
+
+
+def is_array(aval) -> bool:
+  """True of an array's type; not of a scalar's, a reference's or a token's."""
   return (hasattr(aval, 'sharding') and bool(aval.shape)
-          and not aval.sharding.mesh.empty)
+          and not hasattr(aval, 'inner_aval'))
 
 
 def names_of(spec: Spec) -> list:
