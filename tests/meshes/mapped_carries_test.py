@@ -33,6 +33,12 @@ def powers(k, r):
   return lax.scan(lambda c, a: (c * k + a, None), 0., r)[0]
 
 
+def of_pairs(r):
+  pair, steps = lax.scan(
+      lambda c, a: ((jnp.sin(c[0]) + a, c[1] + c[0]), c[1]), (0., 0.), r)
+  return sum(jnp.sum(jnp.sin(x)) for x in (*pair, steps))
+
+
 # Each takes a row, and begins with values that aren't mapped.
 CALLS = {
     'scan': row_sum,
@@ -63,6 +69,7 @@ CALLS = {
     'jvp': lambda r: jax.jvp(lambda k: lax.while_loop(
         lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * k + r.sum()),
         (0, 0.))[1], (2.,), (1.,)),
+    'second_derivative': lambda r: jax.jvp(jax.grad(of_pairs), (r,), (r,)),
     'gradient_of_cond': lambda r: jax.grad(lambda k: lax.cond(
         r[1] > 2, lambda s: s * k, lambda s: s * 2 * k, 3.))(2.),
 }

@@ -93,6 +93,24 @@ def unmapped_aval(axis_data: batching.AxisData) -> Callable[..., Any]:
   return unmapped
 
 
+def sharding_for_vmap(of_batch: Callable[..., Any]) -> Callable[..., Any]:
+  """A batch's sharding by an element's, also by one over no mesh.
+
+  Args:
+    of_batch: ``batching.get_sharding_for_vmap``, which refuses that. It is
+      over the batch's mesh then, or left open if that isn't known.
+  """
+  @functools.wraps(of_batch)
+  def sharding(axis_data, orig, axis):
+    if axis_data.explicit_mesh_axis is None or not orig.mesh.empty:
+      return of_batch(axis_data, orig, axis)
+    if not isinstance(axis_data, AxisOverMesh):
+      return None
+    whole = P(*[None] * len(orig.spec))
+    return of_batch(axis_data, type(orig)(axis_data.mesh, whole), axis)
+  return sharding
+
+
 def broadcast(axis_data: batching.AxisData, args: Sequence[Any]
               ) -> Callable[..., Any]:
   """``batching.broadcast``, by which a value over no mesh gets the batch's.

@@ -81,8 +81,8 @@ def _dot_general(avals, params):
 
 
 def _update(avals, params):
-  operand, update, *indices = avals
-  return [None, spec_of(operand), *(None for _ in indices)]
+  operand, _, *indices = avals
+  return [spec_of(operand)] * 2 + [None for _ in indices]
 
 
 def _sort(avals, params):
