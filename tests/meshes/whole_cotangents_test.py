@@ -118,8 +118,8 @@ class WholeCotangentsUnchangedTest(jtu.JaxTestCase):
     mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
     args = (jax.device_put(x, NamedSharding(mesh, P('x'))),
             jax.device_put(w, NamedSharding(mesh, P())))
-    for g, w in zip(jax.jit(gradient(f))(*args), gradient(f)(x, w)):
-      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=1e-4, atol=1e-4)
+    for g, v in zip(jax.jit(gradient(f))(*args), gradient(f)(x, w)):
+      self.assertAllClose(np.asarray(g), np.asarray(v), rtol=1e-4, atol=1e-4)
 
   def test_spread_contraction_of_two_arguments(self):
     mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
