@@ -68,6 +68,18 @@ def test_what_has_no_place(old, new, words, places, project, base, upstream):
   assert count == 1 and words in line
 
 
+def test_an_edit_of_a_tests_body_needs_none(places, project, base, upstream):
+  series, _ = places(SENDABLE.replace("[[upstream.edit]]", """[[upstream.edit]]
+file = "tests/greet_test.py"
+op = "replace_statement"
+in = "GreetTest.test_first"
+value = "call:assertEqual#1"
+code = ""
+
+[[upstream.edit]]""", 1))
+  assert upstream_set.check(series, base, upstream, project) == (1, [])
+
+
 def test_two_that_conflict(places, project, base, upstream):
   series, _ = places(SENDABLE, SENDABLE.replace("Hello", "Hi"))
   count, (line,) = upstream_set.check(series, base, upstream, project)
