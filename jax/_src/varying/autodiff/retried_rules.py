@@ -17,7 +17,8 @@ gone). Sums are told apart by how many operations stand before each, those left
 out that only change or mark types.
 
 Cost: a rule that is refused is traced four times in all, however many residuals
-it has. Rules in it that are refused, too, are retried in two of these.
+it has, and twice more where its results are in question (`traced_rules`). Rules
+in it that are refused, too, are retried in two of the four.
 """
 from __future__ import annotations
 
@@ -49,30 +50,67 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
   if not vt.checking():
     return bwd
 
+  plans: dict[Any, _Plan] = {}
+
   def call(*trees):
-    try:
-      with context.replacing('derivatives_at_once', True):
-        return bwd(*trees)
-    except retrace.DivergentDerivativeError as e:
-      refused = e
     leaves, tree = tree_util.tree_flatten(trees)
 
     def trace(new):
       with context.replacing('derivatives_at_once', True):
         return bwd(*tree_util.tree_unflatten(tree, new))
 
+    # What it returned is judged by tracing it again, of the same types.
+    key = tree, *(vt.typeof(x) if isinstance(x, core.Tracer) else id(x)
+                  for x in leaves)
+    if key in plans:
+      with casts.tracing_again():
+        return plans[key].follow(leaves, trace)
+    try:
+      return trace(leaves)
+    except retrace.DivergentDerivativeError as e:
+      refused = e
     refused.retries += 1
     if refused.retries > refused.MOST_RETRIES:
       raise refused
     try:
       with casts.tracing_again():
-        made = _retried(leaves, trace, refused.axes)
+        before = _traced(leaves, trace)
+        plan = _plan(before, leaves, trace, refused.axes)
+        if plan is not None:
+          made = plan.follow(leaves, trace, before)
+          plans[key] = plan
+          return made
     except Exception as e:  # of a program that isn't the user's
       raise refused from e
-    if made is None:
-      raise refused from None
-    return made
+    raise refused from None
   return call
+
+
+class _Plan(NamedTuple):
+  """The way in which a rule that was refused is traced.
+
+  Attributes:
+    axes: the axes that leaves are promoted to.
+    kept: the leaves that are not.
+    own: the results that are the rule's as it stands.
+  """
+  axes: Axes
+  kept: set[int]
+  own: set[int]
+
+  def promoted(self, leaves: list) -> list:
+    return [x if n in self.kept else retrace.promoted(x, self.axes)
+            for n, x in enumerate(leaves)]
+
+  def follow(self, leaves: list, trace: Callable[[list], Any],
+             before: _Traced | None = None) -> Any:
+    """What the rule makes of the leaves; `before` is it as it stands."""
+    made, tree = tree_util.tree_flatten(trace(self.promoted(leaves)))
+    if self.own:
+      before = before or _traced(leaves, trace)
+      for n, x in before.evaluated(self.own).items():
+        made[n] = x
+    return tree_util.tree_unflatten(tree, made)
 
 
 class _Traced(NamedTuple):
@@ -129,30 +167,26 @@ class _Traced(NamedTuple):
     return {n: x for n, x in zip(self.results, found) if n in results}
 
 
-def _retried(leaves: list, trace: Callable[[list], Any],
-             axes: Axes) -> Any | None:
-  """What the rule makes of the leaves, promoted; None if that is wrong."""
-  before = _traced(leaves, trace)
+def _plan(before: _Traced, leaves: list, trace: Callable[[list], Any],
+          axes: Axes) -> _Plan | None:
+  """The way to trace a rule of these leaves; None if it is refused."""
   refused = {n for n in before.results if any(
       _acts(eqn) or _sums_apart(eqn, axes)
       for eqn in before.of(before.outputs({n})))}
   complete = refused.difference(before.varying(axes))
-  kept = before.made_into(complete, axes)
-  wide = [x if n in kept else retrace.promoted(x, axes)
-          for n, x in enumerate(leaves)]
-  after = _traced(wide, trace)
+  plan = _Plan(axes, before.made_into(complete, axes), set())
+  after = _traced(plan.promoted(leaves), trace)
   if before.results.keys() != after.results.keys():
     return None
-  others = refused.union(
-      n for n in after.results if after.axes(n) & axes <= before.axes(n))
+  plan.own.update(
+      n for n in before.results.keys() - refused
+      if not after.axes(n) & axes <= before.axes(n))
+  others = before.results.keys() - plan.own
   sums = [list(_places_of_sums(rule.of(rule.outputs(others)), axes))
           for rule in (before, after)]
   if sums[0] != sums[1] or complete.intersection(after.varying(axes)):
     return None
-  made, tree = tree_util.tree_flatten(trace(wide))
-  for n, x in before.evaluated(set(before.results) - others).items():
-    made[n] = x
-  return tree_util.tree_unflatten(tree, made)
+  return plan
 
 
 def _traced(leaves: list, trace: Callable[[list], Any]) -> _Traced:
