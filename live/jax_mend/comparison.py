@@ -82,7 +82,8 @@ class Comparison:
       alike = self.rows and all(r.same_code for r in self.rows)
       return ("it isn't the same twice on the stock jax (dates, random numbers "
               "without a seed, threads, files that it leaves?)" + (
-                  "; each compiled program has the same code mended" if alike else ""))
+                  "; each compiled program has the same code mended"
+                  if alike else ""))
     return ""
 
   def code(self) -> int:

@@ -160,7 +160,8 @@ def same_twice(first: Run, second: Run, mended: Run,
       (p.key, p.code) for p in second.programs if p.number in late)
   codes = {p.number: (p.key, p.code) for p in mended.programs}
   for row in found:
-    if row.stock is None and kinds[codes[row.mended]] > 0:
+    if row.stock is None and row.mended is not None and (
+        kinds[codes[row.mended]] > 0):
       kinds[codes[row.mended]] -= 1
       row.again = True
     other = again.get(row.stock) if row.stock is not None else None
