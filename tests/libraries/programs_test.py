@@ -61,6 +61,16 @@ def diffrax(w, x):
                          max_steps=8).ys[-1]
 
 
+def diffrax_adaptive(w, x):
+  # Each device takes steps of its own; the default adjoint's rule, which gives
+  # symbolic zeros, holds others that differentiate by what devices share.
+  dfx = _load('diffrax')
+  term = dfx.ODETerm(lambda t, y, args: -args * y)
+  return dfx.diffeqsolve(term, dfx.Tsit5(), 0., 1., .25, x, w, max_steps=8,
+                         stepsize_controller=dfx.PIDController(1e-2, 1e-2)
+                         ).ys[-1]
+
+
 def equinox(w, x):
   eqx, eqxi = _load('equinox'), _load('equinox.internal')
   layer = eqx.nn.Linear(3, 3, key=jax.random.key(0))
@@ -165,7 +175,8 @@ def array_api_extra(w, x):
   return xpx.cov(xpx.atleast_nd(jnp.stack([w, x]), ndim=2, xp=jnp))
 
 
-PROGRAMS = (lineax, optimistix, diffrax, equinox, flax_linen, flax_nnx, optax,
+PROGRAMS = (lineax, optimistix, diffrax, diffrax_adaptive, equinox,
+            flax_linen, flax_nnx, optax,
             numpyro, blackjax, jaxopt, distrax, haiku, chex, jaxtyping,
             array_api_compat, array_api_extra)
 SAMPLERS = (blackjax,)  # not a differentiable function of its data
