@@ -122,6 +122,17 @@ class MappedCarriesTest(jtu.JaxTestCase):
   def test_context(self, name, jit):
     self.check(jax.vmap(CALLS[name]), rows(), P('x'), context=True, jit=jit)
 
+  @red(NO_AXIS, bases='<0.8', cases={'jit': True})
+  @red('^ShardingTypeError: select ')
+  @parameterized.product(order=[1, 2], jit=[True, False])
+  def test_branches_of_which_one_has_zeros(self, order, jit):
+    f = lambda r: lax.switch(
+        r[1].astype(int) % 3,
+        [lambda: r.sum(), lambda: (r ** 3).sum(), lambda: 1.])
+    for _ in range(order):
+      f = jax.grad(lambda r, f=f: f(r).sum())
+    self.check(jax.vmap(f), rows(), P('x'), context=True, jit=jit)
+
   @red(NO_AXIS)
   @parameterized.parameters('scan', 'while_mapped', 'fori', 'cond_of_ones')
   def test_type(self, name):

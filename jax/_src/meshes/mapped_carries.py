@@ -12,6 +12,11 @@ rule of a loop, branch, call or linear solve is given the batch's axis together
 with the mesh of its mapped operands, by which a type over no mesh becomes one
 over that mesh.
 
+The branches of a conditional whose index is mapped are selected from, example
+by example. A derivative's operands and results there may be whole on each
+device along the batch, such as the zeros of a branch that has none of another's
+residuals: they are laid out as the index is.
+
 Without ``jit`` an array's placement is its type. There, too, an initial value
 or operand over no mesh is broadcast to the mesh of the operands.
 
@@ -142,6 +147,34 @@ def at_front(axis_data: batching.AxisData, args: Sequence[Any]
           x, size, 0, axis_data.explicit_mesh_axis)
     return batching.moveaxis(x, dim, 0)
   return front
+
+
+def selecting(select: Callable[..., Any]) -> Callable[..., Any]:
+  """Lays out what is selected from along the batch as the index is.
+
+  Args:
+    select: a function of a mapped index and of cases, all with the batch's
+      dimension in front.
+  """
+  @functools.wraps(select)
+  def select_laid_out(index, /, *cases):
+    aval = traces.typeof(index)
+    mesh = _mesh_of(aval)
+    if mesh is None or not aval.ndim or aval.sharding.spec[0] is None:
+      return select(index, *cases)
+    return select(index, *(_along(x, aval.sharding.spec[0]) for x in cases))
+  return select_laid_out
+
+
+def _along(x: Any, axis: Any) -> Any:
+  """A value that is whole along its first dimension, laid out over an axis."""
+  from jax._src import pjit  # imports this
+  aval = traces.typeof(x)
+  if _mesh_of(aval) is None or not aval.ndim or (
+      aval.sharding.spec[0] is not None):
+    return x
+  return pjit.reshard(x, aval.sharding.update(
+      spec=P(axis, *aval.sharding.spec[1:])))
 
 
 def _broadcast(x: Any, size: int, axis: int, axis_data: AxisOverMesh,

@@ -104,7 +104,7 @@ class _Plan(NamedTuple):
 
   def follow(self, leaves: list, trace: Callable[[list], Any],
              before: _Traced | None = None) -> Any:
-    """What the rule makes of the leaves; `before` is it as it stands."""
+    """The rule's results, by this way; `before` is the rule as it stands."""
     made, tree = tree_util.tree_flatten(trace(self.promoted(leaves)))
     if self.own:
       before = before or _traced(leaves, trace)
