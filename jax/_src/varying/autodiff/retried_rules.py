@@ -53,6 +53,13 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
   plans: dict[Any, _Plan] = {}
 
   def call(*trees):
+    refused = None
+    if not plans:
+      try:
+        with context.replacing('derivatives_at_once', True):
+          return bwd(*trees)
+      except retrace.DivergentDerivativeError as e:
+        refused = e
     leaves, tree = tree_util.tree_flatten(trees)
 
     def trace(new):
@@ -65,10 +72,11 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
     if key in plans:
       with casts.tracing_again():
         return plans[key].follow(leaves, trace)
-    try:
-      return trace(leaves)
-    except retrace.DivergentDerivativeError as e:
-      refused = e
+    if refused is None:
+      try:
+        return trace(leaves)
+      except retrace.DivergentDerivativeError as e:
+        refused = e
     refused.retries += 1
     if refused.retries > refused.MOST_RETRIES:
       raise refused
