@@ -233,6 +233,8 @@ open(sys.argv[1], "w").close()
 time.sleep(987)
 """)
   for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGKILL):
+    if signal.getsignal(number) == signal.SIG_IGN:
+      continue  # under nohup a program is to outlive its terminal
     mark = f"begun-{number}-{os.getpid()}"
     folder = runner.work / f"tmp{number}"
     folder.mkdir()

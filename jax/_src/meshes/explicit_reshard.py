@@ -310,7 +310,7 @@ def beside_indices(f: Callable[..., Any]) -> Callable[..., Any]:
   An array over no mesh is put over theirs, whole on each device.
   """
   @functools.wraps(f)
-  def call(x, indices, **kwargs):
+  def call(x, indices, /, **kwargs):
     from jax._src import basearray
     from jax._src import core
     from jax._src import tree_util
