@@ -438,6 +438,15 @@ class RetriedRulesTest(jtu.JaxTestCase):
         [slope(3, 2., x) for x in self.x]))
     self.assertLess(len(traced), 32)
 
+  def test_a_result_that_varies_by_a_predicate_alone(self):
+    # Its mean is returned: as predicates agree, it doesn't vary.
+    def bwd(res, ct):
+      w, v, x = res
+      chosen = lax.cond(x[0] > 1., lambda: 2. * v, lambda: 3. * v)
+      return ct * where_some(w, x), ct * chosen, jnp.zeros_like(x)
+    got = self.gradient(lambda w, v, x: w + v, bwd, 2., 4.)
+    self.assertAllClose(got, (5., 10.), check_dtypes=False)
+
   def test_returns_the_cotangent_of_what_is_not_used(self):
     # A SymbolicZero, as what equinox's checkpointed loop gives; the rule's
     # results aren't all arrays then.

@@ -208,3 +208,9 @@ def without_unused_sums(jaxpr: core.Jaxpr, axes: Axes) -> core.Jaxpr:
   from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
   used, _ = pe.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars), True)
   return jaxpr if axes & contents(used).sums else used
+
+
+def for_outputs(jaxpr: core.Jaxpr, outputs: list[bool]) -> core.Jaxpr:
+  """What some outputs are made by, and effects; captured values are inputs."""
+  from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
+  return pe.dce_jaxpr(pe.convert_constvars_jaxpr(jaxpr), outputs, True)[0]

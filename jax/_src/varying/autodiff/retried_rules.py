@@ -8,13 +8,14 @@ that varies where its input doesn't. So the rule is traced again with the
 residual cast to vary.
 
 Which residual that is isn't told by the refusal, and a branch need not be given
-the value by which it differentiates. So all are cast. A result that would vary
-by that alone is taken from the rule as it stands: one that is complete on every
-device would be summed again. If it depends on what was refused, what it is made
-of isn't cast. The rule is refused if it varies nevertheless, or if results hold
-other sums than before (one for a derivative elsewhere, which is complete, is
-gone). Sums are told apart by how many operations stand before each, those left
-out that only change or mark types.
+the value by which it differentiates. So all are cast, for the results that
+depend on what was refused. The others are those of the rule as it stands: one
+that is complete on every device, or that varies by a predicate alone, would be
+summed if it were made of what was cast. What makes a complete result that does
+depend on it isn't cast. The rule is refused if that varies nevertheless, or if
+results hold other sums than before (one for a derivative elsewhere, which is
+complete, is gone). Sums are told apart by how many operations stand before
+each, those left out that only change or mark types.
 
 Cost: a rule that is refused is traced four times in all, however many residuals
 it has, and twice more where its results are in question (`traced_rules`). Rules
@@ -66,9 +67,10 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
       with context.replacing('derivatives_at_once', True):
         return bwd(*tree_util.tree_unflatten(tree, new))
 
-    # What it returned is judged by tracing it again, of the same types.
-    key = tree, *(vt.typeof(x) if isinstance(x, core.Tracer) else id(x)
-                  for x in leaves)
+    # What it returned is judged by tracing it again, of the same types, and as
+    # if predicates agreed: then nothing is refused, and nothing is to be cast.
+    key = context.keyed.value.predicates_agree, tree, *(
+        vt.typeof(x) if isinstance(x, core.Tracer) else id(x) for x in leaves)
     if key in plans:
       with casts.tracing_again():
         return plans[key].follow(leaves, trace)
@@ -182,15 +184,12 @@ def _plan(before: _Traced, leaves: list, trace: Callable[[list], Any],
       _acts(eqn) or _sums_apart(eqn, axes)
       for eqn in before.of(before.outputs({n})))}
   complete = refused.difference(before.varying(axes))
-  plan = _Plan(axes, before.made_into(complete, axes), set())
+  plan = _Plan(axes, before.made_into(complete, axes),
+               set(before.results) - refused)
   after = _traced(plan.promoted(leaves), trace)
   if before.results.keys() != after.results.keys():
     return None
-  plan.own.update(
-      n for n in before.results.keys() - refused
-      if not after.axes(n) & axes <= before.axes(n))
-  others = before.results.keys() - plan.own
-  sums = [list(_places_of_sums(rule.of(rule.outputs(others)), axes))
+  sums = [list(_places_of_sums(rule.of(rule.outputs(refused)), axes))
           for rule in (before, after)]
   if sums[0] != sums[1] or complete.intersection(after.varying(axes)):
     return None

@@ -27,6 +27,7 @@ from jax._src.ad_util import SymbolicZero
 from jax._src.interpreters import partial_eval as pe
 from jax._src.mend import pages
 from jax._src.varying import backward
+from jax._src.varying import divergence
 from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
 from jax._src.varying.autodiff import ways
@@ -211,7 +212,9 @@ class Rules:
   @functools.cached_property
   def agreeing(self) -> Pair | None:
     # Its types are narrower than Mend's, which the check of jaxprs refuses.
-    with vt.predicates_agreeing(), config.enable_checks(False):
+    # A sum where devices part is none of theirs to refuse, then.
+    with vt.predicates_agreeing(), config.enable_checks(False), (
+        divergence.allow(True)):
       fwd, opaque = self._trace_fwd()
       types = {} if fwd is None else {
           n: v.aval for n, v in zip(fwd.arrays, fwd.jaxpr.outvars)}

@@ -46,6 +46,7 @@ import enum
 import functools
 from typing import Any
 
+from jax._src import config
 from jax._src import core
 from jax._src import source_info_util
 from jax._src.mend import anatomy
@@ -56,7 +57,7 @@ from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
 from jax._src.varying.autodiff import traced_rules
 from jax._src.varying.autodiff import ways
-from jax._src.varying.contents import contents, from_derivative
+from jax._src.varying.contents import contents, for_outputs, from_derivative
 from jax._src.varying.contents import jaxprs_in, named_axes, predicate_axes
 
 # Of these each device gets its share.
@@ -185,15 +186,22 @@ def _varies_by_predicate(rules: traced_rules.Rules, axis: Any, ct: Any) -> bool:
   other = rules.agreeing
   # A rule that is called in this one can have taken a mean for the same reason;
   # upstream's communication is among this.
-  if other is None or _communication(other, axis) - _communication(pair, axis):
+  if other is None or _communication(rules, other, axis, ct) - _communication(
+      rules, pair, axis, ct):
     return False
   v = rules.of_result(other.bwd.jaxpr.outvars, ct)
   return v is not None and axis not in vt.varying(v.aval)
 
 
-def _communication(pair: traced_rules.Pair,
-                   axis: Any) -> collections.Counter[str]:
-  """The numbers of times that each operation communicates over an axis."""
+def _communication(rules: traced_rules.Rules, pair: traced_rules.Pair,
+                   axis: Any, ct: Any) -> collections.Counter[str]:
+  """The numbers of times that each operation communicates for a result."""
+  jaxpr = pair.bwd.jaxpr
+  result = rules.of_result(jaxpr.outvars, ct)
+  if result is not None:
+    with config.enable_checks(False):  # types may be as if predicates agreed
+      own = for_outputs(jaxpr, [v is result for v in jaxpr.outvars])
+    pair = pair._replace(bwd=pair.bwd._replace(jaxpr=own))
   return collections.Counter(
       vt.name_of(e.primitive) for e in _equations(pair)
       if axis in named_axes(e))
