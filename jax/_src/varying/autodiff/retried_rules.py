@@ -23,7 +23,7 @@ in it that are refused, too, are retried in two of the four.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from jax._src import core
@@ -34,7 +34,8 @@ from jax._src.varying import dependences
 from jax._src.varying import divergence
 from jax._src.varying import retrace
 from jax._src.varying import types as vt
-from jax._src.varying.contents import jaxprs_in, named_axes, predicate_axes
+from jax._src.varying.contents import for_outputs, jaxprs_in, named_axes
+from jax._src.varying.contents import predicate_axes
 from jax._src.varying.types import Axes
 
 
@@ -135,46 +136,26 @@ class _Traced(NamedTuple):
   values: dict[int, Any]
   results: dict[int, Any]
 
-  def outputs(self, numbers: Iterable[int]) -> list[Any]:
-    """The variables of these results."""
-    return [self.results[n] for n in sorted(numbers)]
-
-  def axes(self, n: int) -> Axes:
-    """The axes that a result varies over."""
-    return vt.varying(self.results[n].aval)
-
   def varying(self, axes: Axes) -> set[int]:
     """The results that vary over any of these axes."""
-    return {n for n in self.results if axes & self.axes(n)}
+    return {n for n, v in self.results.items() if axes & vt.varying(v.aval)}
 
-  def made_into(self, results: Iterable[int], axes: Axes) -> set[int]:
+  def made_into(self, results: Container[int], axes: Axes) -> set[int]:
     """The leaves that these results would vary with, over these axes."""
     known, places = dependences.of_values(self.closed.jaxpr), [*self.values]
     found = [dependences.of_atom(known, v).numbers(axes)
-             for v in self.outputs(results)]
+             for n, v in self.results.items() if n in results]
     return {places[n] for n in set[int]().union(*found) if n < len(places)}
 
-  def of(self, outputs: Sequence[Any]) -> list[core.JaxprEqn]:
-    """The equations by which some outputs are made, and those with effects."""
-    needed, found = set(map(id, outputs)), []
-    for eqn in reversed(self.closed.jaxpr.eqns):
-      if _acts(eqn) or not needed.isdisjoint(map(id, eqn.outvars)):
-        found.append(eqn)
-        needed.update(map(id, eqn.invars))
-    return found[::-1]
+  def of(self, results: Container[int]) -> core.Jaxpr:
+    """What makes these results, and effects; captured values are inputs."""
+    return for_outputs(self.closed.jaxpr, [n in results for n in self.results])
 
-  def evaluated(self, results: Iterable[int]) -> dict[int, Any]:
+  def evaluated(self, results: Container[int]) -> dict[int, Any]:
     """The values of these results, by their numbers."""
-    outputs = self.outputs(results)
-    if not outputs:
-      return {}
-    jaxpr = self.closed.jaxpr
-    found = core.eval_jaxpr(
-        jaxpr.replace(eqns=self.of(outputs), outvars=[
-            v if n in results else outputs[0]
-            for n, v in self.results.items()]),
-        self.closed.consts, *self.values.values())
-    return {n: x for n, x in zip(self.results, found) if n in results}
+    found = core.eval_jaxpr(self.of(results), (), *self.closed.consts,
+                            *self.values.values())
+    return dict(zip([n for n in self.results if n in results], found))
 
 
 def _plan(before: _Traced, leaves: list, trace: Callable[[list], Any],
@@ -182,14 +163,14 @@ def _plan(before: _Traced, leaves: list, trace: Callable[[list], Any],
   """The way to trace a rule of these leaves; None if it is refused."""
   refused = {n for n in before.results if any(
       _acts(eqn) or _sums_apart(eqn, axes)
-      for eqn in before.of(before.outputs({n})))}
+      for eqn in before.of({n}).eqns)}
   complete = refused.difference(before.varying(axes))
   plan = _Plan(axes, before.made_into(complete, axes),
                set(before.results) - refused)
   after = _traced(plan.promoted(leaves), trace)
   if before.results.keys() != after.results.keys():
     return None
-  sums = [list(_places_of_sums(rule.of(rule.outputs(refused)), axes))
+  sums = [list(_places_of_sums(rule.of(refused).eqns, axes))
           for rule in (before, after)]
   if sums[0] != sums[1] or complete.intersection(after.varying(axes)):
     return None
