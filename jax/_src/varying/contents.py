@@ -211,6 +211,6 @@ def without_unused_sums(jaxpr: core.Jaxpr, axes: Axes) -> core.Jaxpr:
 
 
 def for_outputs(jaxpr: core.Jaxpr, outputs: list[bool]) -> core.Jaxpr:
-  """What some outputs are made by, and effects; captured values are inputs."""
+  """The jaxpr that makes some outputs; captured values are its first inputs."""
   from jax._src.interpreters import partial_eval as pe  # pylint: disable=g-import-not-at-top
   return pe.dce_jaxpr(pe.convert_constvars_jaxpr(jaxpr), outputs, True)[0]

@@ -148,7 +148,7 @@ class _Traced(NamedTuple):
     return {places[n] for n in set[int]().union(*found) if n < len(places)}
 
   def of(self, results: Container[int]) -> core.Jaxpr:
-    """What makes these results, and effects; captured values are inputs."""
+    """The jaxpr that makes these results; captured values are its inputs, too."""
     return for_outputs(self.closed.jaxpr, [n in results for n in self.results])
 
   def evaluated(self, results: Container[int]) -> dict[int, Any]:
