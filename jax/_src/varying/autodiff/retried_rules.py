@@ -148,7 +148,7 @@ class _Traced(NamedTuple):
     return {places[n] for n in set[int]().union(*found) if n < len(places)}
 
   def of(self, results: Container[int]) -> core.Jaxpr:
-    """The jaxpr that makes these results; captured values are its inputs, too."""
+    """The jaxpr that makes these results; captured values are inputs, too."""
     return for_outputs(self.closed.jaxpr, [n in results for n in self.results])
 
   def evaluated(self, results: Container[int]) -> dict[int, Any]:
