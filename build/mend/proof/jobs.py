@@ -42,7 +42,8 @@ class Job:
     env: more environment variables.
     only_red: whether only `reds` are run.
     case: of each test only this case, modulo their number; None for all.
-    one_guard: whether of the tests that aren't `reds` only one is run.
+    brief: whether of `reds` one case of each test is run, whatever its reason,
+      and of all others one test.
     but: patterns of the cases that are left out.
   """
   base: Base
@@ -55,14 +56,14 @@ class Job:
   env: tuple[tuple[str, str], ...] = ()
   only_red: bool = False
   case: int | None = None
-  one_guard: bool = False
+  brief: bool = False
   but: tuple[str, ...] = ()
 
   @property
   def extent(self) -> str:
     """The tests of the file that it runs, in words."""
     tests = "regression tests" if self.only_red else "tests"
-    if self.one_guard and not self.only_red:
+    if self.brief and not self.only_red:
       return "one case of its regression tests, and one other test"
     if self.case is not None:
       return f"one case of its {tests}"
@@ -121,8 +122,8 @@ def settings(job: Job) -> dict[str, str]:
     found["MEND_BUT"] = "\n".join(job.but)
   if job.case is not None:
     found["MEND_CASE"] = str(job.case)
-  if job.one_guard:
-    found["MEND_ONE_GUARD"] = "1"
+  if job.brief:
+    found["MEND_BRIEF"] = "1"
   return found
 
 

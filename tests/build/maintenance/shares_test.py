@@ -192,16 +192,20 @@ def test_one_case_of_each_test_and_of_what_each_pattern_names(tmp_path):
       "many3 red")
 
 
-def test_one_guard(tmp_path):
-  """One case is left of one of the tests that no pattern names."""
+def test_a_brief_run(tmp_path):
+  """One case of each regression test, and of one of the tests beside them."""
   path = write(tmp_path / "x_test.py", MANY)
   run = lambda **settings: named(pytest_run.run_file(
       sys.executable, path, limit=60, env=settings))
-  guards = dict(MEND_REDS="T.test_red(*", MEND_ONE_GUARD="1")
+  guards = dict(MEND_REDS="T.test_red(*", MEND_BRIEF="1")
   assert run(MEND_CASE="0", **guards) == "many0 red"
   assert run(MEND_CASE="1", **guards) == "named_b red"
   assert run(MEND_CASE="2", **guards) == "one red"
-  assert run(MEND_CASE="3", MEND_ONE_GUARD="1") == "red"
+  assert run(MEND_CASE="3", MEND_BRIEF="1") == "red"
+  # Cases that two patterns name are cases of one test.
+  guards["MEND_REDS"] = "T.many(;n=1;)\nT.many(;n=[13];)\nT.test_red(*"
+  assert run(MEND_CASE="0", **guards) == "many0 many1 red"
+  assert run(MEND_CASE="1", **guards) == "many3 named_b red"
 
 
 def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
@@ -215,7 +219,7 @@ def test_the_settings_of_a_job_are_those_that_the_plugin_reads():
       "MEND_REDS": "T.a(*\nT.b(*\nT.c(*", "MEND_ONLY_RED": "1",
       "MEND_CASE": str(number)}
   assert jobs.settings(dataclasses.replace(
-      shares.one_case(job), one_guard=True))["MEND_ONE_GUARD"]
+      shares.one_case(job), brief=True))["MEND_BRIEF"]
   assert jobs.settings(dataclasses.replace(
       job, but=("T.d(*", "T.e(*")))["MEND_BUT"] == "T.d(*\nT.e(*"
 
