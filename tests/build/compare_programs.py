@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 
-from conftest import ROOT, write
+from conftest import OUTER, ROOT, write
 from mend.editing import patches
 from mend.proof import environments
-from mend.releases import interpreters
+from mend.releases import bases, interpreters
+import pytest
 
 HEAD = """
 import jax, jax.numpy as jnp, sys
@@ -253,6 +254,14 @@ class Runner:
     assert len(said.splitlines()) <= 40
     assert facts["runs"] <= 8
     return said, facts
+
+
+def newest(work):
+  """A runner of the release that a run of everything is for, or the newest."""
+  version = os.environ.get("MEND_TEST_BASE", bases.all_bases()[-1].version)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("MEND_CACHE", str(OUTER))
+    return Runner(bases.get(version), work)
 
 
 def hold_same(runner):

@@ -166,7 +166,9 @@ bases = "{releases}"
   assert all("nothing for 1.1" in line for line in found)
 
 
-def test_a_name_that_is_not_there(given, base, upstream, monkeypatch):
+def test_a_name_that_is_not_there(given, base, upstream, monkeypatch,
+                                  kept_cache):
+  del kept_cache  # where ruff is installed
   series, result = given('''
 [[edit]]
 file = "jax/_src/greet.py"
@@ -183,7 +185,8 @@ code = "tangents_ft = lacking_p"
 
 
 def test_an_import_that_nothing_uses_any_more(given, base, upstream, project,
-                                              monkeypatch):
+                                              monkeypatch, kept_cache):
+  del kept_cache
   edit = '''
 [[edit]]
 file = "jax/_src/greet.py"
@@ -209,8 +212,10 @@ value = "import:os"
     assert len(anchors.undefined(series, [base])[1]) == count
 
 
-def test_an_edited_file_that_does_not_parse(given, base, upstream, monkeypatch):
+def test_an_edited_file_that_does_not_parse(given, base, upstream, monkeypatch,
+                                            kept_cache):
   """`check` took it for sound: tree-sitter reads whatever it is given."""
+  del kept_cache
   series, result = given('''
 [[edit]]
 file = "jax/_src/greet.py"

@@ -103,7 +103,8 @@ def _of_project(args: argparse.Namespace,
   """Runs the project's tests, and notes their time if that is asked for."""
   extent = (Extent.WHOLE if args.whole else
             Extent.CHANGE if args.base else Extent.PLAIN)
-  checks = [functools.partial(checking.project_checks, chosen)]
+  checks = [functools.partial(checking.project_checks, chosen,
+                              linted=extent is not Extent.PLAIN)]
   if args.whole or args.base and len(chosen) > 1:
     checks.append(functools.partial(clients.run_programs, chosen))
   verdict = testing.run_tests(testing.Request(
