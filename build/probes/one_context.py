@@ -6,8 +6,8 @@ test file lowers hundreds of modules: an eighth of its time. What is lowered
 while something else is has a context of its own, else it would become part of
 the other's module. The price: a value that is kept from one lowering to the
 next, which in a context of its own would belong to another, is not found out.
-So only the plain command runs with this, and runs of several releases make
-each context anew.
+So only what runs one case of each test has this; where a release runs all of
+them, each lowering has a context of its own.
 """
 
 import sys

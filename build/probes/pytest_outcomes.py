@@ -14,8 +14,8 @@ MEND_SHARE=K/N takes one test in N, beginning with the Kth, and at least one.
 MEND_REDS has the patterns of cases of regression tests, a line each, and
 MEND_ONLY_RED leaves out what none names, MEND_BUT what its patterns name, in
 the same form. MEND_CASE=K takes of each test one case, the Kth modulo their
-number, and one of what each pattern names. MEND_BRIEF takes of what patterns
-name one case of each test, and of all else one test only, the Kth.
+number, and where patterns name some of its cases one of these, too.
+MEND_ONE_GUARD takes one test only of those that no pattern names, the Kth.
 MEND_JAX names the folder that jax must come from: a conftest.py above the
 tests, or a `jax` beside them, can put another one before it.
 """
@@ -118,10 +118,9 @@ def _chosen_cases(items):
       continue
     if patterns or "MEND_ONLY_RED" not in os.environ:
       test = _cases[name].partition("(")[0]
-      kind = bool(patterns) if "MEND_BRIEF" in os.environ else patterns
-      found.setdefault((test, kind), []).append(name)
+      found.setdefault((test, bool(patterns)), []).append(name)
   number = os.environ.get("MEND_CASE")
-  if "MEND_BRIEF" in os.environ:
+  if "MEND_ONE_GUARD" in os.environ:
     guards = [key for key in found if not key[1]]
     kept = guards and guards[int(number) % len(guards)]
     found = {k: names for k, names in found.items() if k[1] or k == kept}

@@ -19,7 +19,7 @@ from mend.proof.jobs import Job
 from mend.releases import bases
 from mend.releases.bases import Base
 
-_ONE_IN = 5  # files
+_ONE_IN = 10  # files
 
 
 def jobs_of(series: Sequence[patches.Patch], base: Base,
@@ -27,13 +27,13 @@ def jobs_of(series: Sequence[patches.Patch], base: Base,
   """One case of each regression test, with its family alone.
 
   By jax-mend, so that no wheel of each is built. That a part of the patches is
-  what a wheel of them has is held by `tests/build/words_test.py`.
+  what a wheel of them has is held by `maintenance/parts_alone_test.py`.
 
   Args:
     series: the patches.
     base: the release.
     python_version: such as "3.12"; None for the oldest that fits.
-    whole: whether of each family all files are run, instead of one in five and
+    whole: whether of each family all files are run, instead of one in ten and
       at least one, which aren't the same on a release and the next.
   """
   mine = patches.for_base(series, base)

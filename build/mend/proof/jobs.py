@@ -42,8 +42,7 @@ class Job:
     env: more environment variables.
     only_red: whether only `reds` are run.
     case: of each test only this case, modulo their number; None for all.
-    brief: whether of `reds` one case of each test is run, whatever its reason,
-      and of all others one test.
+    one_guard: whether of the tests that aren't `reds` only one is run.
     but: patterns of the cases that are left out.
   """
   base: Base
@@ -56,14 +55,14 @@ class Job:
   env: tuple[tuple[str, str], ...] = ()
   only_red: bool = False
   case: int | None = None
-  brief: bool = False
+  one_guard: bool = False
   but: tuple[str, ...] = ()
 
   @property
   def extent(self) -> str:
     """The tests of the file that it runs, in words."""
     tests = "regression tests" if self.only_red else "tests"
-    if self.brief and not self.only_red:
+    if self.one_guard and not self.only_red:
       return "one case of its regression tests, and one other test"
     if self.case is not None:
       return f"one case of its {tests}"
@@ -122,8 +121,8 @@ def settings(job: Job) -> dict[str, str]:
     found["MEND_BUT"] = "\n".join(job.but)
   if job.case is not None:
     found["MEND_CASE"] = str(job.case)
-  if job.brief:
-    found["MEND_BRIEF"] = "1"
+  if job.one_guard:
+    found["MEND_ONE_GUARD"] = "1"
   return found
 
 
@@ -136,7 +135,7 @@ def reds_live(series: Sequence[patches.Patch], base: Base,
   """
   newest = None if python_version else interpreters.newer(base)
   version = ".".join(newest[0].split(".")[:2]) if newest else ""
-  return [dataclasses.replace(job, newer=version, only_red=True)
+  return [dataclasses.replace(job, newer=version, only_red=True, case=0)
           for job in live_for_base(series, base, (), version or python_version)
           if job.reds][::_LIVE_ONE_IN]
 

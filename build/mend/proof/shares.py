@@ -148,5 +148,5 @@ def _bases_of_files(series: Sequence[patches.Patch]) -> dict[str, list[Base]]:
 
 def _plain(found: Sequence[Job]) -> list[Job]:
   """The part that a newcomer waits for; on pristine, regression tests only."""
-  return [dataclasses.replace(one_case(job), brief=True) for job in found
+  return [dataclasses.replace(one_case(job), one_guard=True) for job in found
           if job.reds or job.side != "pristine"]

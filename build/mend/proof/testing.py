@@ -43,7 +43,7 @@ _OLDER_EMITTERS = " --xla_cpu_use_fusion_emitters=false"
 # finds: pytest must not put another one in its place for a test.
 OPTIONS = ("--assert=plain", "--capture=no", "-p", "compiled_once",
            "-p", "checked_once")
-_PLAIN_OPTIONS = (*OPTIONS, "-p", "one_context")
+_BRIEF_OPTIONS = (*OPTIONS, "-p", "one_context")  # of a job with one case
 # What the test files import before they start a backend, and pytest's plugins.
 PRELOAD = ("jax", "absl.testing.absltest", "absl.testing.parameterized",
            "numpy", "pytest", "_pytest.config:get_config",
@@ -101,8 +101,7 @@ def run_tests(request: Request) -> Verdict:
     made, done = pools.submit_in_turn(pool, jobs.makers(todo), others)
     for environment in made:
       environment.result()
-    rows = run_jobs(pool, todo, total,
-                    _PLAIN_OPTIONS if request.is_plain else OPTIONS)
+    rows = run_jobs(pool, todo, total)
     for future in done:
       total.add(future.result())
   return finish(rows, total)
@@ -227,22 +226,22 @@ def _tool_tests(names: Sequence[str], is_plain: bool) -> list[pathlib.Path]:
 def _tool_test(file: pathlib.Path, env: Mapping[str, str]) -> Tally:
   """Runs one file of the tool's tests, which may need settings."""
   label = str(file.relative_to(bases.ROOT))
+  began = time.monotonic()
   tally = judging.judge_mended(label, pytest_run.run_file(
       venvs.for_checks(), file, limit=TEST_LIMIT, env=env), ())
-  report.say(f"  {label}: {tally}")
+  report.say(f"  {label}: {tally} ({time.monotonic() - began:.0f} s)")
   return tally
 
 
 def run_jobs(pool: concurrent.futures.Executor, todo: Sequence[Job],
-             total: Tally, options: Sequence[str] = OPTIONS,
-             ) -> list[list[str]]:
+             total: Tally) -> list[list[str]]:
   """Runs jobs, adds to `total`; returns a row for each base and side."""
   sums: dict[tuple[str, str], Tally] = {}
   counts: collections.Counter[tuple[str, str]] = collections.Counter()
   order = [base.version for base in bases.releases()]
   with (fork_servers.Sharing(PRELOAD, JOB_ENVIRONMENT) as servers,
         report.Progress(len(todo)) as progress):
-    futures = [pool.submit(_run_job, servers, job, progress, options)
+    futures = [pool.submit(_run_job, servers, job, progress)
                for job in todo]
     for future in concurrent.futures.as_completed(futures):
       job, tally, took = future.result()
@@ -270,9 +269,9 @@ def _flags(job: Job) -> dict[str, str]:
 
 
 def _run_job(servers: fork_servers.Sharing, job: Job,
-             progress: report.Progress, options: Sequence[str],
-             ) -> tuple[Job, Tally, float]:
+             progress: report.Progress) -> tuple[Job, Tally, float]:
   began = time.monotonic()
+  options = OPTIONS if job.case is None else _BRIEF_OPTIONS
   progress.begin(job.label)
   python, settings = job.environment.python, jobs.settings(job)
   # What jax reads as it is imported, and not what is this job's alone.

@@ -3,6 +3,7 @@
 
 import pathlib
 
+from mend.ground import report
 from mend.proof import environments, jobs, judging, shares, testing
 from mend.releases import bases
 import pytest
@@ -33,7 +34,7 @@ def request(extent, *names):
     (request(shares.Extent.PLAIN, "tests/build"), False),
     (request(shares.Extent.CHANGE), False),
     (request(shares.Extent.WHOLE), False)])
-def test_the_plain_command_alone_shares_a_context_and_skips_maintenance(
+def test_the_plain_command_alone_skips_maintenance(
     monkeypatch, asked, is_plain):
   used = []
   monkeypatch.setattr(testing, "_jobs", lambda *a: [])
@@ -42,9 +43,27 @@ def test_the_plain_command_alone_shares_a_context_and_skips_maintenance(
                       lambda file, env: used.append(file.parent.name)
                       or judging.Tally(1))
   monkeypatch.setattr(testing, "run_jobs",
-                      lambda pool, todo, total, options: used.append(options))
+                      lambda pool, todo, total: used.append("run"))
   testing.run_tests(asked)
-  (options,) = [u for u in used if isinstance(u, tuple)]
-  assert ("one_context" in options) == is_plain
+  assert "run" in used
   assert ("maintenance" in used) != is_plain
   assert "build" in used
+
+
+@pytest.mark.parametrize("case", [None, 0, 3])
+def test_what_runs_one_case_of_each_test_shares_a_context(monkeypatch, case):
+  used = []
+  def run_file(*args, options, **kwargs):
+    used.append(options)
+    return {}
+  class Servers:
+    def of(self, *args):
+      return None
+  monkeypatch.setattr(testing.pytest_run, "run_file", run_file)
+  job = jobs.Job(bases.get("0.7.2"), "mended",
+                 environments.Lazy(lambda: pathlib.Path("p")),
+                 "tests/varying/loops_test.py", (), case=case)
+  with report.Progress(1) as progress:
+    testing._run_job(Servers(), job, progress)
+  (options,) = used
+  assert ("one_context" in options) == (case is not None)
