@@ -135,7 +135,7 @@ def reds_live(series: Sequence[patches.Patch], base: Base,
   """
   newest = None if python_version else interpreters.newer(base)
   version = ".".join(newest[0].split(".")[:2]) if newest else ""
-  return [dataclasses.replace(job, newer=version, only_red=True, case=0)
+  return [dataclasses.replace(job, newer=version, only_red=True)
           for job in live_for_base(series, base, (), version or python_version)
           if job.reds][::_LIVE_ONE_IN]
 

@@ -150,10 +150,11 @@ def _jobs(series: Sequence[patches.Patch], request: Request) -> list[Job]:
   found = shares.jobs_of(run, series)
   if request.is_plain:
     return found
+  is_whole = request.extent is Extent.WHOLE
   if (newest := bases.all_bases()[-1]) in chosen:
-    found += jobs.reds_live(series, newest, version)
+    found += [job if is_whole else shares.one_case(job, only_red=True)
+              for job in jobs.reds_live(series, newest, version)]
   if len(chosen) > 1:
-    is_whole = request.extent is Extent.WHOLE
     found += [job for twin in bases.twins(chosen)
               for job in shares.of_twin(series, twin, version)]
     found += [job for base in alone.newest_of_lines(chosen)

@@ -42,7 +42,7 @@ def test_some_regression_tests_run_live_on_a_newer_python(
   assert (job.side, asked) == ("live", [wanted])
   assert job.newer == ("3.13" if wanted == "3.13" else "")
   assert env["MEND_REDS"] == "GreetingTest.test_polite(*"
-  assert env["MEND_ONLY_RED"] and env["MEND_CASE"] == "0"
+  assert env["MEND_ONLY_RED"] and "MEND_CASE" not in env
   assert env["JAX_MEND_CACHE"]  # read as jax is imported
 
 
