@@ -9,15 +9,9 @@ import socket
 import textwrap
 
 import compare_programs as programs
-import compare_same as same
 import compare_table as table
 from conftest import write
 import pytest
-
-# Programs of the table that are run on each change.
-_SAMPLE = {"lowered alone", "a loader thread", "a typo in the name",
-           "an address in an error", "standard input that nobody closes",
-           "digest of 4096 float64 times 4"}
 
 
 @pytest.fixture(scope="module")
@@ -185,14 +179,6 @@ def test_two_processes_are_compared_rank_by_rank(runner):
   facts = [json.loads((runner.work / f"{n}.json").read_text("utf-8"))
            for n in range(2)]
   assert facts[0]["runs"] == facts[1]["runs"] > 3
-
-
-@pytest.mark.parametrize(
-    "case", [c for c in table.CASES + same.CASES if c.name in _SAMPLE],
-    ids=lambda c: c.name)
-def test_a_program_of_the_table(runner, case):
-  """Some of them; compare_table_test.py has all, on four releases."""
-  table.check(runner, case)
 
 
 def test_nothing_is_left_behind(runner):

@@ -15,9 +15,9 @@ _CASES = table.CASES + same.CASES
 
 
 def _dealt():
-  """Yields releases and cases: in a run of everything one release of each."""
+  """Yields releases and cases: of one in three one release, at night all."""
   whole = os.environ.get("MEND_TEST_WHOLE")
-  for place, case in enumerate(_CASES):
+  for place, case in enumerate(_CASES if whole else _CASES[::3]):
     having = [r for r in _RELEASES
               if tuple(map(int, r.split("."))) >= case.first]
     for release in having if whole else [having[place % len(having)]]:
@@ -37,6 +37,6 @@ def runners(tmp_path_factory):
   return of
 
 
-@pytest.mark.parametrize(("release", "case"), _dealt())
+@pytest.mark.parametrize(("release", "case"), [*_dealt()])
 def test_a_program(runners, release, case):
   table.check(runners(release), case)
