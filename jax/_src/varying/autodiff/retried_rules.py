@@ -53,6 +53,7 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
     return bwd
 
   plans: dict[Any, _Plan] = {}
+  constants = []  # by whose ids plans are found: so they aren't another's
 
   def call(*trees):
     refused = None
@@ -90,6 +91,7 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
         if plan is not None:
           made = plan.follow(leaves, trace, before)
           plans[key] = plan
+          constants.extend(x for x in leaves if not isinstance(x, core.Tracer))
           return made
     except Exception as e:  # of a program that isn't the user's
       raise refused from e
