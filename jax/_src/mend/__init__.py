@@ -6,13 +6,14 @@
 ``manual_axes`` reads what a type says of manual mesh axes, however the release
 spells it; ``traces`` walks the traces and tracers around a value; ``jaxprs``
 opens and changes jaxprs; ``anatomy`` knows the parts of loops, branches and
-calls, and which primitives are calls, casts and reductions; ``coarse`` infers
-along which axes values may differ; ``foreign`` tells the primitives that other
-libraries define; ``permute`` lowers a ppermute that not all devices of the mesh
-reach; ``manual_maps`` reads and makes shard_maps; ``source_lines`` are the
-user's, ``user_warnings`` warn there; ``pages`` has the addresses that errors
-end with; ``jitted`` tells what jit made, and its static arguments. Nothing here
-imports a family. Begin with ``releases``.
+calls, and which primitives are calls, casts and reductions; ``abstract`` finds
+facts of values through these; ``coarse`` infers along which axes values may
+differ; ``foreign`` tells the primitives that other libraries define;
+``permute`` lowers a ppermute that not all devices of the mesh reach;
+``manual_maps`` reads and makes shard_maps; ``source_lines`` are the user's,
+``user_warnings`` warn there; ``pages`` has the addresses that errors end with;
+``jitted`` tells what jit made, and its static arguments. Nothing here imports a
+family. Begin with ``releases``.
 
 Words: a release *has* or *takes* what ``releases`` finds in it; to *find* gives
 None where there is none; to *declare* axes says, in a result's description,

@@ -21,7 +21,7 @@ each jaxpr.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -303,17 +303,17 @@ def _of_map(eqn: Any) -> Iterator[Inner]:
   yield Inner('map', jaxpr, _inputs(jaxpr), range(len(eqn.outvars)))
 
 
-def _of_call(eqn: Any) -> Iterator[Inner]:
+def _of_call(eqn: Any) -> list[Inner]:
   params = eqn.params
   jaxpr = params[callee(params)]
   operands: Sequence[int] = _inputs(jaxpr)
   if 'num_transpose_consts' in params:  # a linear_call's, up to 0.5.3
     first, others = params['num_callee_consts'], params['num_transpose_consts']
     operands = [n if n < first else n + others for n in operands]
-  yield Inner('call', jaxpr, operands, range(len(eqn.outvars)))
+  return [Inner('call', jaxpr, operands, range(len(eqn.outvars)))]
 
 
-_INNER: Table[Callable[[Any], Iterator[Inner]]] = Table({
+_INNER: Table[Callable[[Any], Iterable[Inner]]] = Table({
     'while': _of_while, 'scan': _of_scan, 'cond': _of_cond,
     'custom_linear_solve': _of_solve, 'shard_map': _of_map,
     **dict.fromkeys(CALLS.rows, _of_call)})
@@ -340,7 +340,7 @@ def called(eqn: Any) -> Inner | None:
   """
   parts = _INNER[eqn.primitive]
   if parts is _of_call:
-    return next(_of_call(eqn))
+    return _of_call(eqn)[0]
   if parts is _of_solve:
     return next(i for i in _of_solve(eqn) if i.role == 'solve')
   return None

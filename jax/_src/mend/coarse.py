@@ -7,18 +7,16 @@ operations do:
 * a result may differ along what the operands do, less the axes that a gather or
   reduction over one group of devices names, and with those that it names of a
   device's own (``axis_index``). A cast adds nothing;
-* an equation that holds a jaxpr gives what that jaxpr makes of its operands; of
-  a loop, the carries that it ends with, the least that hold in each round;
-* what a branch or loop changes may differ along its predicate. An operand that
-  is handed on isn't changed (``inputs_of_results``);
-* a ref's content may differ along whatever is written to it, and where.
+* a ref's content may differ along whatever is written to it, and where;
+* what a branch or loop changes may differ along its predicate. Through these,
+  and through calls, axes go as any facts do (``abstract``).
 
 It has nothing of the dataflow that types programs (``varying.flow``,
 ``replication.rules.flow``): so it verifies what those find, and it stands in
-for types where there are none (``sanitizer``). A ``Setting`` tells where it is
-asked: the manual axes; whether types hold axes; and, in ``opaque``, what is
-taken of an equation that no rule knows, that it gives what its type says, or
-that it can be anything.
+for types where there are none (``sanitizer``). A ``Setting``, the domain, tells
+where it is asked: the manual axes; whether types hold axes; and, in ``opaque``,
+what is taken of an equation that no rule knows, that it gives what its type
+says, or that it can be anything.
 
 Where types hold axes (``typed``), the inference gives what they must say: what
 ``all_gather`` returns varies by its type. It goes on at the wider axes that it
@@ -31,33 +29,23 @@ Cost: a jaxpr is walked once, a loop's body once for each round of its fixpoint.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-import types
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+import dataclasses
+from typing import Any
 
 from jax._src import core
+from jax._src.mend import abstract
+from jax._src.mend.abstract import Found
 from jax._src.mend import anatomy
 from jax._src.mend import foreign
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
 from jax._src.mend.manual_axes import Axes, NO_AXES
-from jax._src import util
 
 
-class Found(NamedTuple):
-  """Axes that are found.
-
-  Attributes:
-    outs: along which each result may differ.
-    writes: by the number of an operand, or of an input, that is a ref: along
-      which what is written to it may.
-  """
-  outs: list[Axes]
-  writes: Mapping[int, Axes] = types.MappingProxyType({})
-
-
-class Setting(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Setting(abstract.Domain[Axes]):
   """The place at which axes are inferred, and what is believed there.
 
   Attributes:
@@ -75,6 +63,30 @@ class Setting(NamedTuple):
   def declared(self, v: Any) -> Axes:
     """The axes that a variable's type names; none where types have none."""
     return manual_axes.varying(v.aval) if self.typed else NO_AXES
+
+  free = declared
+
+  def join(self, facts: Iterable[Axes]) -> Axes:
+    return union(facts)
+
+  def chosen(self, facts: Iterable[Axes], predicate: Axes) -> Axes:
+    return union(facts) | predicate - self.single
+
+  def inside(self, jaxpr: core.Jaxpr, ins: Sequence[Axes]) -> Found:
+    return of_jaxpr(jaxpr, ins, self)
+
+  def equation(self, eqn: core.JaxprEqn, ins: Sequence[Axes]) -> Found:
+    """The axes, with what types have that the operands didn't ask for."""
+    found = of_equation(eqn, ins, self)
+    if not self.typed:
+      return found
+    needed = of_equation(eqn, list(map(self.declared, eqn.invars)), self)
+    return found._replace(outs=[
+        out | self.declared(v) - own
+        for v, out, own in zip(eqn.outvars, found.outs, needed.outs)])
+
+  def step(self, eqn: core.JaxprEqn, ins: Sequence[Axes]) -> Found:
+    return _of_operation(eqn, list(ins), self)
 
 
 def union(sets) -> Axes:
@@ -124,17 +136,12 @@ def of_call(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
     What the first jaxpr in the parameters, or that of a traced operation, makes
     of all operands; None if it takes or gives another number of values.
   """
-  jaxpr = _one_held(eqn)
-  return None if jaxpr is None else of_jaxpr(jaxpr, ins, setting)
-
-
-def _one_held(eqn: core.JaxprEqn) -> core.Jaxpr | None:
   operation = _operation_of(eqn)
   found = held(eqn)[:1] if operation is None else list(
       jaxprs.within(getattr(operation, 'traced', None)))
   if found and (len(found[0].invars), len(found[0].outvars)) == (
       len(eqn.invars), len(eqn.outvars)):
-    return found[0]
+    return of_jaxpr(found[0], ins, setting)
   return None
 
 
@@ -150,7 +157,7 @@ def has_rule(eqn: core.JaxprEqn) -> bool:
   """True if a rule tells what an equation gives, or an operation itself."""
   name = name_of(eqn.primitive)
   return (name in _RULES or name in anatomy.REDUCTIONS.rows
-          or anatomy.called(eqn) is not None or anatomy.is_cast(eqn))
+          or abstract.follows(eqn) or anatomy.is_cast(eqn))
 
 
 def is_opaque(eqn: core.JaxprEqn) -> bool:
@@ -199,18 +206,17 @@ def of_equation(eqn: core.JaxprEqn, ins: Sequence[Axes], setting: Setting
     setting: where it stands.
   """
   told = setting.opaque(eqn, ins, setting)
-  if told is not None:
-    return told
+  return abstract.of_equation(setting, eqn, ins) if told is None else told
+
+
+def _of_operation(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting
+                  ) -> Found:
+  """The axes of an equation that doesn't call, choose or loop."""
   name = name_of(eqn.primitive)
   if name in _RULES:
-    return _RULES[name](eqn, list(ins), setting)
-  if (called := anatomy.called(eqn)) is not None:
-    operands = [n for n in called.operands if n is not None]  # of a call, all
-    inside = of_jaxpr(called.jaxpr, [ins[n] for n in operands], setting)
-    return Found(inside.outs, {
-        operands[n]: axes for n, axes in inside.writes.items()})
+    return _RULES[name](eqn, ins, setting)
   if anatomy.is_cast(eqn) or anatomy.COPIES[eqn.primitive]:
-    return Found(list(ins))
+    return Found(ins)
   axes = [union(ins)] * len(eqn.outvars)
   if name in _OWN:
     return Found([a | names_in(eqn) & setting.manual for a in axes])
@@ -257,121 +263,11 @@ def of_jaxpr(jaxpr: Any, ins: Sequence[Axes], setting: Setting) -> Found:
     these say: whoever holds it has its equations looked at.
   """
   jaxpr = jaxprs.open_jaxpr(jaxpr)
-  declared, written = setting.declared, jaxprs.written(jaxpr)
-  ins = list(ins)
+  declared, ins = setting.declared, list(ins)
   if setting.typed and ins == list(map(declared, jaxpr.invars)):
     return Found(list(map(declared, jaxpr.outvars)),
-                 {n: ins[n] for n in written})
-  known = dict(zip(jaxpr.invars, ins))
-
-  def read(v: Any) -> Axes:
-    return declared(v) if type(v) is core.Literal else (
-        known[v] if v in known else declared(v))
-
-  grew = True
-  while grew:  # a ref is read before it is written to, in a loop or so
-    grew = False
-    for eqn in jaxpr.eqns:
-      found = of_equation(eqn, list(map(read, eqn.invars)), setting)
-      for v, axes in zip(eqn.outvars, _with_own(eqn, found.outs, setting)):
-        known[v] = axes | known[v] if v in known and hasattr(
-            v.aval, 'inner_aval') else axes
-      for n, axes in found.writes.items():
-        v = eqn.invars[n]
-        grew |= not axes <= read(v)
-        known[v] = axes | read(v)
-  return Found(list(map(read, jaxpr.outvars)),
-               {n: read(jaxpr.invars[n]) for n in written})
-
-
-def _with_own(eqn: core.JaxprEqn, outs: list[Axes], setting: Setting
-              ) -> list[Axes]:
-  """Results' axes with what types have that the operands didn't ask for."""
-  if not setting.typed:
-    return outs
-  needed = of_equation(eqn, list(map(setting.declared, eqn.invars)), setting)
-  return [out | setting.declared(v) - own
-          for v, out, own in zip(eqn.outvars, outs, needed.outs)]
-
-
-class Ends(NamedTuple):
-  """The axes of a loop, that hold in each round.
-
-  Attributes:
-    inputs: of its body's inputs.
-    outs: of its body's results.
-    predicate: of its predicate, along which devices part.
-    writes: of what is written to refs, by the numbers of the body's inputs.
-  """
-  inputs: list[Axes]
-  outs: list[Axes]
-  predicate: Axes
-  writes: dict[int, Axes]
-
-
-def of_loop(loop: anatomy.Loop, ins: Sequence[Axes], setting: Setting) -> Ends:
-  """The least axes of a loop's inputs that hold in each round.
-
-  Args:
-    loop: its parts.
-    ins: the axes of all of its operands.
-    setting: where it stands.
-  """
-  body, predicate = loop.body, NO_AXES
-  tests, ins = list(ins[:loop.tests]), list(ins[loop.tests:])
-  arrays = {n for n, own in enumerate(loop.own)
-            if not hasattr(body.invars[own].aval, 'inner_aval')}
-  same = {n for n, (own, place) in enumerate(
-      zip(loop.own, inputs_of_results(body))) if place == own}
-  while True:
-    outs, writes = of_jaxpr(body, ins, setting)
-    if loop.predicate is not None:
-      predicate = of_jaxpr(loop.predicate, tests + ins[loop.consts:],
-                           setting).outs[0]
-    parting = predicate - setting.single
-    grown = list(ins)
-    for n, own in enumerate(loop.own):
-      if n in arrays:
-        grown[own] |= outs[n] | (NO_AXES if n in same else parting)
-    if grown == ins:
-      return Ends(ins, outs, predicate, {
-          n + loop.tests: axes | parting for n, axes in writes.items()})
-    ins = grown
-
-
-def _while(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
-  loop = anatomy.while_loop(eqn.params)
-  ends = of_loop(loop, ins, setting)
-  return Found(ends.inputs[loop.consts:], ends.writes)
-
-
-def _scan(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
-  loop = anatomy.scan(eqn.params)
-  ends = of_loop(loop, ins, setting)
-  return Found(loop.split(ends.inputs)[2] + ends.outs[loop.carries:],
-               ends.writes)
-
-
-def _cond(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
-  index, branches = ins[0] - setting.single, anatomy.branches(eqn.params)
-  each = [of_jaxpr(b, ins[1:], setting) for b in branches]
-  handed_on = map(_is_one_value, zip(*(b.outvars for b in branches)),
-                  zip(*map(inputs_of_results, branches)))
-  outs = [union(outs) | (NO_AXES if same else index)
-          for outs, same in zip(zip(*(e.outs for e in each)), handed_on)]
-  writes: dict[int, Axes] = {}
-  for found in each:
-    for n, axes in found.writes.items():
-      writes[n + 1] = writes.get(n + 1, NO_AXES) | axes | index
-  return Found(outs, writes)
-
-
-def _is_one_value(variables: Sequence[Any], inputs: Sequence[int | None]
-                  ) -> bool:
-  """True if branches return one operand, or one number."""
-  if all(type(v) is core.Literal for v in variables):
-    return len({str(v.val) for v in variables}) == 1
-  return None not in inputs and len(set(inputs)) == 1
+                 {n: ins[n] for n in jaxprs.written(jaxpr)})
+  return abstract.outputs(setting, jaxpr, ins)
 
 
 def at_entry(parts: manual_maps.ManualMap, ins: Sequence[Axes],
@@ -386,8 +282,8 @@ def within(eqn: core.JaxprEqn, setting: Setting) -> Setting:
   sizes, typed = parts.mesh.shape, setting.typed and parts.checked
   own = frozenset(a for a in parts.manual - setting.manual
                   if typed or sizes[a] > 1)
-  return setting._replace(
-      manual=setting.manual | own, typed=typed,
+  return dataclasses.replace(
+      setting, manual=setting.manual | own, typed=typed,
       single=setting.single.union(a for a in own if sizes[a] == 1))
 
 
@@ -427,47 +323,5 @@ def _operation(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
 
 
 _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes], Setting], Found]] = {
-    'while': _while, 'scan': _scan, 'cond': _cond, 'shard_map': _shard_map,
-    'agreed': _agreed, 'device_put': _put, 'call_hi_primitive': _operation}
-
-
-@util.weakref_lru_cache
-def inputs_of_results(jaxpr: core.Jaxpr) -> tuple[int | None, ...]:
-  """The number of the input that each result of a jaxpr is; None if none.
-
-  A result is an input if it is handed on, cast, or carried through a loop as it
-  was, through branches and calls as well.
-  """
-  place: dict[Any, int | None] = {v: n for n, v in enumerate(jaxpr.invars)}
-  read = lambda v: None if type(v) is core.Literal else place.get(v)
-  for eqn in jaxpr.eqns:
-    for v, operands in zip(eqn.outvars, _operands_of_results(eqn)):
-      inputs = {read(eqn.invars[n]) for n in operands}
-      place[v] = inputs.pop() if len(inputs) == 1 else None
-  return tuple(map(read, jaxpr.outvars))
-
-
-def _operands_of_results(eqn: core.JaxprEqn) -> list[list[int]]:
-  """Numbers of operands, one of which each result is; none if it is new."""
-  count, prim = len(eqn.outvars), eqn.primitive
-  if (anatomy.COPIES[prim] or anatomy.CASTS[prim] == anatomy.VARYING
-      or anatomy.CASTS[prim] is None and anatomy.is_cast(eqn)):
-    return [[n] for n in range(count)]
-  if (loop := anatomy.loop(eqn)) is not None:
-    inputs = inputs_of_results(loop.body)
-    return [[loop.first + n] if n < loop.carries and inputs[n] == loop.own[n]
-            else [] for n in range(count)]
-  if name_of(prim) == 'cond':
-    return [[n + 1 for n in places] if None not in places else []
-            for places in zip(*map(inputs_of_results,
-                                   anatomy.branches(eqn.params)))]
-  called = anatomy.called(eqn)
-  jaxpr = (_one_held(eqn) if called is None else
-           jaxprs.open_jaxpr(called.jaxpr))
-  operands: Sequence[int | None] = (
-      range(len(eqn.invars)) if called is None else called.operands)
-  if jaxpr is None or name_of(prim) == 'shard_map':
-    return [[]] * count
-  places = [None if n is None else operands[n]
-            for n in inputs_of_results(jaxpr)]
-  return [[] if n is None else [n] for n in places]
+    'shard_map': _shard_map, 'agreed': _agreed, 'device_put': _put,
+    'call_hi_primitive': _operation}

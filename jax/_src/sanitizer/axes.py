@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import abstract
 from jax._src.mend import anatomy
 from jax._src.mend import coarse
 from jax._src.mend import foreign
@@ -103,8 +104,8 @@ def of_results(eqn: core.JaxprEqn, ins: Sequence[Axes],
 
 
 def of_loop(eqn: core.JaxprEqn, ins: Sequence[Axes],
-            here: coarse.Setting) -> coarse.Ends:
+            here: coarse.Setting) -> abstract.Ends:
   """The axes of a loop's inputs and results, that hold in each round."""
   loop = anatomy.loop(eqn)
   assert loop is not None
-  return coarse.of_loop(loop, ins, here)
+  return abstract.of_loop(here, loop, ins)

@@ -35,8 +35,8 @@ from jax._src import core
 from jax._src import linear_util as lu
 from jax._src.interpreters import partial_eval as pe
 from jax._src.lax import parallel
+from jax._src.mend import abstract
 from jax._src.mend import anatomy
-from jax._src.mend import coarse
 from jax._src.mend import jaxprs
 from jax._src.mend import manual_axes
 from jax._src.mend import manual_maps
@@ -268,7 +268,7 @@ def _inputs(comparer: Comparer, jaxpr: core.Jaxpr, knowns: Sequence[Known],
 
 
 def _of_loop(comparer: Comparer, eqn: core.JaxprEqn, knowns: Sequence[Known]
-             ) -> coarse.Ends | None:
+             ) -> abstract.Ends | None:
   """The axes of a loop's values, where types don't tell all of them."""
   if comparer.typed >= comparer.manual:
     return None
