@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jax._src import core
+from jax._src.mend import abstract
 from jax._src.mend import anatomy
 from jax._src.varying import contents
 from jax._src.varying import types as vt
@@ -200,11 +201,9 @@ def of_results(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
     return [_gathered(joined(ins), names)] * count
   if name in ('agreed', 'doubted', 'compared'):
     return list(ins)  # its type says the rest, as long as that holds
-  rule = _INSIDE.get(name)
-  found = rule(eqn.params, ins) if rule else None
-  if found is None or len(found) != count:
+  if name not in _FOLLOWED:
     return _unknown(eqn, ins)
-  return found
+  return abstract.of_equation(_domain, eqn, ins).outs
 
 
 def _unknown(eqn: Any, ins: Sequence[Dependence]) -> list[Dependence]:
@@ -293,91 +292,22 @@ def composed(part: Dependence, ins: Sequence[Dependence],
   return joined(parts)
 
 
-def _jaxpr(params: dict[str, Any], name: str) -> core.Jaxpr:
-  return vt.open_jaxpr(params[name])
+class _Dependences(abstract.Domain[Dependence]):
+  """The domain, in which a jaxpr's own dependences are found once."""
+
+  def join(self, facts):
+    return joined(facts)
+
+  def inside(self, jaxpr, ins):
+    return abstract.Found(_Inside(jaxpr, ins).outputs())
 
 
-def _call(params: dict[str, Any], ins: Sequence[Dependence]
-          ) -> list[Dependence] | None:
-  jaxpr = _jaxpr(params, anatomy.callee(params))
-  if len(jaxpr.invars) != len(ins):
-    return None
-  return _Inside(jaxpr, ins).outputs()
-
-
-def _cond(params: dict[str, Any], ins: Sequence[Dependence]
-          ) -> list[Dependence]:
-  index, *operands = ins
-  outs = [_Inside(b, operands).outputs() for b in anatomy.branches(params)]
-  return [joined([index, *each]) for each in zip(*outs)]
-
-
-def _carried(loop: anatomy.Loop, carry: Sequence[Dependence],
-             after: Callable[[Sequence[Dependence]], Sequence[Dependence]],
-             until: Callable[[Sequence[Dependence]], Dependence] | None = None
-             ) -> list[Dependence]:
-  """The dependences of a loop's carries, at their fixpoint.
-
-  Args:
-    loop: its parts.
-    carry: those of the initial values.
-    after: gives those after a trip, by those before.
-    until: gives that of the predicate.
-  """
-  carry = list(carry)
-  kept = [v is out for v, out in zip(
-      loop.body.invars[loop.consts:], loop.body.outvars)]
-  while True:
-    stop = [until(carry)] if until else []
-    new = [c if k else joined([c, out, *stop])
-           for c, k, out in zip(carry, kept, after(carry))]
-    if new == carry:
-      return carry
-    carry = new
-
-
-def _scan_carry(params: dict[str, Any], ins: Sequence[Dependence]
-                ) -> list[Dependence]:
-  loop = anatomy.scan(params)
-  _, consts, init, xs = loop.split(ins)
-  return _carried(loop, init, lambda carry: _Inside(
-      loop.body, [*consts, *carry, *xs]).outputs()[:len(init)])
-
-
-def _scan(params: dict[str, Any], ins: Sequence[Dependence]
-          ) -> list[Dependence]:
-  loop, carry = anatomy.scan(params), _scan_carry(params, ins)
-  _, consts, _, xs = loop.split(ins)
-  outs = _Inside(loop.body, [*consts, *carry, *xs]).outputs()
-  return [*carry, *outs[len(carry):]]
-
-
-def _while(params: dict[str, Any], ins: Sequence[Dependence]
-           ) -> list[Dependence]:
-  loop = anatomy.while_loop(params)
-  tests, consts, init, _ = loop.split(ins)
-  return _carried(
-      loop, init,
-      lambda carry: _Inside(loop.body, [*consts, *carry]).outputs(),
-      lambda carry: _Inside(loop.predicate, [*tests, *carry]).outputs()[0])
-
-
-def _solve(params: dict[str, Any], ins: Sequence[Dependence]
-           ) -> list[Dependence]:
-  """Results of a linear solve: what the solver makes of its operands."""
-  lengths = params['const_lengths']
-  first = lengths.matvec + lengths.vecmat
-  return _Inside(vt.open_jaxpr(params['jaxprs'].solve), [
-      *ins[first:first + lengths.solve], *ins[sum(lengths):]]).outputs()
-
-
+_domain = _Dependences()
 # What is compiled with a remark is typed as it was traced.
-CALLS = frozenset(anatomy.named(anatomy.CALLS)).difference(
-    anatomy.named(anatomy.CALLS, anatomy.REMARKED))
-_INSIDE: dict[str, Callable[..., list[Dependence] | None]] = {
-    'cond': _cond, 'scan': _scan, 'while': _while,
-    'custom_linear_solve': _solve,
-    **dict.fromkeys(CALLS, _call)}
+_FOLLOWED = frozenset([
+    'cond', 'scan', 'while', 'custom_linear_solve',
+    *anatomy.named(anatomy.CALLS)]).difference(
+        anatomy.named(anatomy.CALLS, anatomy.REMARKED))
 
 
 def inner(eqn: Any) -> list[core.Jaxpr]:
@@ -399,7 +329,7 @@ def operand_of(eqn: Any, number: int, n: int) -> int | None:
   loop = anatomy.loop(eqn)
   if loop is not None:
     return loop.operand(n, loop.predicate is not None and not number)
-  if vt.name_of(eqn.primitive) in _INSIDE:
+  if vt.name_of(eqn.primitive) in _FOLLOWED:
     return anatomy.inner(eqn)[number].operands[n]
   return None
 
@@ -416,22 +346,15 @@ def of_inputs(eqn: Any, number: int) -> list[Dependence | None]:
   Returns:
     A dependence for each input; None where that isn't known.
   """
-  name, params = vt.name_of(eqn.primitive), eqn.params
   ins = list(map(on_input, range(len(eqn.invars))))
-  carry: list[Dependence] = []
-  if name == 'scan':
-    first, carry = anatomy.scan(params).consts, _scan_carry(params, ins)
-  elif name == 'while':
-    loop, carry = anatomy.while_loop(params), _while(params, ins)
-    first = loop.consts if number else loop.tests
-  found: list[Dependence | None] = []
-  for n in range(len(inner(eqn)[number].invars)):
-    place = operand_of(eqn, number, n)
-    if carry and first <= n < first + len(carry):
-      found.append(carry[n - first])
-    else:
-      found.append(None if place is None else ins[place])
-  return found
+  loop = anatomy.loop(eqn)
+  if loop is not None:
+    every = abstract.of_loop(_domain, loop, ins).inputs
+    of_predicate = loop.predicate is not None and not number
+    return ins[:loop.tests] + every[loop.consts:] if of_predicate else every
+  places = [operand_of(eqn, number, n)
+            for n in range(len(inner(eqn)[number].invars))]
+  return [None if n is None else ins[n] for n in places]
 
 
 def of_result(eqn: Any, n: int, count: int) -> list[tuple[Dependence, int]]:
@@ -449,9 +372,10 @@ def of_result(eqn: Any, n: int, count: int) -> list[tuple[Dependence, int]]:
   if name == 'cond':
     return [(on_input(0), 0), *(
         (_outputs(b)[n], 1) for b in anatomy.branches(eqn.params))]
-  if _INSIDE.get(name) is _call:
-    jaxpr = _jaxpr(eqn.params, anatomy.callee(eqn.params))
-    if len(jaxpr.invars) == count and not jaxpr.constvars:
+  called = anatomy.called(eqn) if name in _FOLLOWED else None
+  if called is not None and list(called.operands) == list(range(count)):
+    jaxpr = vt.open_jaxpr(called.jaxpr)
+    if not jaxpr.constvars:
       return [(_outputs(jaxpr)[n], 0)]
   return [(of_results(eqn, list(map(on_input, range(count))))[n], 0)]
 
@@ -475,6 +399,7 @@ def of_predicate(params: dict[str, Any], count: int, trips: bool
   """
   ins = list(map(on_input, range(count)))
   loop = anatomy.while_loop(params)
+  if trips:
+    return abstract.of_loop(_domain, loop, ins).predicate
   tests, _, init, _ = loop.split(ins)
-  carry = _while(params, ins) if trips else init
-  return _Inside(loop.predicate, [*tests, *carry]).outputs()[0]
+  return _Inside(loop.predicate, [*tests, *init]).outputs()[0]
