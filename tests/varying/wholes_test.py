@@ -116,6 +116,44 @@ WHOLE = {
         lambda args, whole, ct: whole * ct[0, 0]),
 }
 
+
+def written_by(write):
+  """The layer; its cotangent of w is read from a ref after ``write``."""
+  def whole(*args):
+    part = by_w(*args)
+    ref = jax.new_ref(0. * part)
+    write(ref, part)
+    return ref[...]
+  return layer_of(whole)
+
+
+def write_whole(ref, part):
+  ref[...] = lax.all_gather(part, 'x').sum(0)
+
+
+def write_in_a_loop(ref, part):
+  def step(_, unused):
+    write_whole(ref, part)
+    return unused
+  lax.fori_loop(0, 2, step, None)
+
+
+def write_in_the_round_after(ref, part):
+  last = jax.new_ref(0. * part)
+  def step(_, unused):
+    ref[...] = last[...]
+    write_whole(last, part)
+    return unused
+  lax.fori_loop(0, 2, step, None)
+
+
+if hasattr(jax, 'new_ref'):
+  WHOLE.update(
+      written_to_a_ref=written_by(write_whole),
+      written_in_a_jitted_function=written_by(jax.jit(write_whole)),
+      written_in_a_loop=written_by(write_in_a_loop),
+      written_in_the_round_after=written_by(write_in_the_round_after))
+
 PARTS = {
     'plain': layer_of(by_w),
     'beside_a_gather': with_rules(

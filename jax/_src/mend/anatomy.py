@@ -344,3 +344,15 @@ def called(eqn: Any) -> Inner | None:
   if parts is _of_solve:
     return next(i for i in _of_solve(eqn) if i.role == 'solve')
   return None
+
+
+def only(eqn: Any) -> Inner | None:
+  """The one jaxpr that an equation holds, if it has its operands and results.
+
+  It may be of a primitive that has no row.
+  """
+  held = list(jaxprs.in_params(eqn.params))
+  if len(held) != 1 or (len(held[0].invars), len(held[0].outvars)) != (
+      len(eqn.invars), len(eqn.outvars)):
+    return None
+  return Inner(None, held[0], range(len(eqn.invars)), range(len(eqn.outvars)))

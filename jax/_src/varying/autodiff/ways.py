@@ -7,9 +7,9 @@ what nothing that was given is in, and the larger, the more was done. A question
 (`wholes`, `repeated_sums`) has a lattice of its own, and says what an operation
 makes of its operands' ways; here is what both share:
 
-* Calls are followed, the branches of a conditional joined, a loop's carries
-  solved for a fixpoint. What is chosen by a predicate is as bad as that. A ref
-  has the way of what is written to it.
+* Ways go through calls, branches and loops as any facts do (``abstract``). What
+  is chosen by a predicate is as bad as that.
+* A ref has the way of what is written to it, and of where.
 * What can't be followed, such as a kernel, is as bad as the worst of its
   operands, and as anything that is done inside it.
 
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jax._src import core
+from jax._src.mend import abstract
 from jax._src.mend import anatomy
 from jax._src.varying import types as vt
 from jax._src.varying.contents import jaxprs_in
@@ -32,61 +33,40 @@ Step = Callable[[core.JaxprEqn, Sequence[int], core.Var], int]
 
 def outs(jaxpr: Any, ins: Sequence[int], step: Step, within: int) -> list[int]:
   """The ways of a jaxpr's results, of those of its inputs."""
-  jaxpr = vt.open_jaxpr(jaxpr)
-  known: dict[Any, int] = dict(zip(jaxpr.invars, ins))
-
-  def read(v) -> int:
-    return 0 if type(v) is core.Literal else known.get(v, 0)
-
-  for eqn in jaxpr.eqns:
-    before = [read(v) for v in eqn.invars]
-    known.update(zip(eqn.outvars, _of_equation(eqn, before, step, within)))
-    if any(before):
-      known.update((v, max(before)) for v in eqn.invars if vt.is_ref(v.aval))
-  return [read(v) for v in jaxpr.outvars]
+  return abstract.outputs(_Ways(step, within), jaxpr, ins).outs
 
 
-def _of_equation(eqn, ins: Sequence[int], step: Step,
-                 within: int) -> Sequence[int]:
-  count = len(eqn.outvars)
-  inner = list(jaxprs_in(eqn.params))
-  if not inner:
-    return [step(eqn, ins, v) for v in eqn.outvars]
-  name = vt.name_of(eqn.primitive)
-  if name == 'cond':
-    each = [outs(b, ins[1:], step, within)
-            for b in anatomy.branches(eqn.params)]
-    return [max(ins[0], *ways) for ways in zip(*each)]
-  loop = anatomy.loop(eqn)
-  if loop is not None:
-    return _of_loop(loop, ins, step, within)
-  if len(inner) == 1 and len(inner[0].invars) == len(ins) and (
-      len(inner[0].outvars) == count):
-    return outs(inner[0], ins, step, within)
-  return [max(*ins, *(w for j in inner for w in _anywhere(j, step, within)), 0)
-          ] * count
+class _Ways(abstract.Domain[int]):
+  """The domain of the ways that a question is about."""
 
+  def __init__(self, step: Step, within: int):
+    self.of_operation, self.within = step, within
 
-def _of_loop(loop: anatomy.Loop, ins: Sequence[int], step: Step,
-             within: int) -> list[int]:
-  tests, consts, carry, xs = loop.split(ins)
-  while True:
-    found = outs(loop.body, [*consts, *carry, *xs], step, within)
-    if loop.predicate is not None:
-      chosen, = outs(loop.predicate, [*tests, *carry], step, within)
-      found = [max(chosen, way) for way in found]
-    after = list(map(max, carry, found))
-    if after == carry:
-      return carry + found[len(carry):]
-    carry = after
+  def join(self, facts):
+    return max(facts)
 
+  def free(self, v):
+    return 0
 
-def _anywhere(jaxpr: core.Jaxpr, step: Step, within: int) -> Iterator[int]:
-  """The ways of all that is computed in a jaxpr, and in those inside it."""
-  for eqn in jaxpr.eqns:
+  def called(self, eqn):
+    return anatomy.only(eqn)
+
+  def step(self, eqn, ins):
+    worst = max(ins, default=0)
+    writes = {n: worst for n, v in enumerate(eqn.invars) if vt.is_ref(v.aval)}
     inner = list(jaxprs_in(eqn.params))
-    for j in inner:
-      yield from _anywhere(j, step, within)
-    if not inner:
-      for v in eqn.outvars:
-        yield step(eqn, [within] * len(eqn.invars), v)
+    if inner:
+      every = [worst, 0, *(w for j in inner for w in self._anywhere(j))]
+      return abstract.Found([max(every)] * len(eqn.outvars), writes)
+    return abstract.Found(
+        [self.of_operation(eqn, ins, v) for v in eqn.outvars], writes)
+
+  def _anywhere(self, jaxpr: core.Jaxpr) -> Iterator[int]:
+    """The ways of all that is computed in a jaxpr, and in those inside it."""
+    for eqn in jaxpr.eqns:
+      inner = list(jaxprs_in(eqn.params))
+      for j in inner:
+        yield from self._anywhere(j)
+      if not inner:
+        for v in eqn.outvars:
+          yield self.of_operation(eqn, [self.within] * len(eqn.invars), v)
