@@ -19,6 +19,7 @@ import weakref
 
 from jax._src import config
 from jax._src import core
+from jax._src.mend import abstract
 from jax._src.mend import anatomy
 from jax._src.mend import jaxprs
 from jax._src.mend import user_warnings
@@ -34,7 +35,6 @@ from jax._src.varying import retype
 from jax._src.varying import types as vt
 from jax._src.varying.contents import divergence_is_harmless
 from jax._src.varying.rules import agreeing_predicates
-from jax._src.varying.rules import forwarded
 from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
 
@@ -65,7 +65,7 @@ def while_rule(site: flow.Site, ins: list[Axes]) -> None:
     outs = body.run(body_consts + carry)
     if pred:
       outs = [o if n == source else o | pred for n, (o, source) in enumerate(
-          zip(outs, forwarded.sources(body.jaxpr)), nb)]
+          zip(outs, abstract.inputs_of_results(body.jaxpr)), nb)]
     grown = _grow(carry, outs, body, nb)
     if grown == carry:
       break
