@@ -17,6 +17,8 @@ import weakref
 
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
+from jax._src.mend import abstract
+from jax._src.mend import anatomy
 from jax._src.mend import traces
 from jax._src.varying import casts
 from jax._src.varying import context
@@ -194,9 +196,9 @@ class _Sources:
       if step and missing and not _is_opaque(step.eqn):
         todo += missing
         continue
-      self._learn(todo.pop(), step and _of_result(step.eqn, step.n, [
+      self._learn(todo.pop(), step and _Places().equation(step.eqn, [
           frozenset() if _is_constant(o) else self.known.get(id(o))
-          for o in step.operands], v.aval))
+          for o in step.operands]).outs[step.n])
     return self.known[id(inner)]
 
   def _learn(self, x: Any, found: Places | None) -> None:
@@ -213,40 +215,33 @@ def _is_constant(x: Any) -> bool:
   return not isinstance(x, (core.Tracer, core.Var))
 
 
-def _callee(eqn: Any) -> Any:
-  """The jaxpr of a call, which has the equation's operands and results."""
-  inner = list(contents.jaxprs_in(eqn.params))
-  same = len(inner) == 1 and vt.name_of(eqn.primitive) != 'scan' and (
-      len(inner[0].invars), len(inner[0].outvars)) == (
-          len(eqn.invars), len(eqn.outvars))
-  return inner[0] if same else None
-
-
 def _is_opaque(eqn: Any) -> bool:
-  return _callee(eqn) is None and any(
+  return anatomy.loop(eqn) is not None or anatomy.only(eqn) is None and any(
       True for _ in contents.jaxprs_in(eqn.params))
 
 
-def _of_result(eqn: Any, n: int, ins: Sequence[Places | None],
-               aval: Any) -> Places | None:
-  """The places of an equation's result of a type, of those of its operands."""
-  if _is_opaque(eqn):
-    return None
-  jaxpr = _callee(eqn)
-  if jaxpr is None:
-    known_ins = [i for i in ins if i is not None]
-    if len(known_ins) < len(ins):
-      return None
-    same = contents.named_axes(eqn) - vt.varying(aval)
-    return frozenset((k, axes | same) for i in known_ins for k, axes in i)
-  known: dict[Any, Any] = dict(zip(jaxpr.invars, ins))
-  read = lambda v: (frozenset() if type(v) is core.Literal
-                    else known.get(v, frozenset()))
-  for e in jaxpr.eqns:
-    inside = list(map(read, e.invars))
-    known.update((v, _of_result(e, k, inside, v.aval))
-                 for k, v in enumerate(e.outvars))
-  return read(jaxpr.outvars[n])
+class _Places(abstract.Domain['Places | None']):
+  """The domain of what values are made of."""
+
+  def free(self, v):
+    return frozenset()
+
+  def called(self, eqn):
+    return anatomy.only(eqn)
+
+  def equation(self, eqn, ins):
+    if _is_opaque(eqn):
+      return abstract.Found([None] * len(eqn.outvars))
+    return abstract.of_equation(self, eqn, ins)
+
+  def step(self, eqn, ins):
+    if None in ins:
+      return abstract.Found([None] * len(eqn.outvars))
+    axes = contents.named_axes(eqn)
+    return abstract.Found([
+        frozenset((n, same | axes - vt.varying(v.aval))
+                  for places in ins for n, same in places)
+        for v in eqn.outvars])
 
 
 def places_of(jaxpr) -> list[Places | None] | None:
