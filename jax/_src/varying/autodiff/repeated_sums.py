@@ -108,7 +108,7 @@ def look(rules: traced_rules.Rules, sums: Sequence[already_summed.Sum],
   for s in sums:
     if not any(_is_summed(rules, axis) for axis in s.axes):
       already_summed.look_behind(s)
-    elif not rules.forward_communicates(s.axes):
+    elif rules.pair and not rules.pair.forward_communicates(s.axes):
       already_summed.say_of_rule(s, rules.attached_to, refused)
 
 

@@ -146,6 +146,11 @@ class Pair(NamedTuple):
   fwd: TracedForward | None
   opaque: bool
 
+  def forward_communicates(self, axes: vt.Axes) -> bool:
+    """True if the forward rule may have collectives over any of the axes."""
+    return self.opaque or self.fwd is not None and bool(
+        axes & contents(self.fwd.jaxpr).collectives)
+
 
 class Result(NamedTuple):
   """An array that a backward rule returned.
@@ -223,12 +228,6 @@ class Rules:
       except Exception:  # of a program that isn't the user's
         return None
     return bwd and Pair(bwd, fwd, opaque)
-
-  def forward_communicates(self, axes: vt.Axes) -> bool:
-    """True if the forward rule may have collectives over any of the axes."""
-    fwd, opaque = self._fwd
-    return opaque or fwd is not None and bool(
-        axes & contents(fwd.jaxpr).collectives)
 
   @functools.cached_property
   def results(self) -> list[Result]:

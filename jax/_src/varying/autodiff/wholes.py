@@ -57,7 +57,7 @@ from jax._src.varying import types as vt
 from jax._src.varying.autodiff import cotangents as smc
 from jax._src.varying.autodiff import traced_rules
 from jax._src.varying.autodiff import ways
-from jax._src.varying.contents import contents, for_outputs, from_derivative
+from jax._src.varying.contents import for_outputs, from_derivative
 from jax._src.varying.contents import jaxprs_in, named_axes, predicate_axes
 
 # Of these each device gets its share.
@@ -172,9 +172,7 @@ def _may_choose_parts(rules: traced_rules.Rules, axis: Any, ct: Any) -> bool:
   It may be if the function sums over devices, and the rule doesn't.
   """
   pair: Any = rules.agreeing
-  sums = pair.opaque or pair.fwd is not None and (
-      axis in contents(pair.fwd.jaxpr).collectives)
-  return sums and (
+  return pair.forward_communicates(frozenset([axis])) and (
       _way(rules, pair, axis, ct, _step(axis, [])) < Way.COMMUNICATED)
 
 
