@@ -13,8 +13,8 @@ import pytest
 
 MEND = ROOT / "build" / "mend"
 # Each stands on those before it.
-STEPS = ("ground", "releases", "editing", "trees", "proof", "suites",
-         "mutation", "house", "upkeep", "commands")
+STEPS = ("ground", "releases", "editing", "trees", "upstream", "proof",
+         "suites", "mutation", "house", "upkeep", "commands")
 TOOLS = sorted(p for f in ("build", "live", "tests/build")
                for p in (ROOT / f).rglob("*.py"))
 SHIPPED = sorted((ROOT / "jax").rglob("*.py"))

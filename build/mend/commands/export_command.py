@@ -13,11 +13,11 @@ from mend.ground import report
 from mend.ground.arguments import Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import upstream_main, upstream_verified
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import drift, export, git, sending, stand_ins
 from mend.upkeep import candidates, releases, verifying
+from mend.upstream import commits, main_branch
 
 _BY_A_PERSON = ("\nApply them: git am --keep-non-patch '{folder}'/*.patch\n"
                 "Nothing was pushed or sent. A person must read and vouch for "
@@ -106,12 +106,12 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
                    "see LEFT OUT above, and correct [upstream] there")
   if not args.verify:
     return said
-  upstream_main.note(place)
+  main_branch.note(place)
   stand_ins.store(stand_ins.found_in(place, [
       p.upstream.commit for p in series if p.upstream.commit]))
   return verifying.verify(
       target, dict(zip(names, made)), place,
-      keep=lambda passed: upstream_verified.write(
+      keep=lambda passed: commits.store(
           passed, releases.passing(chosen, passed, place), place, series))
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 import pathlib
 import re
 
@@ -27,6 +28,23 @@ def replace_between(text: str, name: str, body: str) -> str:
                     f"put {begin} and {end} around the generated part")
   head, rest = text.split(begin)
   return f"{head}{begin}\n{body.strip()}\n{end}{rest.split(end)[1]}"
+
+
+def put(root: pathlib.Path, parts: Sequence[tuple[str, str, str]]) -> None:
+  """Rewrites generated parts: each one's page, its name and its text."""
+  for file, name, body in parts:
+    text = repository.text(root / file)
+    (root / file).write_text(replace_between(text, name, body), "utf-8")
+    report.say(f"wrote {name} in {file}")
+
+
+def differing(root: pathlib.Path, parts: Sequence[tuple[str, str, str]],
+              ) -> list[tuple[str, str]]:
+  """The page and the name of each part that `put` would change."""
+  texts = ((file, name, body, repository.text(root / file))
+           for file, name, body in parts)
+  return [(file, name) for file, name, body, text in texts
+          if replace_between(text, name, body) != text]
 
 
 def section(page: str, heading: str) -> str:

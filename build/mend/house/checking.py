@@ -11,14 +11,14 @@ from mend.editing import families, patches
 from mend.ground import report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import (
-    anchors, docs, frozen, lint, originality, upstream_main, upstream_page,
-    upstream_set)
+from mend.house import anchors, docs, frozen, lint, originality
 from mend.mutation import age
 from mend.proof.judging import Tally
 from mend.releases import bases, source
 from mend.releases.bases import Base
 from mend.trees import drift, live_table, tree
+from mend.upstream import commits, main_branch
+from mend.upstream import page as upstream_page
 
 
 _COMMAND = "python3 build/build.py"
@@ -39,7 +39,7 @@ def check(chosen: Sequence[Base], record: bool,
     original &= check_against(against)
   tables, twins = _check_tables(series, chosen), _check_twins(chosen)
   overdue, stale = not age.good(series), _show_stale(len(series))
-  sends = not upstream_set.problems(series)
+  sends = not commits.problems(series)
   for good, words, next_step in (
       (found and not inexact, f"{report.plural(inexact, 'edit')} not exact.",
        f"look at them (build.py apply), correct, {_COMMAND} check --record"),
@@ -75,7 +75,7 @@ def _record(series: Sequence[patches.Patch], chosen: Sequence[Base]) -> None:
 
 def _show_stale(count: int) -> list[str]:
   """Prints the documents that no longer match the patches."""
-  stale = [*docs.stale(), *upstream_page.stale(), *upstream_main.stale()]
+  stale = [*docs.stale(), *upstream_page.stale(), *main_branch.stale()]
   for line in stale:
     report.say(f"STALE: {line}")
   report.say(f"Documents: {count} patches compared with the pages and "

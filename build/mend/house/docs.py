@@ -15,11 +15,11 @@ import re
 from mend.editing import families, patches, reproductions
 from mend.ground import pages, report, repository
 from mend.ground.report import Verdict
-from mend.house import (
-    change_log, frozen, sources_of_page, upstream_page)
+from mend.house import change_log, frozen, sources_of_page
 from mend.proof import environments, reproduce
 from mend.releases import bases
 from mend.releases.bases import Base
+from mend.upstream import page as upstream_page
 
 COMMAND = "python3 build/build.py docs"
 REPORTS = "docs/proof/reports.md"
@@ -167,8 +167,9 @@ def _from_text(root: pathlib.Path, series: Sequence[patches.Patch],
 
 def write_quick(root: pathlib.Path = bases.ROOT) -> Verdict:
   """Rewrites the generated parts that no program has to be run for."""
-  _put(root, _from_text(root, patches.load(root), families.load(root)))
-  upstream_page.write(root)
+  series, known = patches.load(root), families.load(root)
+  pages.put(root, [*_from_text(root, series, known),
+                   *upstream_page.parts(root)])
   return Verdict("the pages match the patches, but for the tables of reports.")
 
 
@@ -179,9 +180,9 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   chosen = bases.representatives()
   rows = reports(series, chosen)
   tables = report_tables(rows, chosen, known)
-  _put(root, ((REPORTS, "summary", summary(rows, chosen, known)),
-              (REPORTS, "stock", of_stock(series, chosen[-1])),
-              (REPORTS, "reports", tables)))
+  pages.put(root, [(REPORTS, "summary", summary(rows, chosen, known)),
+                   (REPORTS, "stock", of_stock(series, chosen[-1])),
+                   (REPORTS, "reports", tables)])
   wrong = len(re.findall(r"\| (FAILS|BROKEN) ", tables))
   if wrong:
     return Verdict(f"{report.plural(wrong, 'defect')} on a mended base.",
@@ -189,23 +190,12 @@ def write(root: pathlib.Path = bases.ROOT) -> Verdict:
   return Verdict("the pages match the patches.")
 
 
-def _put(root: pathlib.Path, parts: Sequence[tuple[str, str, str]]) -> None:
-  for file, name, body in parts:
-    path = root / file
-    text = repository.text(path)
-    path.write_text(pages.replace_between(text, name, body), encoding="utf-8")
-    report.say(f"wrote {name} in {file}")
-
-
 def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   """The pages that no longer match the patches, without running anything."""
   series, known = patches.load(root), families.load(root)
-  found = []
-  for file, name, body in _from_text(root, series, known):
-    text = repository.text(root / file)
-    if pages.replace_between(text, name, body) != text:
-      found.append(f"{file}: its {name} do not match patches/*.toml or "
-                   f"build/bases.toml; run {COMMAND}")
+  found = [f"{file}: its {name} do not match patches/*.toml or "
+           f"build/bases.toml; run {COMMAND}" for file, name in
+           pages.differing(root, _from_text(root, series, known))]
   page = repository.text(root / REPORTS)
   for item in reproductions.collect(series, root):
     if item.line not in page:

@@ -100,12 +100,12 @@ class Git:
         f"--start-number={first}", f"--output-directory={target}", commits)
 
 
-def commit_of(folder: pathlib.Path) -> tuple[str, str]:
-  """The commit that a checkout is at, and its date; "" where it is none."""
+def commit_of(folder: pathlib.Path, at: str = "HEAD") -> tuple[str, str]:
+  """A commit of a checkout, and its date; "" where `folder` is no checkout."""
   if not (folder / ".git").exists():
     return "", ""
   said = Git(folder).run("-c", f"safe.directory={folder}", "log", "-1",
-                             "--format=%H %cd", "--date=short")
+                         "--format=%H %cd", "--date=short", at)
   commit, _, date = said.strip().partition(" ")
   return commit, date
 

@@ -14,12 +14,12 @@ import pathlib
 from mend.editing import patches, reproductions
 from mend.editing.reproductions import Reproduction
 from mend.ground import report
-from mend.house import upstream_main, upstream_reproduced
-from mend.house.upstream_reproduced import Run
 from mend.proof import environments, reproduce, venvs
 from mend.releases import interpreters
 from mend.upkeep import candidates
 from mend.upkeep.candidates import Candidate
+from mend.upstream import main_branch
+from mend.upstream.main_branch import Run
 
 
 def run(candidate: Candidate, series: Sequence[patches.Patch]) -> Run:
@@ -38,7 +38,7 @@ def run(candidate: Candidate, series: Sequence[patches.Patch]) -> Run:
   for item, outcome in zip(items, outcomes):
     report.detail(f"{outcome.status}: {item.patch} {item.function}: "
                   f"{outcome.seen}")
-  commit, date = upstream_main.upstreams_commit(candidate.source)
+  commit, date = main_branch.upstreams_commit(candidate.source)
   return Run(commit, date, datetime.date.today().isoformat(),
              counted(items, outcomes))
 
@@ -78,5 +78,5 @@ def announce(candidate: Candidate, found: Run, write: bool) -> None:
   report.say(f"{failing} of {report.plural(ran, 'program')} show their defect "
              f"on jax {candidate.base.version}.")
   if write and not candidate.released:
-    upstream_reproduced.write(found)
-    report.say(f"wrote {upstream_reproduced.FILE}")
+    main_branch.store(found)
+    report.say(f"wrote {main_branch.DEFECTS}")

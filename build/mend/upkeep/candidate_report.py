@@ -11,14 +11,14 @@ from mend.editing import patches
 from mend.ground import pages, report
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
-from mend.house import upstream_main
 from mend.proof import environments, judging, pools, pytest_run, testing
 from mend.releases import bases, interpreters
 from mend.trees import drift
 from mend.upkeep import candidate_defects, candidates
 from mend.upkeep.candidates import Candidate
+from mend.upstream import main_branch
 
-DOCUMENT = upstream_main.PAGE
+DOCUMENT = main_branch.PAGE
 MAIN = ", upstream's main"
 _LIMIT = 120.0  # seconds for a test: some deadlock on a pristine release
 _HEADER = ("patch", "as on", "edits", "regressions on pristine",
@@ -239,7 +239,7 @@ def check(named: Sequence[str], run_tests: bool, write: bool,
     found = rows(series, candidate, run_tests)
     text = section(candidate, found)
     if not candidate.released:
-      upstream_main.note(candidate.source)
+      main_branch.note(candidate.source)
     report.say("\n" + text)
     if run_programs:
       defects = candidate_defects.run(candidate, series)
@@ -268,9 +268,9 @@ def section(candidate: Candidate, found: Sequence[Row]) -> str:
   said = f"{works} work as they are" if ran else "their tests were not run"
   shown = [r for r in found if ran or not set(r.edits) <= {drift.EXACT}]
   commit, date = ("", "") if candidate.released else (
-      upstream_main.upstreams_commit(candidate.source))
+      main_branch.upstreams_commit(candidate.source))
   head = f"## jax {candidate.base.version}" + (
-      f"{MAIN}\n\n{upstream_main.named(commit, date)}" if commit else "\n")
+      f"{MAIN}\n\n{main_branch.named(commit, date)}" if commit else "\n")
   return (f"{head}\n{len(found)} patches are for it; {said}. Edits: "
           f"{counts or 'none'}."
           + ("" if ran else " The table has the patches with other than exact "

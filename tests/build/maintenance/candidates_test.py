@@ -8,7 +8,6 @@ import sys
 from conftest import GREET, PATCH, write
 from mend.editing import patches, reproductions
 from mend.ground.errors import MendError
-from mend.house.upstream_reproduced import Run
 from mend.proof import pytest_run
 from mend.proof.pytest_run import Outcome
 from mend.releases import bases
@@ -16,6 +15,7 @@ from mend.trees import drift, tree
 from mend.proof.reproduce import Outcome as Seen
 from mend.upkeep import candidate_defects, candidate_report, candidates
 from mend.upkeep.candidate_report import Proof, Row
+from mend.upstream.main_branch import Run
 import pytest
 
 
@@ -211,7 +211,7 @@ def test_what_is_fixed_there(project, candidate, monkeypatch, capsys):
   found = candidate_defects.counted([*items, item], [*outcomes, outcomes[-1]])
   assert found == {"a": (0, 2), "b": (1, 1), "c": (0, 1)}
   stored = []
-  monkeypatch.setattr(candidate_defects.upstream_reproduced, "write",
+  monkeypatch.setattr(candidate_defects.main_branch, "store",
                       stored.append)
   run = Run("c", "2026-08-08", "2026-11-28", {**found, "d": (1, 2)})
   candidate_defects.announce(candidate, run, False)

@@ -98,9 +98,7 @@ def test_the_form_of_a_change_log_is_looked_at(project, capsys):
 def written(project):
   """The parts that need no run, as `build.py docs` writes them."""
   series, known = patches.load(project), families.load(project)
-  for file, name, body in docs._from_text(project, series, known):
-    text = (project / file).read_text(encoding="utf-8")
-    write(project / file, pages.replace_between(text, name, body))
+  pages.put(project, docs._from_text(project, series, known))
 
 
 def test_stale_documents_are_found(project):

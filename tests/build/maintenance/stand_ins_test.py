@@ -7,8 +7,8 @@ from checkouts import GREET_TEST, SENDABLE, with_block
 from conftest import write
 from mend.editing import patches
 from mend.ground.errors import MendError
-from mend.house import upstream_set
 from mend.trees import stand_ins
+from mend.upstream import commits
 import pytest
 
 
@@ -54,7 +54,7 @@ code = "import os"
 
 def test_the_set_applies(places, project, base, upstream):
   series, _ = places(SENDABLE)
-  assert upstream_set.check(series, base, upstream, project) == (1, [])
+  assert commits.check(series, base, upstream, project) == (1, [])
 
 
 @pytest.mark.parametrize("old, new, words", [
@@ -64,7 +64,7 @@ def test_the_set_applies(places, project, base, upstream):
     ("tests/greet_test.py", "tests/gone_test.py", "no stand-in")])
 def test_what_has_no_place(old, new, words, places, project, base, upstream):
   series, _ = places(SENDABLE.replace(old, new))
-  count, (line,) = upstream_set.check(series, base, upstream, project)
+  count, (line,) = commits.check(series, base, upstream, project)
   assert count == 1 and words in line
 
 
@@ -77,17 +77,17 @@ value = "call:assertEqual#1"
 code = ""
 
 [[upstream.edit]]""", 1))
-  assert upstream_set.check(series, base, upstream, project) == (1, [])
+  assert commits.check(series, base, upstream, project) == (1, [])
 
 
 def test_two_that_conflict(places, project, base, upstream):
   series, _ = places(SENDABLE, SENDABLE.replace("Hello", "Hi"))
-  count, (line,) = upstream_set.check(series, base, upstream, project)
+  count, (line,) = commits.check(series, base, upstream, project)
   assert count == 2 and "not after those before it (greet/patch0)" in line
 
 
 def test_none_are_counted_as_none(project, base):
-  assert upstream_set.check(
+  assert commits.check(
       patches.load(project), base, root=project) == (0, [])
 
 

@@ -4,12 +4,13 @@
 from checkouts import ONE_LINE, git, with_block
 from conftest import PATCH, write
 from mend.editing import families, patches, posting
+from mend.ground import pages
 from mend.ground.errors import MendError
-from mend.house import (
-    upstream_main, upstream_page, upstream_reproduced, upstream_verified)
-from mend.house.upstream_reproduced import Run
 from mend.trees import sending
 from mend.trees.git import commit_of
+from mend.upstream import commits, main_branch
+from mend.upstream import page as upstream_page
+from mend.upstream.main_branch import Run
 import pytest
 
 POSTINGS = """
@@ -69,7 +70,7 @@ def test_a_report_is_on_the_page(project, series):
           'program = "y()", output = "aha" } }'))
   series = patches.load(project)
   page = upstream_page.tables(series, families.load(project), {},
-                              upstream_reproduced.read(project),
+                              main_branch.defects(project),
                               posting.read(series, project))
   assert ('### greet/greeting\n\n`greet` says "oi".\n\nOn 2 devices (`XLA_FLAGS'
           "=--xla_force_host_platform_device_count=2` on CPU):\n\n```python\n"
@@ -98,10 +99,10 @@ def test_what_to_post_that_is_refused(old, new, words, series, project):
 def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
   def counted():
     mine = patches.load(project)
-    known = upstream_verified.read(project)
+    known = commits.verified(project)
     return (upstream_page.counted(mine, known),
             upstream_page.tables(mine, families.load(project), known,
-                                 upstream_reproduced.read(project),
+                                 main_branch.defects(project),
                                  posting.read(mine, project)))
 
   said, page = counted()
@@ -111,9 +112,9 @@ def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
   commit = series[0].upstream.commit
   made = sending.Made("greet/greeting", "", {}, 2, 1, (), commit)
   passed = [(made, ("a", "b", "c"), 2)]
-  upstream_verified.write(passed, {}, project, series, project)
+  commits.store(passed, {}, project, series, project)
   assert "| 2 red of 3 | main |" in counted()[1]
-  upstream_verified.write(passed, {"greet/greeting": "1.0"}, project, series,
+  commits.store(passed, {"greet/greeting": "1.0"}, project, series,
                           project)
   said, page = counted()
   assert "| 2 red of 3 | main, 1.0 |" in page
@@ -130,8 +131,8 @@ def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
 def test_what_main_has(project):
   (project / "build").mkdir()
   run = Run("c", "2026-08-08", "2026-11-28", {"a/b": (1, 2), "a/c": (0, 1)})
-  upstream_reproduced.write(run, project)
-  found = upstream_reproduced.read(project)
+  main_branch.store(run, project)
+  found = main_branch.defects(project)
   assert found == run and found.counts == (1, 3)
   assert [found.said_of(p) for p in ("a/b", "a/c", "a/d")] == [
       "1 of 2", "no", "-"]
@@ -142,7 +143,7 @@ def test_what_is_stale(series, project):
     write(project / page, MARKED)
   assert [line.partition(":")[0] for line in upstream_page.stale(project)] == [
       "README.md", "docs/upstream.md"]
-  upstream_page.write(project)
+  pages.put(project, upstream_page.parts(project))
   assert not upstream_page.stale(project)
   readme = (project / "README.md").read_text(encoding="utf-8")
   assert "Of the 3 patches, 0 can be sent" in readme
@@ -160,12 +161,12 @@ def test_the_commit_that_a_checkout_stands_on(tmp_path):
   git(main, "init", "--quiet")
   git(main, "add", "--all")
   git(main, "commit", "--quiet", "--message=main")
-  on_main = upstream_main.upstreams_commit(main)
+  on_main = main_branch.upstreams_commit(main)
   git(tmp_path, "clone", "--quiet", str(main), "clone")
   git(tmp_path / "clone", "commit", "--quiet", "--allow-empty", "--message=m")
-  assert upstream_main.upstreams_commit(tmp_path / "clone") == on_main
+  assert main_branch.upstreams_commit(tmp_path / "clone") == on_main
   assert commit_of(tmp_path / "clone")[0] != on_main[0]
-  assert upstream_main.upstreams_commit(tmp_path) == ("", "")
+  assert main_branch.upstreams_commit(tmp_path) == ("", "")
 
 
 def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
@@ -174,18 +175,18 @@ def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
   git(clone, "init", "--quiet")
   git(clone, "add", "--all")
   git(clone, "commit", "--quiet", "--message=main")
-  write(project / upstream_main.PAGE, "Nothing.")
+  write(project / main_branch.PAGE, "Nothing.")
   (project / "build").mkdir()
-  (line,) = upstream_main.stale(project)
+  (line,) = main_branch.stale(project)
   assert "names no commit" in line
-  upstream_main.note(clone, project)
-  commit, date = upstream_main.newest(project)
+  main_branch.note(clone, project)
+  commit, date = main_branch.newest(project)
   assert (commit, date) == commit_of(clone)
-  (line,) = upstream_main.stale(project)
+  (line,) = main_branch.stale(project)
   assert f"is not of {commit[:10]} (1980-01-01)" in line
-  write(project / upstream_main.PAGE, upstream_main.named(commit, date))
-  assert not upstream_main.stale(project)
+  write(project / main_branch.PAGE, main_branch.named(commit, date))
+  assert not main_branch.stale(project)
   git(clone, "commit", "--quiet", "--allow-empty", "--message=same day")
-  upstream_main.note(clone, project)
-  assert upstream_main.newest(project) == (commit, date)
+  main_branch.note(clone, project)
+  assert main_branch.newest(project) == (commit, date)
   assert commit_of(tmp_path / "none") == ("", "")

@@ -18,10 +18,10 @@ from mend.editing import (
 from mend.editing.patches import Patch
 from mend.ground import pages, report
 from mend.ground.errors import MendError
-from mend.house import upstream_reproduced, upstream_verified
-from mend.house.upstream_reproduced import Run
-from mend.house.upstream_verified import Record
 from mend.releases import bases
+from mend.upstream import commits, main_branch
+from mend.upstream.commits import Record
+from mend.upstream.main_branch import Run
 
 PAGE = "docs/upstream.md"
 _NAME = "upstream"
@@ -72,7 +72,7 @@ def _sendable(series: Sequence[Patch]) -> list[Patch]:
 def can_be_sent(series: Sequence[Patch], verified: Mapping[str, Record],
                 ) -> list[Record]:
   """The records of the commits that are as they were verified."""
-  found = (upstream_verified.of(p, verified) for p in _sendable(series))
+  found = (commits.record_of(p, verified) for p in _sendable(series))
   return [record for record in found if record]
 
 
@@ -103,7 +103,7 @@ def _sent(posts: posting.Postings, verified: Mapping[str, Record]) -> str:
   for number, (patch, post) in enumerate(posts.commits, 1):
     commit = patch.upstream.commit
     assert commit
-    record = upstream_verified.of(patch, verified)
+    record = commits.record_of(patch, verified)
     rows.append((str(number), f"`{patch.id}`", commit.title, post.area,
                  ", ".join(f"jax#{issue}" for issue in commit.closes) or "-",
                  "; ".join(post.touches) or "-",
@@ -179,30 +179,18 @@ def counted(series: Sequence[Patch], verified: Mapping[str, Record]) -> str:
           f"{n[sendable.FORK]} are for the fork only ([list]({PAGE})).")
 
 
-def _parts(root: pathlib.Path) -> list[tuple[pathlib.Path, str]]:
+def parts(root: pathlib.Path) -> list[tuple[str, str, str]]:
+  """The generated parts: the page, the part's name and its text."""
   mine = patches.load(root)
   series = upstream_alone.with_commits(mine, root)
-  verified = upstream_verified.read(root)
-  return [(root / "README.md", counted(mine, verified)),
-          (root / PAGE, tables(series, families.load(root), verified,
-                               upstream_reproduced.read(root),
+  verified = commits.verified(root)
+  return [("README.md", _NAME, counted(mine, verified)),
+          (PAGE, _NAME, tables(series, families.load(root), verified,
+                               main_branch.defects(root),
                                posting.read(series, root)))]
-
-
-def write(root: pathlib.Path = bases.ROOT) -> None:
-  """Rewrites README's sentence and the generated part of the page."""
-  for path, body in _parts(root):
-    text = path.read_text(encoding="utf-8")
-    path.write_text(pages.replace_between(text, _NAME, body), encoding="utf-8")
-    report.say(f"wrote {_NAME} in {path.relative_to(root)}")
 
 
 def stale(root: pathlib.Path = bases.ROOT) -> list[str]:
   """The pages that no longer match the patches."""
-  found = []
-  for path, body in _parts(root):
-    text = path.read_text(encoding="utf-8")
-    if pages.replace_between(text, _NAME, body) != text:
-      found.append(f"{path.relative_to(root)}: its {_NAME} does not match "
-                   "[upstream] of patches/*.toml")
-  return found
+  return [f"{file}: its {name} does not match [upstream] of patches/*.toml"
+          for file, name in pages.differing(root, parts(root))]
