@@ -23,7 +23,7 @@ from mend.ground.report import Verdict
 from mend.house import anchors, checking, docs, where
 from mend.proof import bazel, building, reproduce
 from mend.releases import bases, interpreters, source
-from mend.trees import in_place, live_table, tree
+from mend.trees import checkout, in_place, live_table, tree
 from mend.upkeep import candidate_report, maintain
 
 
@@ -47,9 +47,9 @@ def _apply(args: argparse.Namespace) -> Verdict:
     tree.require_empty(target)
   origin = source.pristine(base)
   series = building.chosen_series(args.patches, base)
-  result = tree.mended(series, base, origin,
-                       checkout=target if args.tree else None,
-                       part=patches.is_part(series, patches.load(), base))
+  part = patches.is_part(series, patches.load(), base)
+  result = (checkout.mended(series, base, origin, target, part=part)
+            if args.tree else tree.mended(series, base, origin, part=part))
   for name in sorted(result.files):
     line = f"{'edit' if name in result.edited else 'add '} {name}"
     (report.say if args.dry_run else report.detail)(line)

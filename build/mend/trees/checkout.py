@@ -9,13 +9,16 @@ bullets go into the change log's section for what is not released yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+import dataclasses
 import pathlib
 import re
 import textwrap
 
-from mend.editing import patches
-from mend.trees import build_files, test_files
+from mend.editing import patches, placing
+from mend.releases import bases
+from mend.releases.bases import Base
+from mend.trees import build_files, manifests, test_files, tree, wrapping
 
 CHANGELOG = "CHANGELOG.md"
 _UNRELEASED = "## Unreleased"
@@ -27,28 +30,70 @@ def tests(mine: Sequence[patches.Patch]) -> dict[str, tuple[str, ...]]:
           for test in (*patch.tests, *patch.unit_tests)}
 
 
-def edited(mine: Sequence[patches.Patch], tree: pathlib.Path,
+def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
+           place: pathlib.Path, root: pathlib.Path = bases.ROOT,
+           part: bool = False, only: Container[str] | None = None,
+           changelog: bool = False) -> tree.Result:
+  """Works out the edited and added files as commits on a checkout have them.
+
+  Args:
+    series: the patches; those for other bases are left out.
+    base: the release that `source` is.
+    source: its pristine tree.
+    place: the checkout.
+    root: where the patches' modules lie.
+    part: whether the series is not the project's whole one.
+    only: make the edits of these files and no others.
+    changelog: whether the change log has a bullet for each patch.
+
+  Raises:
+    MendError: as `tree.mended`.
+  """
+  mine = patches.for_base(series, base)
+  made = tree.mended(mine, base, source, root, part, only, place)
+  kept = {f: wrapping.wrapped(
+      t, tree.read((source if f.endswith(".py") else place) / f))
+          for f, t in made.edited.items()}
+  new = {**made.added, **test_files.texts(mine, root)}
+  manifest = new.pop(manifests.FILE)
+  last = {manifests.FILE: ""} if any(
+      pathlib.PurePath(manifests.FILE).stem in t
+      for f, t in made.added.items() if f != manifests.FILE) else {}
+  kept.update(edited(mine, place, {**new, **last},
+                     _importing(mine, base, source), root, changelog))
+  return dataclasses.replace(made, edited=kept,
+                             added={**new, manifests.FILE: manifest})
+
+
+def _importing(mine: Sequence[patches.Patch], base: Base,
+               source: pathlib.Path) -> list[tuple[str, str]]:
+  """The code that edits add to modules outside of any definition, by file."""
+  return [(e.file, e.code) for p in mine for e in placing.with_imports(
+      p, placing.placed(p, base, source))
+          if e.python and not e.scope and e.op in ("add_import", "append")]
+
+
+def edited(mine: Sequence[patches.Patch], place: pathlib.Path,
            new: Mapping[str, str], importing: Iterable[tuple[str, str]],
            root: pathlib.Path, changelog: bool = False) -> dict[str, str]:
   """The checkout's Bazel files with the series in them.
 
   Args:
     mine: the patches for the base.
-    tree: the checkout.
+    place: the checkout.
     new: new file -> text, tests included.
     importing: file of upstream's -> code that is added to it.
     root: the folder of the project.
     changelog: whether the change log has a bullet for each patch.
 
   Returns:
-    file name -> whole new text, of those files only that the tree has.
+    file name -> whole new text, of those files only that it has.
   """
-  old = build_files.found_in(tree)
-  texts = build_files.edited(old, tree, new, importing, test_files.every(root))
-  log = tree / CHANGELOG
+  old = build_files.found_in(place)
+  texts = build_files.edited(old, place, new, importing, test_files.every(root))
+  log = place / CHANGELOG
   if changelog and log.is_file():
-    with open(log, encoding="utf-8", newline="") as handle:
-      text = handle.read()
+    text = tree.read(log)
     for patch in mine:
       if patch.upstream.status != "fork-only":
         text = add_bullet(text, patch.changelog)

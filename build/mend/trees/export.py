@@ -21,7 +21,8 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import git, heads, in_place, manifests, test_files, tree
+from mend.trees import (
+    checkout, git, heads, in_place, manifests, test_files, tree)
 
 README = "README.txt"
 _NOTE = """\
@@ -59,8 +60,8 @@ def commits(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     # touches from all edits so far.
     prefix = sorted(mine[:i + 1], key=lambda p: position[p.id])
     touched = {e.file for e in placing.placed(patch, base, source)}
-    after = tree.mended(prefix, base, source, root, place, touched,
-                        changelog=changelog).files
+    after = checkout.mended(prefix, base, source, place, root, only=touched,
+                            changelog=changelog).files
     if not (i + 1 == len(mine) and _fork_only(patch)):
       after.pop(tree.MANIFEST)
     files = {n: heads.for_upstream(t) for n, t in after.items()
@@ -165,8 +166,8 @@ def export(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
   place = checkout_of or source
   if checkout_of is not None:
     git.require_checkout(checkout_of)
-    in_place.require_pristine(tree.mended(series, base, source, root, place),
-                          source, place)
+    in_place.require_pristine(
+        checkout.mended(series, base, source, place, root), source, place)
   todo = commits(series, base, source, place, root, changelog)
   if not todo:
     raise MendError(f"No patch of the series is for jax {base.version}.",

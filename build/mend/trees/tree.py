@@ -20,7 +20,7 @@ from mend.ground import cache
 from mend.ground.errors import MendError
 from mend.releases import bases
 from mend.releases.bases import Base
-from mend.trees import checkout as checkouts, manifests, test_files, wrapping
+from mend.trees import manifests
 
 MANIFEST = manifests.FILE
 _COMPILE = """
@@ -70,10 +70,9 @@ def write(path: pathlib.Path, text: str) -> None:
 
 
 def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
-           root: pathlib.Path = bases.ROOT,
-           checkout: pathlib.Path | None = None,
+           root: pathlib.Path = bases.ROOT, part: bool = False,
            only: Container[str] | None = None,
-           part: bool = False, changelog: bool = False) -> Result:
+           checkout: pathlib.Path | None = None) -> Result:
   """Works out every edited and added file; writes nothing.
 
   Args:
@@ -81,11 +80,10 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     base: the release that `source` is.
     source: its pristine tree (a folder with `jax/` in it).
     root: where the patches' modules lie.
-    checkout: a git checkout of the same release, for what a source
-      distribution lacks (tests, Bazel files, the change log).
-    only: make the edits of these files and no others.
     part: whether the series is not the project's whole one.
-    changelog: whether the checkout's change log has a bullet for each patch.
+    only: make the edits of these files and no others.
+    checkout: a git checkout of the same release, whose files other than
+      Python's are edited instead (see `checkout.mended`).
 
   Raises:
     MendError: an edit's place is missing or not unique, two edits overlap, or
@@ -98,9 +96,6 @@ def mended(series: Sequence[patches.Patch], base: Base, source: pathlib.Path,
     place = source if todo[0].python else checkout or source
     edited[file], splices[file] = _edit_file(place, file, todo, base)
   added = _modules(mine, base, source, root)
-  if checkout is not None:
-    edited, added = _on_checkout(mine, base, source, checkout, root, edited,
-                                 added, changelog)
   version = base.mended + (_part_of(edited, added) if part else "")
   added[MANIFEST] = manifests.text(base, mine, version)
   count = sum(bool(e.number) for todo in by_file.values() for e in todo)
@@ -122,30 +117,6 @@ def _by_file(mine: Sequence[patches.Patch], base: Base, source: pathlib.Path,
       found.setdefault(edit.file, []).append(edit)
   order = placing.in_order if checkout else list
   return {file: order(placing.once(todo)) for file, todo in found.items()}
-
-
-def _on_checkout(mine: Sequence[patches.Patch], base: Base,
-                 source: pathlib.Path, place: pathlib.Path, root: pathlib.Path,
-                 edited: dict[str, str], added: dict[str, str],
-                 changelog: bool) -> tuple[dict[str, str], dict[str, str]]:
-  """The edited and added files as commits on a checkout have them."""
-  kept = {f: wrapping.wrapped(
-      t, read((source if f.endswith(".py") else place) / f))
-          for f, t in edited.items()}
-  new = {**added, **test_files.texts(mine, root)}
-  last = {MANIFEST: ""} if any(
-      pathlib.PurePath(MANIFEST).stem in t for t in added.values()) else {}
-  kept.update(checkouts.edited(mine, place, {**new, **last},
-                               _importing(mine, base, source), root, changelog))
-  return kept, new
-
-
-def _importing(mine: Sequence[patches.Patch], base: Base,
-               source: pathlib.Path) -> list[tuple[str, str]]:
-  """The code that edits add to modules outside of any definition, by file."""
-  return [(e.file, e.code) for p in mine for e in placing.with_imports(
-      p, placing.placed(p, base, source))
-          if e.python and not e.scope and e.op in ("add_import", "append")]
 
 
 def _part_of(*texts: dict[str, str]) -> str:

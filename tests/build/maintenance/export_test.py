@@ -62,7 +62,7 @@ def test_git_am_gives_what_apply_gives(names, series, base, upstream, clone,
   shutil.copytree(clone, other)
   exported(chosen, base, upstream, tmp_path / "out", clone, project)
   am(other, tmp_path / "out")
-  result = tree.mended(chosen, base, upstream, project, clone)
+  result = checkout.mended(chosen, base, upstream, clone, project)
   in_place.write(result, upstream, clone, sys.executable)
   assert snapshot(other) == snapshot(clone)
   assert "tests/polite_greeting_test.py" in snapshot(other)
@@ -81,7 +81,7 @@ def test_without_a_checkout_it_fits_the_source_distribution(
   am(other, tmp_path / "out")
   target = tmp_path / "target"
   shutil.copytree(upstream, target)
-  result = tree.mended(series, base, upstream, project, target)
+  result = checkout.mended(series, base, upstream, target, project)
   in_place.write(result, upstream, target, sys.executable)
   assert snapshot(other) == snapshot(target)
 
@@ -201,7 +201,7 @@ def test_onto_a_checkout_of_no_base(series, clone, project, tmp_path,
   git(clone, "commit", "--quiet", "--all", "--message=main")
   found = candidates.find(str(clone))
   mine = [p for p, _ in candidates.adapted(series, found, project)]
-  want = tree.mended(mine, found.base, clone, project, clone)
+  want = checkout.mended(mine, found.base, clone, clone, project)
   names = exported(mine, found.base, clone, tmp_path / "out", clone, project)
   assert len(names) == len(series)
   am(clone, tmp_path / "out")
