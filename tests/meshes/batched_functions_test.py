@@ -3,18 +3,17 @@
 
 The oracle is the same function of the whole batch, over no mesh.
 """
-import contextlib
 
 from absl.testing import parameterized
 import jax
 from jax import lax
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.numpy import linalg
 from jax.scipy import linalg as scipy_linalg
 import numpy as np
+from testing.oracle import OracleTestCase
 from testing.red import red
-from testing.sharding import AxisType, eight_devices, typed_mesh
+from testing.sharding import eight_devices
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -92,19 +91,12 @@ FORMS = {
 
 
 @red("^AttributeError: .*has no attribute '", api_missing=True)
-class BatchedFunctionsTest(jtu.JaxTestCase):
+class BatchedFunctionsTest(OracleTestCase):
 
   def check(self, f, args, specs, sizes=(2, 2), context=False, jit=True):
-    want = f(*args)
-    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
-    spread = [jax.device_put(a, jax.sharding.NamedSharding(mesh, s))
-              for a, s in zip(args, specs)]
-    with (jax.set_mesh(mesh) if context else contextlib.nullcontext(),
-          jax.explicit_reshard('allow')):
-      got = (jax.jit(f) if jit else f)(*spread)
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=2e-3, atol=2e-3)
-    return got
+    with jax.explicit_reshard('allow'):
+      return self.same(f, args, specs, sizes, context=context, jit=jit,
+                       rtol=2e-3, atol=2e-3)
 
   @parameterized.parameters(*[
       (name, form) for name in FUNCTIONS for form in FORMS

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops and branches batched over an Explicit axis (jax#29637)."""
-import contextlib
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -10,6 +9,8 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.oracle import OracleTestCase
+from testing.oracle import explicit_mesh
 from testing.red import red
 from testing.sharding import AxisType
 from testing.sharding import eight_devices
@@ -79,29 +80,11 @@ def rows():
   return np.arange(32, dtype=np.float32).reshape(8, 4) / 7
 
 
-@contextlib.contextmanager
-def within(mesh, entered):
-  if not entered:
-    yield
-  elif hasattr(jax, 'set_mesh'):
-    with jax.set_mesh(mesh):
-      yield
-  else:
-    with jax.sharding.use_mesh(mesh):
-      yield
-
-
-class MappedCarriesTest(jtu.JaxTestCase):
+class MappedCarriesTest(OracleTestCase):
 
   def check(self, f, x, spec, sizes=(2, 2), context=False, jit=True):
-    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
-    want = f(x)
-    spread = jax.device_put(x, NamedSharding(mesh, spec))
-    with within(mesh, context):
-      got = (jax.jit(f) if jit else f)(spread)
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=1e-5)
-    return got
+    return self.same(f, [x], [spec], sizes, context=context, jit=jit,
+                     rtol=1e-5)
 
   @red(NO_AXIS)
   @parameterized.product(name=list(CALLS), jit=[True, False],
@@ -136,7 +119,7 @@ class MappedCarriesTest(jtu.JaxTestCase):
   @red(NO_AXIS)
   @parameterized.parameters('scan', 'while_mapped', 'fori', 'cond_of_ones')
   def test_type(self, name):
-    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(2, 2)
     spread = jax.device_put(rows(), NamedSharding(mesh, P('x')))
     for out in jax.tree.leaves(jax.jit(jax.vmap(CALLS[name]))(spread)):
       self.assertEqual(out.sharding.spec[0], 'x')
@@ -166,7 +149,7 @@ class MappedCarriesTest(jtu.JaxTestCase):
   @red(NO_AXIS)
   @parameterized.parameters('scan', 'while', 'cond')
   def test_in_a_partly_manual_shard_map(self, name):
-    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(2, 2)
     x = np.arange(64, dtype=np.float32).reshape(2, 8, 4) / 9
     f = jax.vmap(CALLS[name])
     mapped = shard_map(lambda x: jax.tree.map(lambda y: y[None], f(x[0])),
@@ -182,7 +165,7 @@ class MappedCarriesTest(jtu.JaxTestCase):
     f = jax.jit(jax.vmap(CALLS['while_mapped']))
     want = f(rows())
     for sizes in ((2, 2), (4, 2), (2, 4)):
-      mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
+      mesh = explicit_mesh(*sizes)
       got = f(jax.device_put(rows(), NamedSharding(mesh, P('x'))))
       for g, w in zip(got, want):
         self.assertEqual(g.sharding.mesh, mesh)

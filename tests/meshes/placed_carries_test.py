@@ -9,12 +9,12 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.oracle import OracleTestCase
+from testing.oracle import explicit_mesh
 from testing.red import red
-from testing.sharding import AxisType
 from testing.sharding import eight_devices
 from testing.sharding import partly_manual
 from testing.sharding import shard_map
-from testing.sharding import typed_mesh
 from testing.sharding import UNCHECKED
 
 jax.config.parse_flags_with_absl()
@@ -80,15 +80,12 @@ def parts(f, x, number):
                       *map(f, np.split(x, number)))
 
 
-class PlacedCarriesTest(jtu.JaxTestCase):
+class PlacedCarriesTest(OracleTestCase):
 
   def check(self, f, x, spec, want, sizes=(2, 2), jit=True):
-    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
-    spread = jax.device_put(x, NamedSharding(mesh, spec))
-    got = (jax.jit(f(mesh)) if jit else f(mesh))(spread)
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=1e-5)
-    return got
+    mesh = explicit_mesh(*sizes)
+    return self.same(f(mesh), [x], [spec], mesh=mesh, want=want, jit=jit,
+                     rtol=1e-5)
 
   @red(UNEQUAL_CARRY)
   @parameterized.product(name=list(CALLS), sizes=[(2, 2), (2, 1)])
@@ -139,7 +136,7 @@ class PlacedCarriesUnchangedTest(jtu.JaxTestCase):
 
   @parameterized.product(name=list(CALLS), where=['outside', 'unchecked'])
   def test_accepted_before(self, name, where):
-    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(2, 2)
     f = CALLS[name]
     if where == 'outside':
       x, want = jax.device_put(rows(), NamedSharding(mesh, P(None, 'y'))), f(

@@ -11,10 +11,10 @@ from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
+from testing.oracle import OracleTestCase
+from testing.oracle import explicit_mesh
 from testing.red import red
-from testing.sharding import AxisType
 from testing.sharding import eight_devices
-from testing.sharding import typed_mesh
 
 jax.config.parse_flags_with_absl()
 eight_devices()
@@ -55,21 +55,11 @@ def gradient(f):
   return jax.grad(lambda x, w: jnp.sum(jnp.sin(f(x, w))), (0, 1))
 
 
-class WholeCotangentsTest(jtu.JaxTestCase):
+class WholeCotangentsTest(OracleTestCase):
 
   def check(self, f, x, w, sizes=(2, 2), jit=True, context=False):
-    want = f(x, w)
-    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
-    spread, w = jax.device_put(x, NamedSharding(mesh, P('x'))), jnp.asarray(w)
-    f = jax.jit(f) if jit else f
-    if context:
-      with jax.set_mesh(mesh):
-        got = f(spread, w)
-    else:
-      got = f(spread, w)
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
-      self.assertAllClose(np.asarray(g), np.asarray(w), rtol=1e-4, atol=1e-4)
-    return got
+    return self.same(f, (x, w), (P('x'), None), sizes, jit=jit,
+                     context=context, rtol=1e-4, atol=1e-4)
 
   @red(NO_PLACE, cases={'jit': False})
   @red(UNSPECIFIED, cases={'name': ['conv', 'strides', 'layers_of_conv']})
@@ -115,14 +105,14 @@ class WholeCotangentsUnchangedTest(jtu.JaxTestCase):
                          sizes=[(2, 2), (1, 2)])
   def test_placed_weights(self, name, sizes):
     f, x, w = PRODUCTS[name]
-    mesh = typed_mesh(sizes, ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(*sizes)
     args = (jax.device_put(x, NamedSharding(mesh, P('x'))),
             jax.device_put(w, NamedSharding(mesh, P())))
     for g, v in zip(jax.jit(gradient(f))(*args), gradient(f)(x, w)):
       self.assertAllClose(np.asarray(g), np.asarray(v), rtol=1e-4, atol=1e-4)
 
   def test_spread_contraction_of_two_arguments(self):
-    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(2, 2)
     x = jax.device_put(ROWS, NamedSharding(mesh, P('x')))
     with self.assertRaisesRegex(Exception, 'ambiguous'):
       jax.jit(lambda x: x.T @ x)(x)
@@ -131,7 +121,7 @@ class WholeCotangentsUnchangedTest(jtu.JaxTestCase):
       ({'feature_group_count': 2}, P('x')), ({'batch_group_count': 2}, P('x')),
       ({}, P(None, None, 'x')), ({}, P('y', None, 'x')))
   def test_convolution_that_xla_sums_twice(self, params, spec):
-    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(2, 2)
     x = jax.device_put(IMAGES, NamedSharding(mesh, spec))
     groups = params.get('feature_group_count', 1)
     f = gradient(lambda x, k: conv(x, k, **params))
@@ -142,7 +132,7 @@ class WholeCotangentsUnchangedTest(jtu.JaxTestCase):
   def test_spread_features(self, name):
     # The cotangent has the spec that the product has, as on pristine JAX.
     f, x, w = PRODUCTS[name]
-    mesh = typed_mesh((2, 2), ('x', 'y'), (AxisType.Explicit,) * 2)
+    mesh = explicit_mesh(2, 2)
     x = jax.device_put(x, NamedSharding(mesh, P(None, 'y')))
     got = jax.jit(gradient(f))(x, jnp.asarray(w))[1]
     self.assertAllClose(np.asarray(got), np.asarray(gradient(f)(

@@ -10,17 +10,16 @@ from absl.testing import parameterized
 import jax
 from jax import export
 from jax._src import config as jax_config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
+from testing import oracle
+from testing.oracle import Summed
 from testing.sharding import shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import make_mesh
 from varying.testing.derivatives import CASES
-from varying.testing.derivatives import Summed
 from varying.testing.derivatives import inputs
-from varying.testing.derivatives import is_summed
 from varying.testing.derivatives_rules import WITHIN
 
 jax.config.parse_flags_with_absl()
@@ -34,32 +33,7 @@ def all_of(names):
 
 @functools.cache
 def alone(f, dtype):
-  """The results of `f` for each device's block, on one device."""
-  x, w = inputs(dtype)
-  compiled = jax.jit(f)
-  with jax.enable_checks(False):
-    return [compiled(b, w) for b in x]
-
-
-def outcome(f, kind, jit=True, dtype=np.float32):
-  """The results of `f` inside shard_map, and the expected ones."""
-  mesh = make_mesh(*MESHES[kind])
-  names = mesh.axis_names
-  blocks = alone(f, dtype)
-  out_specs = jax.tree.map(lambda y: P() if is_summed(y) else P(names),
-                           blocks[0], is_leaf=is_summed)
-  want = jax.tree.map(
-      lambda *ys: (jax.tree.map(lambda *zs: sum(zs), *ys)
-                   if is_summed(ys[0]) else np.stack(ys)),
-      *blocks, is_leaf=is_summed)
-
-  def body(x, w):
-    return jax.tree.map(lambda y: y if is_summed(y) else jnp.asarray(y)[None],
-                        f(x[0], w), is_leaf=is_summed)
-
-  mapped = shard_map(body, mesh=mesh, in_specs=(P(names), P()),
-                     out_specs=out_specs)
-  return (jax.jit(mapped) if jit else mapped)(*inputs(dtype)), want
+  return oracle.alone(f, *inputs(dtype))
 
 
 def starting_with(*starts):
@@ -109,21 +83,16 @@ def holomorphic(x, w):
       'remat': grad(jax.checkpoint(lambda x: f(x, w)))(x)}
 
 
-class DerivativesTest(jtu.JaxTestCase):
+class DerivativesTest(oracle.OracleTestCase):
 
   def check(self, names, kind, jit=True, dtype=np.float32):
     self.compare(all_of(tuple(names)), kind, jit, dtype)
 
   def compare(self, f, kind, jit, dtype):
-    tol = 1e-10 if np.finfo(dtype).bits == 64 else 1e-4
     with jax_config.numpy_rank_promotion('allow'):
-      got, want = outcome(f, kind, jit, dtype)
-    self.assertEqual(jax.tree.structure(got), jax.tree.structure(want))
-    leaves = jax.tree_util.tree_flatten_with_path(want)[0]
-    for a, (path, b) in zip(jax.tree.leaves(got), leaves):
-      name = jax.tree_util.keystr(path)
-      self.assertEqual(a.dtype, b.dtype, name)
-      np.testing.assert_allclose(a, b, rtol=tol, atol=tol, err_msg=name)
+      got, want = oracle.outcome(f, make_mesh(*MESHES[kind]), *inputs(dtype),
+                                 jit=jit, blocks=alone(f, dtype))
+    self.assert_same(got, want, 1e-10 if dtype == np.float64 else 1e-4)
 
   @parameterized.parameters(*GROUPS)
   def test_2d(self, group):

@@ -7,10 +7,13 @@ from jax.experimental.ode import odeint
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import OracleTestCase
+from testing.oracle import Summed
+from testing.oracle import outcome
 from testing.red import red
 from testing.sharding import shard_map
 from varying.testing.common import MESHES
-from varying.testing.common import run_rows
+from varying.testing.common import make_mesh
 
 jax.config.parse_flags_with_absl()
 
@@ -30,21 +33,16 @@ def loss(y, k):
   return jnp.sum(solve(y, k) ** 2)
 
 
-class OdeintTest(jtu.JaxTestCase):
+class OdeintTest(OracleTestCase):
 
   def check(self, gradients, where):
     """Gradients by what varies, and by what is shared: these are summed."""
-    alone = jax.jit(gradients)
-    with jax.enable_checks(False):
-      want = [alone(x, W) for x in X]
-    axes = ('x', 'y')[:len(MESHES[where[0]])]
-    def stacked(x, w):
+    kind, jit = where
+    def parts(x, w):
       varying, shared = gradients(x, w)
-      return varying[None], shared
-    got = run_rows(stacked, where, X, shared=W, out=(P(axes), P()))
-    for a, b in zip(got, (np.stack([v for v, _ in want]),
-                          sum(s for _, s in want))):
-      np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
+      return varying, Summed(shared)
+    self.assert_same(*outcome(parts, make_mesh(*MESHES[kind]), X, W, jit=jit),
+                     2e-3, 1e-4)
 
   @red(OTHER_AVALS)
   @parameterized.parameters(('2d', True), ('1d', False))

@@ -9,31 +9,9 @@ the devices' own gradients add up to.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from testing.oracle import Summed
 
 f0 = jax.dtypes.float0
-
-
-@jax.tree_util.register_pytree_node_class
-class Summed:
-  """Gradients with respect to what the devices share."""
-
-  def __init__(self, value):
-    self.value = value
-
-  def tree_flatten(self):
-    return (self.value,), None
-
-  @classmethod
-  def tree_unflatten(cls, _, children):
-    return cls(*children)
-
-
-# In 0.5.3 a gradient inside of shard_map is each device's own.
-SUMS = jax.__version_info__ >= (0, 6)
-
-
-def is_summed(x):
-  return SUMS and isinstance(x, Summed)
 
 
 def inputs(dtype):

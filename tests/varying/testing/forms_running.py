@@ -4,18 +4,16 @@ import random
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 import numpy as np
-# Importing these puts their forms in the table.
+from testing import oracle
 from testing.sharding import partly_manual
-from testing.sharding import shard_map
 from testing.sharding import UNCHECKED
+# Importing these puts their forms in the table.
 from varying.testing import forms_derivatives as _derivatives  # noqa: F401
 from varying.testing import forms_flow as _flow  # noqa: F401
 from varying.testing import forms_more as _more  # noqa: F401
 from varying.testing.common import axes_of
 from varying.testing.common import make_mesh
-from varying.testing.forms import AX
 from varying.testing.forms import FORMS
 from varying.testing.forms import LATER
 from varying.testing.forms import sharded_now
@@ -40,18 +38,11 @@ def inputs():
 def emulated(f, args):
   """All devices' results, stacked along two leading axes, without devices."""
   body = lambda *xs: tuple(jnp.asarray(o, 'f') for o in f(*xs))
-  ins = lambda axis: tuple(0 if axis in i else None for i in IN_AXES)
-  inner = jax.vmap(body, ins('y'), axis_name='y', axis_size=2)
   sharded_now[0] = False
   try:
-    return jax.vmap(inner, ins('x'), axis_name='x', axis_size=2)(*args)
+    return oracle.emulated(body, IN_AXES, (2, 2), args)
   finally:
     sharded_now[0] = True
-
-
-def spec(axes, manual=AX):
-  """A leading dimension for each of ``axes``, mapped if it is in ``manual``."""
-  return P(*(a if a in manual else None for a in AX if a in axes))
 
 
 def on_mesh(f, claims, mesh='full', check=True, types=None):
@@ -75,37 +66,14 @@ def on_mesh(f, claims, mesh='full', check=True, types=None):
     options.update(partly_manual('z'))
 
   def per_device(*xs):
-    outs = [jnp.asarray(o, 'f') for o in f(*(x.reshape(3) for x in xs))]
+    outs = [jnp.asarray(o, 'f') for o in f(*xs)]
     if types is not None:
       types[:] = map(axes_of, outs)
-    return tuple(
-      o.reshape((1,) * len(axes) + (3,)) for o, axes in zip(outs, claims)
-    )
+    return outs
 
-  def specs(manual):
-    return dict(
-      in_specs=tuple(spec(axes, manual) for axes in IN_AXES),
-      out_specs=tuple(spec(axes, manual) for axes in claims),
-    )
-
-  if not mesh.startswith('nested'):
-    return shard_map(
-      per_device, mesh=make_mesh(*sizes), **specs(AX), **options
-    )
-  outer = mesh[-1]
-  (inner,) = set(AX) - {outer}
-
-  def within(*xs):
-    return shard_map(
-      per_device, axis_names={inner}, **specs(inner), **options
-    )(*xs)
-
-  return shard_map(
-    within,
-    mesh=make_mesh(2, 2),
-    axis_names={outer},
-    **specs(outer),
-    **options,
+  outer = mesh[-1] if mesh.startswith('nested') else None
+  return oracle.mapped(
+    per_device, IN_AXES, claims, make_mesh(*sizes), outer, **options
   )
 
 
@@ -118,11 +86,6 @@ def unchecked(f, claims):
       sharded_now[0] = True
 
   return run
-
-
-def pick(stacked, axes):
-  """One device's results for each axis along which they don't vary."""
-  return stacked[tuple(slice(None) if a in axes else 0 for a in AX)]
 
 
 FORWARD = ('jvp', 'lin', 'cjvp')
@@ -156,12 +119,12 @@ def fault_of(form, wrap, transform, mesh):
   """The fault of the program, or None."""
   f, claims, options = FORMS[form]
   f, args, types = WRAPS[wrap](f), inputs(), []
-  oracle = (
+  plain = (
     unchecked(f, claims)
     if options.get('ref')
     else (lambda *xs: emulated(f, xs))
   )
-  picked = lambda *xs: tuple(map(pick, oracle(*xs), claims))
+  picked = lambda *xs: tuple(map(oracle.pick, plain(*xs), claims))
   as_jitted = {'eager': 'jit', 'disable': 'jit', 'eager_grad': 'grad'}
   want = TRANSFORMS[as_jitted.get(transform, transform)](picked)(*args)
   try:
@@ -169,16 +132,10 @@ def fault_of(form, wrap, transform, mesh):
   except Exception as e:  # pylint: disable=broad-except
     return f'refused: {type(e).__name__}: {e}'
   if transform == 'jit':
-    for i, (own, axes, all_devices) in enumerate(
-      zip(types, claims, jax.jit(oracle)(*args))
-    ):
-      if not own <= set(axes):
-        return f'result {i} is typed {set(own)}, by the rules {axes!r}'
-      for n, axis in enumerate(AX):
-        if axis not in own and not np.allclose(
-          all_devices, np.take(all_devices, [0], n), 1e-4, 1e-5
-        ):
-          return f'result {i} differs along {axis!r} and is typed {set(own)}'
+    for i, each in enumerate(zip(types, claims, jax.jit(plain)(*args))):
+      fault = oracle.fault_of_type(*each)
+      if fault:
+        return f'result {i} {fault[1]}'
   for g, w in zip(*map(jax.tree_util.tree_leaves, (got, want))):
     if not np.allclose(g, w, 1e-3, 1e-4, equal_nan=True):
       return f'got {g}, not {w}'

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a random program in shard_map and without devices, and compares."""
 import dataclasses
-import functools
 import os
 import random
 
@@ -11,7 +10,8 @@ import jax.extend as _extend  # noqa: F401  # HEADER's adds an option on 0.10.1
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from testing.sharding import UNCHECKED, shard_map
+from testing import oracle
+from testing.sharding import UNCHECKED
 from varying.testing import fuzz_checked
 from varying.testing.common import axes_of as varying_axes
 from varying.testing.common import cast
@@ -78,9 +78,7 @@ def emulate(program, sizes, args):
       unreduced=lambda x, axis: x,
       total=lambda g, sums, shared: (lax.psum(g, sums) if sums else g) / (
           lax.psum(1, shared) if shared else 1))
-  ins = lambda axis: [0 if axis in axes else None for axes in INPUTS.values()]
-  return jax.vmap(jax.vmap(body, ins('y'), axis_name='y', axis_size=sizes[1]),
-                  ins('x'), axis_name='x', axis_size=sizes[0])(*args)
+  return oracle.emulated(body, INPUTS.values(), sizes, args)
 
 
 def axes_of(x):
@@ -130,11 +128,6 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
   Nested, it is in a shard_map over 'y' that is in one over 'x'. The other
   layouts are those of a mesh that has a third axis, over which it isn't.
   """
-  spec = lambda axes, manual=AXES: P(*(
-      a if a in manual else None for a in AXES if a in axes))
-  specs = lambda manual: dict(
-      in_specs=tuple(spec(a, manual) for a in INPUTS.values()),
-      out_specs=tuple(spec(a, manual) for a in out_axes))
   body = function_of(
       program, vary=vary,
       meet=lambda x: x, total=lambda g, *_: g, new_ref=NEW_REF,
@@ -144,26 +137,20 @@ def sharded(program, sizes, out_axes, record, layout='flat'):
       along=along if layout == 'auto' else lambda x: x,
       reduced=lambda x: lax.pcast(x, AXES, to='reduced'), unreduced=unreduced)
 
-  def per_device(*args):
-    outs = body(*(x.reshape(3) for x in args))
+  def per_device(a, b, c, w, v):
+    outs = body(a, b, c, w, v)
     record.append([differs_along(x) for x in outs])
-    return tuple(x.reshape((1,) * len(axes) + (3,))
-                 for x, axes in zip(outs, out_axes))
+    return outs
 
-  mapped = functools.partial(shard_map, **OPTIONS)
-  if layout == 'keywords':
-    f = mapped(lambda a, b, c, w, v: per_device(a, b, c, w, v),
-               mesh=make_mesh(*sizes), **specs(AXES))
-    return lambda a, b, c, w, v: f(a, b, v=v, w=w, c=c)
-  if layout == 'flat':
-    return mapped(per_device, mesh=make_mesh(*sizes), **specs(AXES))
+  mesh, options = make_mesh(*sizes), dict(OPTIONS)
   if layout in THIRD:
-    return mapped(per_device, mesh=mesh_with_third(sizes, THIRD[layout]),
-                  axis_names=ALL, **specs(AXES))
-  inner = lambda *args: mapped(per_device, axis_names={'y'},
-                               **specs('y'))(*args)
-  return mapped(inner, mesh=make_mesh(*sizes), axis_names={'x'},
-                **specs('x'))
+    mesh = mesh_with_third(sizes, THIRD[layout])
+    options['axis_names'] = ALL
+  f = oracle.mapped(per_device, INPUTS.values(), out_axes, mesh,
+                    'x' if layout == 'nested' else None, **options)
+  if layout == 'keywords':
+    return lambda a, b, c, w, v: f(a, b, v=v, w=w, c=c)
+  return f
 
 
 def along(x):
@@ -175,11 +162,6 @@ def mesh_with_third(sizes, kind):
   mesh, auto = make_mesh(*sizes, 2), jax.sharding.AxisType.Auto
   return jax.sharding.Mesh(mesh.devices, mesh.axis_names, axis_types=(
       auto, auto, getattr(jax.sharding.AxisType, kind)))
-
-
-def pick_varying(stacked, axes):
-  """One device's results for each axis along which they don't vary."""
-  return stacked[tuple(slice(None) if a in axes else 0 for a in AXES)]
 
 
 def weighted(outs):
@@ -297,7 +279,7 @@ class Case:
 
   def emulated(self, *args):
     outs = emulate(self.program, self.sizes, args)
-    return weighted([pick_varying(o, a)
+    return weighted([oracle.pick(o, a)
                      for o, a in zip(outs, self.want_axes)]), outs
 
   def expected(self):
@@ -408,16 +390,10 @@ def difference(case, expected):
       return Fault('oracle', 'vmap of reduced or unreduced values')
     return Fault('refused', f'{type(e).__name__}: {e}')
   for i, (axes, want) in enumerate(zip(types[0], want_axes)):
-    if not axes <= want:
-      return Fault('coarse', f'result {i} is typed as varying along '
-                   f'{sorted(axes)}, by the rules it varies along '
-                   f'{sorted(want)}')
-    for axis in ALL - axes:
-      each = np.moveaxis(stacked[i], AXES.index(axis), 0)
-      if not np.allclose(each, each[:1], 1e-4, 1e-5, equal_nan=True):
-        return Fault('unsound', f'result {i} differs along {axis!r} and is '
-                     f'typed as varying along {sorted(axes)}')
-    if not np.allclose(outs[i], pick_varying(stacked[i], want), 1e-3, 1e-4,
+    fault = oracle.fault_of_type(axes, want, stacked[i])
+    if fault:
+      return Fault(fault[0], f'result {i} {fault[1]}')
+    if not np.allclose(outs[i], oracle.pick(stacked[i], want), 1e-3, 1e-4,
                        equal_nan=True):
       return Fault('wrong value', f'result {i} is {outs[i]}, not {stacked[i]}')
   for name, got, want in zip(INPUTS, grads, want_grads):
