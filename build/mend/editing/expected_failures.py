@@ -141,7 +141,7 @@ def _problem(reason: str) -> str:
 
 
 def first(case: str, reds: Iterable[Red]) -> Red | None:
-  """The first that names a case: it is the one that counts."""
+  """The expected failure that counts for a case: the first to name it."""
   return next((red for red in reds if red.names(case)), None)
 
 

@@ -136,7 +136,7 @@ def load_patch(root: pathlib.Path, name: str) -> Patch:
 
 
 def _add_shared(root: pathlib.Path, data: dict) -> None:
-  """Adds the files that come with those that a patch names."""
+  """Adds the shared files that a patch's own files need."""
   own = [*families.packages(root, data["modules"]), *data["modules"]]
   called = re.findall(r"\bmend_(\w+)", "\n".join(
       code for edit in data.get("edit", []) for code in spelled(edit)))

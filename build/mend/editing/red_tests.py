@@ -93,7 +93,7 @@ class _Module:
         raise self._refusal(call)("red stands at no test and no class of tests")
 
   def _test_cases(self) -> list[str]:
-    """The classes that inherit from something that isn't of the file."""
+    """The classes with a direct or indirect base class of another file."""
     return [name for name, node in self._classes.items()
             if any(_name(b) not in self._classes
                    for c in self._lineage(node) for b in c.bases)]

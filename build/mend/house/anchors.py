@@ -134,7 +134,7 @@ def _faults(folder: pathlib.Path) -> set[tuple[str, str]]:
 
 
 def _culprits(result: tree.Result, file: str) -> list[str]:
-  """The labels of the edits that alone leave a file that doesn't parse."""
+  """The labels of the edits that by themselves make a file unparsable."""
   origin = source.pristine(result.base)
   with cache.scratch() as folder:
     labels: dict[str, str] = {}
@@ -152,7 +152,7 @@ def _culprits(result: tree.Result, file: str) -> list[str]:
 
 def places(series: Sequence[patches.Patch],
            chosen: Sequence[Base]) -> Iterator[tuple[str, str, str]]:
-  """Each edit, the releases that it is for, and those that have its place."""
+  """Each edit with its releases, and with those on which its place is found."""
   for patch in series:
     for edit in patch.edits:
       on = [base.version for base in chosen if _is_found(edit, base)]

@@ -219,7 +219,7 @@ class Servers:
 
 
 class Sharing:
-  """Servers whose children share what they compile, where that is safe.
+  """Servers with a shared cache of compiled code for releases that can share.
 
   Both sides of a base have one jaxlib, and most of their programs are the
   same, as are those of the next run: a folder for each jaxlib is kept.
@@ -252,7 +252,7 @@ class Sharing:
 
   def of(self, python: str | pathlib.Path, base: Base,
          env: Mapping[str, str] | None = None) -> Server | None:
-    """The server of that Python, which has the jax of `base`."""
+    """The server of a Python with the jax of `base`."""
     if not base.within(">=0.10"):
       return self._alone.of(python, env)
     return self._sharing.of(python, {

@@ -20,7 +20,7 @@ _SAID = re.compile(r"\((\d+) minutes on two cores")
 
 
 def processor_seconds() -> float:
-  """The time that this process and those that it has waited for have run."""
+  """The processor time of this process and of its finished children."""
   try:
     import resource
   except ImportError:  # Windows

@@ -76,7 +76,7 @@ def _of_change(run: Run, series: Sequence[patches.Patch], base: Base,
 
 
 def newest_having(names: Sequence[str]) -> tuple[Base, ...]:
-  """The default release, or for a name that it lacks the newest that has it."""
+  """For each name, the default release, or else the newest that has it."""
   series, default = patches.load(), bases.default_base()
   having = lambda base, name: any(
       jobs.files_of(patches.for_base(series, base), [name], kind)

@@ -208,7 +208,7 @@ def stale(series: Sequence[patches.Patch],
 
 def _kept(tables: Files,
           series: Sequence[str]) -> dict[str, live_pieces.Edited]:
-  """The edits that tables have, without those of patches that are no more."""
+  """The edits in tables, without those of removed patches."""
   backend = module_of_live("backend")
   try:
     table = backend.parsed(tables)

@@ -39,7 +39,7 @@ class Copy:
     self.git.run("am", "--quiet", "--keep-non-patch", str(file))
 
   def changed(self) -> list[str]:
-    """The files that differ from the checkout's, those that are gone not."""
+    """The files that differ from the checkout's, without deleted ones."""
     return self.git.run("diff", "--name-only", "--diff-filter=d",
                         _BASE, "HEAD").split()
 

@@ -135,7 +135,7 @@ def retire(name: str, landed: str,
 
 def _refuse_needed(series: tuple[patches.Patch, ...], patch: patches.Patch,
                    release: Version, stays: bool) -> None:
-  """Raises where a base would lose the patch, and one that needs it stays."""
+  """Refuses to retire a patch from a base with another patch that needs it."""
   losing = [b for b in bases.all_bases()
             if b.within(patch.bases) and Version(b.version) >= release]
   users = {p.id: [b.version for b in losing if b.within(p.bases)]

@@ -139,7 +139,7 @@ def _twin(found: Base) -> str:
 
 
 def _with_limit(lowest: str, jaxlib: str) -> str:
-  """The Pythons from the oldest to the last that has a wheel of that jaxlib.
+  """The range of Pythons up to the last with a wheel of that jaxlib.
 
   Raises:
     MendError: none is found for the oldest, so that nothing follows from none.

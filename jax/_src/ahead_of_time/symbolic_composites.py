@@ -76,7 +76,7 @@ def _is_of_unknown_size(op: Any) -> bool:
 
 
 def _of_unknown_sizes(module: ir.Module) -> set[str]:
-  """The functions in which, or below which, something has no known size."""
+  """The functions with a value of unknown size in them or in their callees."""
   unknown, calls = set(), []
   for function in module.body.operations:
     name = ir.StringAttr(function.attributes['sym_name']).value

@@ -118,7 +118,7 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
 
 
 def _by_numpy(capsule: Any, device: xc.Device) -> Any:
-  """An array of a capsule that NumPy reads; None of a dtype that it lacks.
+  """Reads a capsule with NumPy; None if NumPy lacks its dtype.
 
   The capsule can be read by the runtime then, as nobody has taken it.
   """
@@ -323,7 +323,7 @@ def _is_in_rows(capsule: Any) -> bool:
 
 
 def _probe() -> np.ndarray:
-  """A small array that isn't in rows, of memory that is aligned."""
+  """A small array in column-major order, in aligned memory."""
   room = np.zeros(32, np.float32)
   start = -room.ctypes.data % 64 // 4  # what isn't aligned is copied in order
   probe = room[start:start + 4].reshape(2, 2).T

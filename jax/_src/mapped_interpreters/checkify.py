@@ -129,7 +129,7 @@ def update_mapped(error, pred, code, metadata, payload, effect_type):
 
 
 def first_failure(error):
-  """One error of those in a mapped one: that of the first index that failed."""
+  """Reduces a mapped error to that of the first failing index."""
   error = _whole(error)
 
   def first(x, shape, pred):

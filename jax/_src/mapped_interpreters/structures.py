@@ -93,7 +93,7 @@ def typed(aval: core.ShapedArray, sharding, /, **axes) -> core.AbstractValue:
 
 
 def key(structure) -> tuple:
-  """All that a ``jax.ShapeDtypeStruct`` says, but for a mesh that is Manual."""
+  """The fields of a ``jax.ShapeDtypeStruct``, without a mere Manual mesh."""
   s, axes = structure, getattr(structure, manual_axes.FIELD)
   return (s.shape, s.dtype, None if _is_mesh(s.sharding) else s.sharding,
           s._dll, s.weak_type, s.is_ref,
@@ -110,7 +110,7 @@ def _is_mesh(sharding) -> bool:
 
 
 def _mesh(structure):
-  """The mesh that a structure is in; None of shardings that have none."""
+  """A structure's abstract mesh; None if its sharding has no mesh."""
   sharding = structure.sharding
   if sharding is None:
     return mesh_lib.get_abstract_mesh()

@@ -30,7 +30,7 @@ from jax._src.mend import traces
 
 
 def scan_of_refs(rule: Callable[..., Any]) -> Callable[..., Any]:
-  """Gives scan's batching rule refs whose batch axis is where it has them.
+  """Gives scan's batching rule its refs with their batch axes in its place.
 
   Args:
     rule: takes the batch, operands, their batch axes and scan's parameters.

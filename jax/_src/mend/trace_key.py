@@ -26,7 +26,7 @@ _parts: list[tuple[Any, Any]] = []  # with what each is until set
 
 
 def _new(kind: Any, name: str, value: Any, **keys: bool) -> Any:
-  """A state of JAX's, which has a name where an option can join the keys."""
+  """Makes a state of JAX's, with a name if options can join the trace keys."""
   return (kind(name, value, **keys) if releases.options_join_trace_keys()
           else kind(value, **keys))
 

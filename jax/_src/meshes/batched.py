@@ -95,7 +95,7 @@ def of_captured(trace, tracer) -> tuple[Any, Any]:
 
 
 def _part(trace, tracer):
-  """The part that is this device's of a value that all of them hold."""
+  """This device's part of a value that every device holds whole."""
   from jax._src.lax import slicing  # imports this
   if trace.axis_data.has_whole:
     return tracer.val

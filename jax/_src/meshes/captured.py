@@ -145,7 +145,7 @@ def layout(x: Any, sharding: Any) -> Any:
 
 
 def sharding_inside(sharding, mesh):
-  """A sharding that was made for outside, where it says the same inside.
+  """Puts a sharding over the mesh of the inside, if it says the same there.
 
   Args:
     sharding: as a function made it from its argument's type, of a mesh that has

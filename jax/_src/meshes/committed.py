@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays that a constraint finds where it wants them, up to 0.7.1.
+"""Commits arrays that already lie as a constraint says, up to 0.7.1.
 
 Outside of ``jit``, ``with_sharding_constraint`` returns an array that lies as
 the constraint says. If the array is uncommitted, the next operation may move it

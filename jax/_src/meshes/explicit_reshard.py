@@ -94,7 +94,7 @@ def bind_resharded(error: Exception, prim, trace, args, params) -> Any:
 
 def _with_result(error: Exception, prim, trace, args, params,
                  spec: rules.Spec) -> Any:
-  """Binds a primitive whose result has one spec only, with that."""
+  """Binds a primitive with the only spec that its result can have."""
   from jax._src import core
   from jax._src import pjit
   from jax._src.named_sharding import NamedSharding
@@ -350,7 +350,7 @@ def matmul(a, b) -> tuple[Any, Any] | None:
 
 
 def mapped_alike(args: list, dims: Sequence[int | None]) -> list:
-  """Arguments that vmap maps over dimensions one of which is spread."""
+  """Spreads the mapped dimensions of arguments as the one spread among them."""
   from jax._src import core
   if not asked_for():
     return args

@@ -105,7 +105,7 @@ class _Placed(list):
 
 
 def placed(avals: Sequence[Any], values: Any) -> Sequence[Any]:
-  """Types that know where the values of a function are, for ``pulled_back``.
+  """Types that know the mesh of a function's values, for ``pulled_back``.
 
   Args:
     avals: the types.
@@ -207,13 +207,13 @@ def _put(x: Any, aval: Any, mesh: Any) -> Any:
 
 
 def _meant(avals: Sequence[Any]) -> set[Any]:
-  """The meshes that types are over that don't place what is of the type."""
+  """The abstract meshes of types, with Explicit axes and several devices."""
   return {a.sharding.mesh for a in avals if isinstance(a, core.ShapedArray)
           and a.sharding.mesh._any_axis_explicit and a.sharding.mesh.size > 1}
 
 
 def _named(values: Any, abstract: Any) -> Any:
-  """The one mesh of that type that arrays or descriptions are over, or None."""
+  """The only concrete mesh of an abstract one in values' shardings, or None."""
   shardings = (getattr(x, 'sharding', None) for x in values
                if not isinstance(x, core.Tracer))
   meshes = {s.mesh for s in shardings if isinstance(s, NamedSharding)

@@ -191,7 +191,7 @@ def _broadcast(x: Any, size: int, axis: int, axis_data: AxisOverMesh,
 
 
 def _array_of(x: Any) -> Any:
-  """The array that transformations which execute at once have traced."""
+  """The array within the tracers of transformations that execute at once."""
   while isinstance(x, core.Tracer):
     x = traces.held(x)
   return x

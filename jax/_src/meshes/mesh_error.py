@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors about an array's mesh that is not that of the context.
+"""Errors about an array over another mesh than the context's.
 
 Over Explicit axes an array's type holds its mesh and its placement, and so does
 every operation's result, over the mesh of the context. Another mesh's placement

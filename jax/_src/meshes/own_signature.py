@@ -84,7 +84,7 @@ def _with_signature(signature: inspect.Signature) -> Callable:
 
 
 def _passed_to(f: Any) -> Any:
-  """The function to which `f` passes on all that it is called with."""
+  """Unwraps `f` to the function that gets all arguments of a call of it."""
   from jax._src import custom_derivatives  # pylint: disable=g-import-not-at-top
   while True:
     if isinstance(f, types.FunctionType) and jitted.passed_to(f) is not None:

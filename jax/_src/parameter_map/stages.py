@@ -102,7 +102,7 @@ def _prefix(compile_args: dict[str, Any], main: Any) -> list[Parameter]:
 
 def _captured(lowering: Any, avals: Any, kept: list[int], first: int
               ) -> list[Parameter]:
-  """Returns the parameters that are constants, then those that are captured.
+  """Returns the parameters for constants, then those for captured values.
 
   Args:
     lowering: what `Lowered` holds.

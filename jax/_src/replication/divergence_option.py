@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The option that admits collectives which some devices may not reach.
+"""The option to admit collectives that some devices may not reach.
 
 It is a module of its own because jax itself imports it: an option must be known
 before ``jax.experimental.shard_map``, which uses it, is imported.

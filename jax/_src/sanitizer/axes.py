@@ -42,7 +42,7 @@ CALLS = {'custom_linear_solve', *anatomy.named(anatomy.CALLS)}.difference(
 
 def callee(eqn: core.JaxprEqn, operands: Sequence[Any]
            ) -> tuple[Any, list[Any]]:
-  """The jaxpr that a call calls, and which of the operands it calls it on."""
+  """The jaxpr of a call, and the operands that the call passes to it."""
   called = anatomy.called(eqn)
   assert called is not None
   return called.jaxpr, [operands[n] for n in called.operands if n is not None]

@@ -333,7 +333,7 @@ def _claimed(comparer: Comparer, eqn: core.JaxprEqn, parting: frozenset
 
 
 def _agreed(comparer: Comparer, eqn: core.JaxprEqn, values, knowns) -> Results:
-  """A predicate whose type says that it is the same."""
+  """Compares a predicate along the axes of its claim to agree."""
   axes, = _known_axes(comparer, eqn, knowns)
   known, = knowns
   same = comparer.claimed(eqn, known.axes - axes)

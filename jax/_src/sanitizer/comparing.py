@@ -117,7 +117,7 @@ class Comparer:
 
   def within(self, found: Any, diverging: frozenset = frozenset(),
              loop: sites_lib.Loop | None = None, count: Any = None) -> Comparer:
-    """That of a loop's body or a branch, where devices may diverge."""
+    """The comparer of a loop's body or a branch, without diverging axes."""
     loops, counters = self.loops, self.counters
     if loop is not None:
       loops = (*loops, loop)
@@ -153,7 +153,7 @@ class Comparer:
       self.flush()
 
   def claimed(self, eqn: core.JaxprEqn, axes: frozenset) -> frozenset:
-    """The axes along which a predicate is compared that is taken to agree.
+    """Notes a predicate's claim to agree; returns the axes to compare it along.
 
     Args:
       eqn: the equation that takes it so.

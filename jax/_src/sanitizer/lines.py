@@ -124,7 +124,7 @@ def _of_plumbing(annotated: Annotated, eqn: core.JaxprEqn) -> bool:
 
 
 def _leaving(annotated: Annotated, places: dict) -> set:
-  """The variables that another line reads, or that are results."""
+  """The variables read on another line than their own, and the results."""
   found = {v for v in annotated.jaxpr.outvars if isinstance(v, core.Var)}
   made_by = {v: places[id(e)] for e in annotated.jaxpr.eqns for v in e.outvars}
   for eqn in annotated.jaxpr.eqns:

@@ -104,7 +104,7 @@ def _call(around: Around, eqn: core.JaxprEqn, values) -> list[Any]:
 
 
 def _placed(values: Sequence[Any], shardings: Sequence[Any]) -> list[Any]:
-  """Values with the shardings that a jit asks for, where it asks."""
+  """Constrains values to the shardings of a jit, if it names any."""
   if not any(isinstance(s, jax.sharding.Sharding) for s in shardings):
     return list(values)
   return [lax.with_sharding_constraint(v, s)

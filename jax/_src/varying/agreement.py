@@ -249,7 +249,7 @@ def varying(x: Any) -> Axes:
 
 
 def differs(x: Any) -> Axes:
-  """The axes along which a value may differ, of those that its type names."""
+  """The varying axes of a value's type along which the value may differ."""
   return _fact(x, differs)
 
 

@@ -372,7 +372,7 @@ def ref_in_current_trace(ref):
 
 
 def types_of(values, before, avals) -> list:
-  """Types of values, of which those that are as before have these."""
+  """Types of values: for an unchanged value the given one, else its own."""
   return [a if x is y else vt.typeof(x)
           for a, x, y in zip(avals, values, before)]
 

@@ -136,7 +136,7 @@ class _Search(NamedTuple):
 
   def in_equation(self, eqn: Any, types: Sequence[Axes],
                   differ: Callable[[int], Axes]) -> list[Any]:
-    """The equations within one that fails that do, after those that hold them.
+    """Returns the chain of failing equations from `eqn` to the innermost.
 
     Args:
       eqn: the equation.

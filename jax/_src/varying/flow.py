@@ -85,7 +85,7 @@ class Region:
     return self.read(self.invars[n])
 
   def differs(self, atom, own: bool = True) -> Axes:
-    """The axes along which a value may differ, of those that it varies over.
+    """The varying axes of a value along which it may differ.
 
     Args:
       atom: the value.

@@ -67,7 +67,7 @@ def _name(eqn: core.JaxprEqn) -> str:
 
 
 def noting(check, error: type, jaxpr, in_specs) -> Callable:
-  """``check``, whose ``error`` also holds the jaxpr that was checked."""
+  """Makes ``check`` put the jaxpr under check into its ``error``."""
   def checked(*args):
     try:
       return check(*args)

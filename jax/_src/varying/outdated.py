@@ -115,7 +115,7 @@ def _look_through(region: flow.Region) -> Evidence:
 
 
 def only_index_widened(site: flow.Site) -> bool:
-  """True of a conditional of which but the index varies over more axes.
+  """True of a conditional of which only the index varies over more axes.
 
   Its operands do as they did when the branches were traced, refs aside: what is
   written to a ref can differ on devices from then on.

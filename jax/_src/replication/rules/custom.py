@@ -168,7 +168,7 @@ def _operands(trace, tracers):
 
 
 def process_custom_jvp_call(trace, prim, fun, jvp, tracers, *, symbolic_zeros):
-  """The method of that name of the trace that rewrites."""
+  """Binds a custom_jvp call below the rewriting trace, its rule rewritten."""
   mesh, tag = trace.mesh, trace.tag
   in_vals, in_reps = _operands(trace, tracers)
   fun, out_reps1 = _rewrite_primal(fun, tag, mesh, in_reps)
@@ -182,7 +182,7 @@ def process_custom_jvp_call(trace, prim, fun, jvp, tracers, *, symbolic_zeros):
 
 def process_custom_vjp_call(trace, prim, fun, fwd, bwd, tracers, out_trees,
                             symbolic_zeros):
-  """The method of that name of the trace that rewrites."""
+  """Binds a custom_vjp call below the rewriting trace, its rules rewritten."""
   mesh, tag = trace.mesh, trace.tag
   in_vals, in_reps = _operands(trace, tracers)
   num_outs = lambda: out_trees()[0].num_leaves

@@ -67,7 +67,7 @@ def rep_error(auto, f, mesh, *args):
 
 
 def process_shard_map(trace, prim, fun, tracers, **params):
-  """The method of that name of the trace that rewrites."""
+  """Binds a shard_map below the rewriting trace, its function rewritten."""
   vals, in_rep = util.unzip2(map(trace.to_val_rep_pair, tracers))
   fun, out_rep = sm._rewrite_subtrace(fun, trace.tag, trace.mesh, in_rep)
   with core.set_current_trace(trace.parent_trace):

@@ -81,7 +81,7 @@ def enter_unchanged(prim) -> None:
 
 
 def _reached(mesh, prim, params, num_ins: int, i: int) -> list[int]:
-  """The outputs that vary where operand `i` does and no other one."""
+  """The outputs that operand `i` makes vary by itself."""
   axes = flow.Sized(mesh)
   whole = set(axes)
   def outs(reps):

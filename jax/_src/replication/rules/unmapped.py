@@ -23,7 +23,7 @@ from jax._src.mend import pages
 
 
 class Uncast(ValueError):
-  """A value that vmap maps over a mesh axis meets one that isn't mapped."""
+  """Operands mapped over the mesh axis of a vmap meet unmapped ones."""
 
 
 class _Batches(threading.local):
@@ -64,12 +64,12 @@ def binding(names, cast: bool):
 
 
 def _names():
-  """The mesh axes that batches name, along which types must not differ."""
+  """The mesh axes of batches, along which operands' types must not differ."""
   return (core.get_axis_env().spmd_axis_names | _batches.bound) - _batches.cast
 
 
 def refuse_partly_mapped(prim, in_rep) -> None:
-  """Raises where a value that vmap maps over a mesh axis meets one that isn't.
+  """Raises where operands mapped over a vmap's mesh axis meet unmapped ones.
 
   Args:
     prim: a primitive in which all operands meet.
@@ -90,7 +90,7 @@ def refuse_partly_mapped(prim, in_rep) -> None:
 
 
 def refuse_partly_mapped_within(prim, in_rep, params, reached) -> None:
-  """Raises where values that differ so meet in the body of a primitive.
+  """Raises where mapped and unmapped operands meet in a primitive's body.
 
   Args:
     prim: the primitive.
@@ -120,7 +120,7 @@ def refuse_partly_mapped_within(prim, in_rep, params, reached) -> None:
 
 
 def _operands(prim, params):
-  """The types of the operands, or None where that isn't known."""
+  """The types of a primitive's operands by its parameters, or None."""
   if foreign.name_of(prim) == 'cond':
     index = core.ShapedArray((), dtypes.np.dtype('int32'))
     return [index, *params['branches'][0].in_avals]

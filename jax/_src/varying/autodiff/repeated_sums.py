@@ -186,7 +186,7 @@ def _step_lacking(axis: Any, strict: bool) -> ways.Step:
 
 
 def _removed(eqn, ins: Sequence[Way], out, axis: Any) -> Way:
-  """The way of a result that lacks an axis that a reached operand varies along.
+  """The way of a result that has lost a varying axis of a reached operand.
 
   A rule may sum the parts of a cotangent once. A derivative that it takes sums
   for another reason: what it differentiates by was the same on all devices.

@@ -57,7 +57,7 @@ def _agreed_batch(args, dims, *, along):
 
 
 def _kept(site: flow.Site) -> Axes:
-  """The axes along which a claim holds, of a jaxpr that is typed again."""
+  """The axes along which a claim still holds after its jaxpr is typed again."""
   return site.eqn.params['along'] - site.operand_differs(
       0, own=site.facts_are_known())
 

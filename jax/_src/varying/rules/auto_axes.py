@@ -195,7 +195,7 @@ def _is_array(v: Any) -> bool:
 
 def _whole(v: Any, like: core.JaxprEqn | None,
            eqns: list[core.JaxprEqn]) -> Any:
-  """A variable that holds a value whole, of an equation that is added."""
+  """Adds an equation that makes a value whole, and returns its variable."""
   if not _is_array(v):
     return v
   out = vt.new_var(v.aval)

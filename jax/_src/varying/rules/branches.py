@@ -308,7 +308,7 @@ def _outs_fit_index(branches, outs, index: Axes) -> bool:
 
 
 def narrow_reads(branches, avals, index: Axes) -> list[int]:
-  """The operands that a branch reads and that don't vary as the index does.
+  """The operands read by a branch that lack a varying axis of the index.
 
   Args:
     branches: open jaxprs.

@@ -39,7 +39,7 @@ def _call(b, site: flow.Site) -> None:
 
 def _with_input_types(bwd: lu.WrappedFun, axes: Sequence[Axes | None]
                       ) -> lu.WrappedFun:
-  """A backward rule that is told what the inputs vary over, where known."""
+  """Tells a backward rule the varying axes of its inputs, as far as known."""
   if hasattr(bwd.f, 'call_with_accums'):  # it adds to what it is given
     return bwd
 

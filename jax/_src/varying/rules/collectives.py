@@ -31,7 +31,7 @@ def _preduced(b, site: flow.Site) -> None:
 
 
 def _put(b, site: flow.Site) -> None:
-  """A transfer of values; where those lay that come to vary isn't known.
+  """Re-types a transfer, without the source of a value that comes to vary.
 
   An eager shard_map tells it of a replicated value that is captured. To there
   the cotangent would go back, in a type that has no such placement.
