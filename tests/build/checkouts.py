@@ -146,6 +146,13 @@ def git(folder, *arguments):
   return Git(folder).run(*arguments)
 
 
+def commit_all(folder, message="upstream"):
+  """Makes a repository of a folder, with one commit of all that it has."""
+  git(folder, "init", "--quiet")
+  git(folder, "add", "--all")
+  git(folder, "commit", "--quiet", f"--message={message}")
+
+
 def snapshot(folder):
   return {str(p.relative_to(folder)): p.read_bytes()
           for p in sorted(folder.rglob("*"))

@@ -5,7 +5,6 @@ What differs is put in by hand (``tell_apart``, copies of an argument), so that
 line, axis, iteration and values are known; and programs in which nothing does
 must give what they give without it.
 """
-import doctest
 import faulthandler
 import inspect
 import itertools
@@ -14,6 +13,7 @@ import warnings
 
 from absl.testing import parameterized
 from fork.testing.apart import mapped, tell_apart, XY
+from fork.testing.pages import run_docstrings
 from fork.testing.replicated import copies, RIGHT, rows
 import jax
 from jax import lax
@@ -505,6 +505,4 @@ class CheckReplicationTest(jtu.JaxTestCase):
        api_missing=True)
   def test_doctests(self):
     from jax._src.sanitizer import replication
-    result = doctest.testmod(replication)
-    self.assertEqual(result.failed, 0)
-    self.assertGreater(result.attempted, 2)
+    run_docstrings(self, replication, 2)

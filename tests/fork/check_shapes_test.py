@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """jax.debug.check_shapes: shapes, dtypes and varying axes while tracing."""
-import doctest
 
 from absl.testing import parameterized
+from fork.testing.pages import run_docstrings
 import jax
 from jax._src import test_util as jtu
 from jax.experimental import sparse
@@ -175,6 +175,4 @@ class CheckShapesTest(jtu.JaxTestCase):
        api_missing=True)
   def test_doctests(self):
     from jax._src import check_shapes
-    result = doctest.testmod(check_shapes)
-    self.assertEqual(result.failed, 0)
-    self.assertGreater(result.attempted, 5)
+    run_docstrings(self, check_shapes, 5)

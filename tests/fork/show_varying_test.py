@@ -5,7 +5,6 @@ Lines are found by the comments at their ends. What they vary over is known by
 the semantics of each operation, and by hand.
 """
 import contextlib
-import doctest
 import html.parser
 import io
 import os
@@ -13,6 +12,7 @@ import re
 
 from absl.testing import parameterized
 from fork.testing.apart import mapped, XY
+from fork.testing.pages import run_docstrings
 from fork.testing.replicated import RIGHT, rows
 import jax
 from jax import lax
@@ -341,6 +341,4 @@ class ShowVaryingTest(jtu.JaxTestCase):
        api_missing=True)
   def test_doctests(self):
     from jax._src.sanitizer import showing
-    result = doctest.testmod(showing)
-    self.assertEqual(result.failed, 0)
-    self.assertGreater(result.attempted, 2)
+    run_docstrings(self, showing, 2)

@@ -4,11 +4,11 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 from varying.testing import common
@@ -110,11 +110,10 @@ PULLBACKS = {
 }
 
 
-class InferredMeshTest(jtu.JaxTestCase):
+class InferredMeshTest(MeshTestCase):
+  devices = 8
 
   def arguments(self, mesh, spec=None):
-    if len(jax.devices()) < 8:
-      self.skipTest('needs eight devices')
     put = lambda x: jax.device_put(x, NamedSharding(
         mesh, spec or P(mesh.axis_names[0])))
     return put(X), put(Y)

@@ -7,10 +7,10 @@ import warnings
 from absl.testing import parameterized
 import jax
 from jax import lax
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import UNCHECKED, shard_map
 from varying.testing.common import MESHES
@@ -138,12 +138,10 @@ def said(f, kind='1d', jit=True):
           if 'already summed over' in str(w.message)], out
 
 
-class AlreadySummedTest(jtu.JaxTestCase):
+class AlreadySummedTest(MeshTestCase):
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
     if ships(MODULE):
       from jax._src.varying.autodiff import already_summed
       already_summed._said.clear()

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
@@ -201,12 +202,10 @@ def alone(name):
     return jax.jit(derivatives(both, name))(W, X)
 
 
-class ShardMapBranchesTest(jtu.JaxTestCase):
+class ShardMapBranchesTest(MeshTestCase):
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
     self.x, self.w = jnp.array(X), jnp.float32(W)
 
   def per_device(self, f, mesh, how='jit'):

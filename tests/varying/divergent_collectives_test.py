@@ -6,12 +6,12 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 import jax.scipy.sparse.linalg
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
@@ -144,12 +144,10 @@ def inside_mapped_predicate(x):
   return jax.vmap(f)(x)
 
 
-class ShardMapDivergenceTest(jtu.JaxTestCase):
+class ShardMapDivergenceTest(MeshTestCase):
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
     self.x = jnp.array([1., 2., 3., 4.])
     self.mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
 

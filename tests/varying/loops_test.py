@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
@@ -229,12 +230,10 @@ PRECISE = {f.__name__: f for f in [
     untouched_carry, counter, global_time_step, global_convergence]}
 
 
-class ShardMapLoopsTest(jtu.JaxTestCase):
+class ShardMapLoopsTest(MeshTestCase):
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
     self.x = jnp.array([1., 2., 3., 4.])
 
   def check(self, f, how, mesh):

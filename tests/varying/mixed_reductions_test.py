@@ -4,11 +4,11 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
@@ -19,12 +19,11 @@ eight_devices()
 UNNAMED_ARGUMENT = '^ValueError: .*corresponds to one of'
 
 
-class ShardMapMixedReductionsTest(jtu.JaxTestCase):
+class ShardMapMixedReductionsTest(MeshTestCase):
+  devices = 6
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 6:
-      self.skipTest('needs six devices')
     self.x = jnp.array([1., 2., 3., 4.])
     self.mesh = Mesh(np.array(jax.devices()[:6]).reshape(2, 3), ('x', 'y'))
 

@@ -7,11 +7,11 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
 
@@ -90,12 +90,10 @@ def line(f):
   return start + n
 
 
-class OutSpecsErrorsTest(jtu.JaxTestCase):
+class OutSpecsErrorsTest(MeshTestCase):
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
     self.x, self.w = jnp.array([1., 2., 3., 4.]), jnp.float32(2.)
 
   def message(self, f, mesh='2d', how='jit', out_specs=P()):

@@ -6,11 +6,11 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
-from jax._src import test_util as jtu
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices
 
@@ -259,12 +259,10 @@ def reads_where_it_varies(x, new=jax.new_ref):
   return ref[lax.axis_index('x') + 1] * x
 
 
-class ShardMapRefsTest(jtu.JaxTestCase):
+class ShardMapRefsTest(MeshTestCase):
 
   def setUp(self):
     super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
     self.x = jnp.array([1., 2., 3., 4.])
 
   def check_value(self, f, mesh):

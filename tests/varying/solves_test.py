@@ -97,13 +97,7 @@ def cube_root(a):
 
 def several_roots(a, b):
   """Solves `a y + y^3 / 8 = b` by Newton's method."""
-  def newton(f, y):
-    for _ in range(6):
-      y = y - jnp.linalg.solve(a + jnp.diag(y ** 2) * .375, f(y))
-    return y
-  return lax.custom_root(
-      lambda y: a @ y + y ** 3 / 8 - b, jnp.zeros(3), newton,
-      lambda g, y: jnp.linalg.solve(jax.jacobian(g)(y), y))
+  return root_with_casts(a, b, uncast)
 
 
 def solve_with_casts(a, b, by_hand):

@@ -9,11 +9,11 @@ import jax
 from jax import lax
 from jax._src import config
 from jax._src import core
-from jax._src import test_util as jtu
 from jax._src.interpreters import ad
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices
 from testing.sharding import shard_map
@@ -106,12 +106,7 @@ def sums_in_branches(jaxpr):
           for e in equations(sub) if 'psum' in e.primitive.name]
 
 
-class StagedBranchesTest(jtu.JaxTestCase):
-
-  def setUp(self):
-    super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
+class StagedBranchesTest(MeshTestCase):
 
   def gradient(self, way, name, sizes):
     """The gradient, and the program that gives it, by w in a shard_map."""

@@ -8,7 +8,6 @@ from jax import export
 from jax import lax
 from jax._src import config
 from jax._src import core
-from jax._src import test_util as jtu
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
@@ -19,6 +18,7 @@ from jax.extend.core import jaxpr_as_fun
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import MeshTestCase
 from testing.sharding import UNCHECKED, shard_map
 from varying.testing.common import cast
 from varying.testing.common import make_mesh
@@ -160,12 +160,7 @@ def narrowed(jaxpr, name, axes=X, last=False):
   return jaxpr.replace(eqns=eqns, outvars=swap(jaxpr.outvars))
 
 
-class VerifyTestCase(jtu.JaxTestCase):
-
-  def setUp(self):
-    super().setUp()
-    if len(jax.devices()) < 4:
-      self.skipTest('needs four devices')
+class VerifyTestCase(MeshTestCase):
 
   def assert_narrow(self, name):
     return self.assertRaisesRegex(

@@ -225,11 +225,8 @@ class Sharing:
   same, as are those of the next run: a folder for each jaxlib is kept.
   An executable that 0.5.3 has read back from its cache can give other numbers
   (conjugate gradients in shard_map) and forgets what it may not donate, so on
-  such releases every process compiles for itself.
-
-  Args:
-    preload: the modules that each imports, or "module:name" to call.
-    env: additional environment variables.
+  such releases every process compiles for itself. Its arguments are those of
+  `Servers`.
   """
 
   def __init__(self, preload: Sequence[str], env: Mapping[str, str]):

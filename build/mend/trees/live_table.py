@@ -37,14 +37,7 @@ def make(series: Sequence[patches.Patch],
          sources: Mapping[Base, pathlib.Path] | None = None,
          root: pathlib.Path = bases.ROOT,
          twins: Sequence[Base] = ()) -> Files:
-  """Every file of jax_mend/table, as its wheel has them.
-
-  Args:
-    series: the patches.
-    sources: the pristine trees of the releases; None for those of all.
-    root: where the patches' files lie.
-    twins: what goes with `sources`.
-  """
+  """Every file of jax_mend/table, as its wheel has them; see `tables`."""
   return module_of_live("backend").assembled(
       tables(series, sources, root, twins), root)
 

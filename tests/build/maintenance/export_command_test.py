@@ -5,7 +5,7 @@ import functools
 import os
 import shutil
 
-from checkouts import GREET_TEST, SENDABLE, git, with_block
+from checkouts import GREET_TEST, SENDABLE, commit_all, git, with_block
 from conftest import write
 from mend import cli
 from mend.commands import export_command
@@ -19,9 +19,7 @@ def clone(upstream, tmp_path):
   folder = tmp_path / "clone"
   shutil.copytree(upstream, folder)
   write(folder / "tests" / "greet_test.py", GREET_TEST)
-  git(folder, "init", "--quiet")
-  git(folder, "add", "--all")
-  git(folder, "commit", "--quiet", "--message=upstream")
+  commit_all(folder)
   return folder
 
 

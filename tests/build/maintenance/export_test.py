@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from checkouts import (
-    BUILD, LOG, SECOND, TESTS_BUILD, git, snapshot, with_block)
+    BUILD, LOG, SECOND, TESTS_BUILD, commit_all, git, snapshot, with_block)
 from conftest import PATCH, write
 from mend.editing import patches
 from mend.ground.errors import MendError
@@ -38,9 +38,7 @@ def clone(upstream, tmp_path):
   write(folder / "jax" / "BUILD", BUILD)
   write(folder / "tests" / "BUILD", TESTS_BUILD)
   write(folder / "CHANGELOG.md", LOG)
-  git(folder, "init", "--quiet")
-  git(folder, "add", "--all")
-  git(folder, "commit", "--quiet", "--message=upstream")
+  commit_all(folder)
   return folder
 
 
@@ -74,9 +72,7 @@ def test_without_a_checkout_it_fits_the_source_distribution(
     series, base, upstream, project, tmp_path):
   other = tmp_path / "other"
   shutil.copytree(upstream, other)
-  git(other, "init", "--quiet")
-  git(other, "add", "--all")
-  git(other, "commit", "--quiet", "--message=upstream")
+  commit_all(other)
   exported(series, base, upstream, tmp_path / "out", None, project)
   am(other, tmp_path / "out")
   target = tmp_path / "target"

@@ -4,7 +4,8 @@
 import dataclasses
 import shutil
 
-from checkouts import GREET_TEST, LOG, SENDABLE, git, snapshot, with_block
+from checkouts import (
+    GREET_TEST, LOG, SENDABLE, commit_all, git, snapshot, with_block)
 from conftest import write
 from mend.editing import patches, upstream_alone
 from mend.ground.errors import MendError
@@ -36,9 +37,7 @@ def clone(upstream, tmp_path):
   write(folder / "jax" / "_src" / "other.py", COUNT)
   write(folder / "tests" / "greet_test.py", GREET_TEST)
   write(folder / "CHANGELOG.md", LOG)
-  git(folder, "init", "--quiet")
-  git(folder, "add", "--all")
-  git(folder, "commit", "--quiet", "--message=upstream")
+  commit_all(folder)
   return folder
 
 

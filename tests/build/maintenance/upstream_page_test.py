@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/upstream.md and candidates.md match the patches and what was seen."""
 
-from checkouts import ONE_LINE, git, with_block
+from checkouts import ONE_LINE, commit_all, git, with_block
 from conftest import PATCH, write
 from mend.editing import families, patches, posting
 from mend.ground import pages
@@ -158,9 +158,7 @@ def test_a_patch_that_says_nothing(project):
 def test_the_commit_that_a_checkout_stands_on(tmp_path):
   main = tmp_path / "main"
   write(main / "x", "")
-  git(main, "init", "--quiet")
-  git(main, "add", "--all")
-  git(main, "commit", "--quiet", "--message=main")
+  commit_all(main, "main")
   on_main = main_branch.upstreams_commit(main)
   git(tmp_path, "clone", "--quiet", str(main), "clone")
   git(tmp_path / "clone", "commit", "--quiet", "--allow-empty", "--message=m")
@@ -172,9 +170,7 @@ def test_the_commit_that_a_checkout_stands_on(tmp_path):
 def test_the_page_is_of_the_newest_commit_looked_at(project, tmp_path):
   clone = tmp_path / "clone"
   write(clone / "x", "")
-  git(clone, "init", "--quiet")
-  git(clone, "add", "--all")
-  git(clone, "commit", "--quiet", "--message=main")
+  commit_all(clone, "main")
   write(project / main_branch.PAGE, "Nothing.")
   (project / "build").mkdir()
   (line,) = main_branch.stale(project)

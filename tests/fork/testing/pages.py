@@ -14,6 +14,13 @@ from jax._src import test_util as jtu
 DOCS = pathlib.Path(__file__).parents[3] / 'docs'
 
 
+def run_docstrings(test, module, least):
+  """Runs the examples of a module's docstrings: more than `least` of them."""
+  result = doctest.testmod(module)
+  test.assertEqual(result.failed, 0)
+  test.assertGreater(result.attempted, least)
+
+
 class PageTest(jtu.JaxTestCase):
   """The test of one page; a subclass names it.
 
