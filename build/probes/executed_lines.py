@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plugin that writes down which of some lines each test runs.
+"""A pytest plugin that writes down the marked lines run by each test.
 
 MEND_MARKS names a JSON file: {file: {line: [numbers]}}, files as they end below
 site-packages. Each test gives a JSON object, a line of the file that

@@ -20,7 +20,7 @@ def _innermost(error):
 
 
 def _missing(error):
-  """The package that an import lacks, which is not jax, or "".
+  """The package missing in an import, unless that is jax; else "".
 
   jax says "Please install" in an error of its own, from the one of the import.
   """

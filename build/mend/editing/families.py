@@ -136,7 +136,7 @@ def implied_imports(families: dict[str, Family], code: str,
 
 def shared(root: pathlib.Path, folder: str,
            files: Sequence[str]) -> list[str]:
-  """The modules of shared folders that files import, and that these import.
+  """The modules of shared folders that files import, directly or indirectly.
 
   Args:
     root: the folder of the repository.

@@ -84,7 +84,7 @@ def _show_stale(count: int) -> list[str]:
 
 
 def _check_twins(chosen: Sequence[Base]) -> bool:
-  """Holds each twin's source against that of the release that stands for it."""
+  """Compares each twin's source with that of the release it is a twin of."""
   twins = bases.twins(chosen)
   compared, found = 0, []
   for twin in twins:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table that ends each page: the patches that it is about, and their files.
+"""The table at the end of each page: its patches, and their files.
 
 A family's first page has those of its patches that `about` in families.toml
 doesn't give to another, so that each patch stands on one page.
@@ -62,7 +62,7 @@ def table(page: str, those: Sequence[patches.Patch]) -> str:
 
 
 def modules(patch: patches.Patch) -> list[str]:
-  """The modules that a patch's edits call, or else that it adds."""
+  """The modules called by a patch's edits, or else those it adds."""
   called = [f"{package.replace('.', '/')}/{module}.py"
             for edit in patch.edits for line in edit.imports
             for package, module in _IMPORT.findall(line)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs that show that each family, applied alone, passes its own tests.
+"""The jobs by which each family, applied alone, passes its own tests.
 
 A file is of the families whose patches name it on the release. Not all of its
 tests pass without the others, where two mend something together: such a test

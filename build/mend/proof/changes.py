@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The patches that a change touches, by the files that it changes."""
+"""The patches touched by a change, by its files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mend.releases import bases
 
 
 def since(revision: str) -> frozenset[str]:
-  """The files that differ from where a branch left `revision`.
+  """The files changed since a branch left `revision`.
 
   None for the zeros that stand for no revision where a branch is new.
 

@@ -56,7 +56,7 @@ def kill(child: Process) -> None:
 
 
 def processor_time(pid: int) -> float:
-  """Seconds that the process has run on any core; 0. where nobody says."""
+  """The seconds of processor time of a process; 0. if they are unknown."""
   try:
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
   except OSError:

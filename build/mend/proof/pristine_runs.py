@@ -57,7 +57,7 @@ class Memory:
 
 
 def _texts(file: str) -> dict[str, str]:
-  """A test file's text, and that of each module of tests/ that it needs."""
+  """The texts of a test file and of the modules of tests/ that it needs."""
   found: dict[str, str] = {}
   todo = [file]
   while todo:

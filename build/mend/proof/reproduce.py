@@ -109,7 +109,7 @@ def run_one(item: Reproduction, python: str | pathlib.Path,
 def _process(command: list[str], text: str,
              printed: pathlib.Path,
              settings: Mapping[str, str] | None) -> fork_servers.Process:
-  """Starts a process that reads `text`, in the folder that it prints to."""
+  """Starts a process that reads `text`, in the folder of its output file."""
   with tempfile.TemporaryFile("w+") as given, open(printed, "wb") as out:
     given.write(text)
     given.seek(0)

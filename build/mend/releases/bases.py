@@ -185,7 +185,7 @@ def representatives() -> tuple[Base, ...]:
 
 
 def span(specifier: str) -> str:
-  """The releases that a specifier means, in words; "" where it means all."""
+  """The releases of a specifier in words; "" for all releases."""
   runs: list[list[str]] = []
   open_run = False
   for base in releases():
@@ -272,7 +272,7 @@ def chosen(option: str | None) -> tuple[Base, ...]:
 
 
 def one(option: str | None) -> Base:
-  """The base that `--base=` means where a command works on one only."""
+  """The only base of `--base=`, for a command that works on one."""
   found = chosen(option)
   if len(found) != 1:
     raise MendError(f"--base={option} names several bases; this command takes "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules that a Python text imports, by the names that it says.
+"""The modules imported by a Python text, by their names in it.
 
 Read by tree-sitter: upstream's text can be of a newer Python than this one.
 """

@@ -39,7 +39,7 @@ says how.
 
 
 class Gone(Exception):
-  """An edit that has no place, or more than one; its words say which."""
+  """An edit without a place, or with several; its words name them."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ def counted(items: Sequence[Reproduction],
 
 
 def _python(candidate: Candidate) -> tuple[pathlib.Path, dict[str, str]]:
-  """A Python that runs the candidate, and settings for that."""
+  """A Python for the candidate, and its environment variables."""
   if candidate.released:
     python = interpreters.for_base(candidate.base)
     return environments.pristine_only(candidate.base, python), {}

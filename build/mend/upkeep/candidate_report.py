@@ -180,7 +180,7 @@ def _failing(found: Sequence[pytest_run.Outcome]) -> tuple[int, int]:
 
 def judge_red(patch: patches.Patch,
               outcomes: dict[str, Outcomes]) -> tuple[int, int]:
-  """Counts the regression tests that still fail, and those that ran."""
+  """Counts the failing and the run regression tests."""
   return _failing([o for file in patch.tests
                    for test, o in outcomes.get(file, {}).items()
                    if _is_red(patch, file, test, o)])
@@ -213,7 +213,7 @@ def judge(patch: patches.Patch, before: dict[str, Outcomes],
 def _failure(patch: patches.Patch, file: str, test: str,
              outcome: pytest_run.Outcome,
              was: pytest_run.Outcome | None) -> str:
-  """The attribute of `Proof` that counts a test which fails on mended."""
+  """The attribute of `Proof` that counts a test failing on mended."""
   if file in patch.unit_tests:
     return "units"
   if was is not None and was.status == pytest_run.PASSED:

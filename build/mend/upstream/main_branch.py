@@ -88,7 +88,7 @@ class Run:
 
   @property
   def counts(self) -> tuple[int, int]:
-    """The numbers of reproductions that fail, and that ran."""
+    """The numbers of failing and of run reproductions."""
     return (sum(n for n, _ in self.patches.values()),
             sum(of for _, of in self.patches.values()))
 

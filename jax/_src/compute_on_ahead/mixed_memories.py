@@ -44,7 +44,7 @@ def current() -> ValueError | None:
 
 
 def name_operands(error: Any, operands: Sequence[Any]) -> None:
-  """Puts into an error which operands are in which memory.
+  """Puts the operands and their memories into an error.
 
   Args:
     error: one that is about two memories.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An array that is put on the device which holds it in another memory.
+"""Transfers of an array between the memories of its own device.
 
 ``device_put`` to a ``Device`` hands on what is on that device already, in
 whatever memory it is. In host memory it isn't what the result's type says.
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def is_in_memory(x: Any, sharding: Any, device: Any) -> bool:
-  """True of an array that is in the memory that is asked for.
+  """True of an array in the requested memory.
 
   Args:
     x: the array.

@@ -61,7 +61,7 @@ class Setting(abstract.Domain[Axes]):
   single: Axes = NO_AXES
 
   def declared(self, v: Any) -> Axes:
-    """The axes that a variable's type names; none where types have none."""
+    """The axes in a variable's type; none if types have none."""
     return manual_axes.varying(v.aval) if self.typed else NO_AXES
 
   free = declared

@@ -48,7 +48,7 @@ def types_can_be_reduced() -> bool:
 @releases.fact({'<0.7': 'jax._src.api', '>=0.7,<=0.8.0': 'jax._src.core',
                 '>=0.8.1': 'jax'})
 def structure_class() -> Any:
-  """``jax.ShapeDtypeStruct``, which says that it is of this module."""
+  """The class ``jax.ShapeDtypeStruct``; its ``__module__`` is the given one."""
   return releases.first(('jax._src.core', 'ShapeDtypeStruct'),
                 ('jax._src.api', 'ShapeDtypeStruct'))
 

@@ -33,7 +33,7 @@ def without_mesh(fun: Callable) -> Callable:
 
 
 def local(fun: Callable) -> Callable:
-  """A function that runs without the context's mesh if that has Explicit axes.
+  """Runs a function without the context's mesh if that has Explicit axes.
 
   Args:
     fun: what traces the function of one device.

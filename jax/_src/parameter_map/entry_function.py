@@ -118,7 +118,7 @@ def returned(function: Any) -> Sequence[Any]:
 
 
 def _origin(value: Any) -> tuple[Any, int]:
-  """Returns the operation that makes `value`, or None, and which result.
+  """Returns the operation that makes `value`, or None, and the result's number.
 
   For the argument of a block, the operation is None and the number is the
   argument's.

@@ -90,7 +90,7 @@ def _not_an_argument(pmap: Any, parameter: Any, env: dict[str, int],
 
 
 def _platform_index(pmap: Any, platform: str | None) -> int:
-  """Returns where `platform` is in the list that was lowered for."""
+  """Returns the place of `platform` among those lowered for."""
   if platform is None:
     raise ValueError(
         f'{_api(pmap)}: the function was lowered for several platforms '

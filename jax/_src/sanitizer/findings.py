@@ -19,7 +19,7 @@ import numpy as np
 
 
 class ReplicationError(RuntimeError):
-  """Devices differ where a type, or a spec, says that they are the same."""
+  """Devices differ in a value that is the same by its type or spec."""
 
 
 class Flush(NamedTuple):

@@ -155,7 +155,7 @@ def mapped(trace: Any, axes: Axes) -> None:
 
 
 def agrees(x: Any, axes: Axes) -> None:
-  """Notes along which axes an argument agreed where it was made.
+  """Notes the axes along which an argument agreed when it was made.
 
   What is made where it is asked about has its own fact, and in a map of the
   user's every value is; who holds a pullback may have changed what it keeps. An

@@ -85,7 +85,7 @@ _taking_gradients: Any = weakref.WeakSet()  # those of them whose result is used
 
 def note_differentiation(trace: core.Trace | None = None,
                          takes_gradient: bool = True) -> None:
-  """Notes that a backward pass runs, in the traces that are under way.
+  """Notes a running backward pass in the traces under way.
 
   Args:
     trace: the innermost of them; by default the current one.

@@ -213,7 +213,7 @@ def nontrivial(axes: Axes) -> Axes:
 
 
 def ordered(axes: Axes) -> tuple:
-  """The axes in the mesh's order, which is that of upstream's own casts."""
+  """The axes in the mesh's order, the order of upstream's own casts."""
   names = mesh_lib.get_abstract_mesh().axis_names
   return (*[a for a in names if a in axes],
           *sorted(axes.difference(names), key=str))

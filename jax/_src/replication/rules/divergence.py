@@ -75,7 +75,7 @@ def axes() -> frozenset:
 
 
 def typed(mesh, flows) -> list:
-  """A loop's or branch's results' types, which vary where devices diverge.
+  """Types the results of a loop or branch as varying where devices diverge.
 
   A result that varies with nothing can have a cotangent all the same, from a
   rule of ``custom_vjp`` inside. Its cast belongs with the value: where it is

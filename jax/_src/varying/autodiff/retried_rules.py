@@ -100,7 +100,7 @@ def retrying_rule(bwd: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Plan(NamedTuple):
-  """The way in which a rule that was refused is traced.
+  """The way to trace a refused rule once more.
 
   Attributes:
     axes: the axes that leaves are promoted to.

@@ -44,7 +44,7 @@ _any: list[bool] = []  # whether there ever was such a residual
 
 
 def noting(fwd: Callable[..., Any]) -> Callable[..., Any]:
-  """A forward rule, which says which residuals all devices have alike.
+  """Lets a forward rule note the residuals that are the same on all devices.
 
   Args:
     fwd: the rule, of the function's arguments.

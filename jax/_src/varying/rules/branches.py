@@ -239,7 +239,7 @@ class _Cond(binding.Binding):
 
   @staticmethod
   def is_solved(params, avals, refs: bool = False, trace=None) -> bool | None:
-    """True if branches have equal types, which fit an index that varies."""
+    """True if the branches have equal types that fit the index."""
     branches = anatomy.branches(params)
     first, *others = branches
     types, given = [v.aval for v in first.invars], [*avals[1:]]

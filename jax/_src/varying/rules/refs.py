@@ -102,7 +102,7 @@ def _unifying_access(prim: core.Primitive, bind, operands: int):
 
 
 def traced_anew(infer_params):
-  """Traces a jitted function once more where a ref varies that didn't before.
+  """Traces a jitted function once more if one of its refs has come to vary.
 
   Args:
     infer_params: gives the parameters, traced or kept from another call, and
