@@ -18,10 +18,9 @@ import jax.numpy as jnp
 import jax.scipy as jsp
 from jax.sharding import PartitionSpec as P
 import numpy as np
+from testing.oracle import SUMS
 
 DEVICES = 4
-# In 0.5.3 a gradient with respect to a replicated value is each device's own.
-SUMS = jax.__version_info__ >= (0, 6)
 
 
 def values(kind, seed):
