@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds JAX's own functions that lack a cast inside shard_map.
 
-    python benchmarks/shard_map_casts.py [--only=REGEX] [--missing]
+    python benchmarks/shard_map_casts.py [--only=REGEX] [--parts=A,B] [--lower]
+                                         [--guard] [--missing]
 
 Upstream casts in its own functions, one by one, where a loop's first carry or a
 branch doesn't vary and what it becomes does. This traces each function of
@@ -12,6 +13,10 @@ refused, and the functions, parts and mixtures that end there: a place is a pull
 request. Functions of jax.random that refuse a key that varies less than their
 parameters do so on purpose, and are left out.
 
+``--parts`` names those of forward, grad and vmap that are traced; ``--lower``
+lowers them, too, for the loops of primitives' lowering rules. ``--guard`` is for a
+checkout with the commits of varying/branches and upstream/branch_operands: the
+calls that the guard refuses come with the others.
 ``--missing`` prints the public functions that the table doesn't call.
 """
 import argparse
@@ -39,7 +44,7 @@ MODULES = {'jnp': jnp, 'jnp.linalg': jnp.linalg, 'lax': lax, 'nn': jax.nn,
 ON_PURPOSE = 'requires all arguments to have matching type. Got key type'
 # Files of JAX's machinery, through which each call goes.
 _MACHINERY = re.compile(
-    r'control_flow|interpreters|(^|/)(ad_util|api|api_util|core'
+    r'control_flow|interpreters|(^|/)(?<!random/)(ad_util|api|api_util|core'
     r'|custom_derivatives|flattree|linear_util|pjit|shard_map|traceback_util'
     r'|tree_util|ufunc_api|util|vectorize)\.py$|lax/lax\.py$'
     r'|numpy/(array_methods|util)\.py$')
@@ -64,9 +69,10 @@ def place_of(error):
   return '{}:{} {}'.format(*own[-1]) if own else 'no function of its own'
 
 
-def refusals(f, kinds, limits=''):
+def refusals(f, kinds, limits='', only=(), lower=False):
   """Yields (mixture, part, error) of each call that shard_map alone refuses."""
   parts, wrt = parts_of(f, kinds, limits)
+  parts = {name: g for name, g in parts.items() if not only or name in only}
   sizes = cases.sizes_of(False)
   mesh = Mesh(np.array(jax.devices()[:cases.DEVICES]), tuple(sizes))
   for mixture in cases.mixtures(len(kinds), False):
@@ -75,7 +81,10 @@ def refusals(f, kinds, limits=''):
       h = sweep.shard_map(placed.within(g), mesh=mesh, in_specs=placed.specs,
                           out_specs=placed.specs_of(part, wrt))
       try:
-        jax.make_jaxpr(h)(*placed.args)
+        if lower:
+          jax.jit(h).lower(*placed.args)
+        else:
+          jax.make_jaxpr(h)(*placed.args)
       except Exception as e:  # pylint: disable=broad-exception-caught
         if ON_PURPOSE in str(e):
           continue
@@ -99,8 +108,14 @@ def missing(table):
 def main():
   parser = argparse.ArgumentParser()
   parser.add_argument('--only', default='')
+  parser.add_argument('--parts', default='')
+  parser.add_argument('--lower', action='store_true')
+  parser.add_argument('--guard', action='store_true')
   parser.add_argument('--missing', action='store_true')
   args = parser.parse_args()
+  jax.config.update('jax_traceback_filtering', 'off')  # places are frames
+  if args.guard:
+    jax.config.update('jax_varying_predicates', 'error')
   table = cases.table()
   if args.missing:
     for module, names in missing(table).items():
@@ -110,7 +125,9 @@ def main():
   entries = [e for e in sorted(table.items()) if re.search(args.only, e[0])]
   for name, entry in entries:
     print(f'\r{name:30}', end='\r', file=sys.stderr, flush=True)
-    for mixture, part, e in refusals(*entry):
+    for mixture, part, e in refusals(
+        *entry, only=args.parts.split(',') if args.parts else (),
+        lower=args.lower):
       first = ' '.join(str(e).split())[:72]
       found[place_of(e), f'{type(e).__name__}: {first}'][name].append(
           f'{part} [{mixture}]')
