@@ -79,8 +79,10 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
   """Writes the commits that can be sent, those named or all."""
   series = upstream_alone.with_commits(series)
   patches.require_known(series, args.names)
+  before = [a for p in series if p.id in args.names and p.upstream.commit
+            for a in p.upstream.commit.after]
   chosen = [p for p in series
-            if p.id in args.names or not args.names and (
+            if p.id in (*args.names, *before) or not args.names and (
                 p.upstream.verdict == sendable.SENDABLE)]
   if bare := [p.id for p in chosen if not p.upstream.commit]:
     raise MendError(

@@ -44,6 +44,7 @@ class _Upstream(TypedDict, total=False):
   landed_in: str
   sendable: bool | str
   closes: _Names
+  after: _Names
   title: str
   message: str
   guard: bool

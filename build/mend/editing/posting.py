@@ -52,7 +52,8 @@ def read(series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> Postings:
 
   Raises:
     MendError: it is not of the form, lacks a commit that can be sent or has
-      another one, or names a patch that there isn't.
+      another one or one before what it is sent after, or names a patch that
+      there isn't.
   """
   path = root / FILE
   text = path.read_bytes() if path.is_file() else b""
@@ -63,11 +64,16 @@ def read(series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> Postings:
   mine = {p.id: p for p in series if p.upstream.verdict == sendable.SENDABLE}
   named = [post.patch for post in found.commit]
   wrong = sorted({n for n in named if named.count(n) > 1} | {*named} ^ {*mine})
+  needs = {n: p.upstream.commit.after for n, p in mine.items()
+           if p.upstream.commit}
+  wrong += [f"{n} before {a}" for i, n in enumerate(named)
+            for a in needs.get(n, ()) if a not in named[:i]]
   known = {p.id for p in series}
   wrong += [n for d in found.discussion for n in d.patches if n not in known]
   if wrong:
     raise MendError(
         f"{FILE}: {', '.join(wrong)}: wanted each patch that is sendable once "
-        "as [[commit]], and no patch that isn't in the series.", f"edit {FILE}")
+        "as [[commit]], after what it needs, and no patch that isn't in the "
+        "series.", f"edit {FILE}")
   return Postings(tuple((mine[p.patch], p) for p in found.commit),
                   tuple(found.discussion))

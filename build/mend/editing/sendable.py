@@ -28,7 +28,7 @@ _MAX_PROGRAM = 10  # lines of a report's program
 _WIDTH = 72  # of a commit's message
 _STATE = ("status", "pr", "landed_in")
 _COMMIT = ("title", "message", "edit")
-_OPTIONAL = ("closes", "guard", "changelog", "report")
+_OPTIONAL = ("closes", "guard", "changelog", "report", "after")
 _REASONS = {"discuss": DISCUSS, "fork": FORK}
 _OURS = re.compile(r"\bmend(ed|s|_\w+)?\b|\bjax[-_]mend|\bpristine\b",
                    re.IGNORECASE)
@@ -67,6 +67,7 @@ class Commit:
     guard: whether it has tests alone, of what is right on main.
     changelog: `Kind: words` for upstream's change log; "" without a line there.
     digest: a short hash of all that is sent.
+    after: the patches whose commits must be merged before it is sent.
   """
   title: str
   message: str
@@ -75,6 +76,7 @@ class Commit:
   guard: bool = False
   changelog: str = ""
   digest: str = ""
+  after: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _commit(patch: str, data: dict[str, Any], refuse: Refuse,
   commit = Commit(
       data["title"], data["message"].strip(), tuple(data.get("closes", ())),
       tuple(found), data.get("guard", False), data.get("changelog", ""),
-      _digest(data))
+      _digest(data), tuple(data.get("after", ())))
   _check_words(commit, refuse)
   return commit
 

@@ -11,7 +11,7 @@ from mend.trees import git, sending
 from mend.upkeep import upstream_checks
 from mend.upkeep.upstream_checks import Errors, Tools
 
-_BASE = "verified-from"
+_ORIGIN, _BASE = "checkout", "verified-from"
 
 
 class Copy:
@@ -29,11 +29,15 @@ class Copy:
       shutil.copytree(release / "jax", self.folder / "jax")
       self.git.run("add", "--all", "--force", "jax")
       self.git.run("commit", "--quiet", "--message=the release's sources")
-    self.git.run("tag", _BASE)
-    self._collected: dict[str, list[str]] = {}
+    self.git.run("tag", _ORIGIN)
+    self._collected: dict[tuple[str, str], list[str]] = {}
 
-  def start(self) -> None:
-    self.git.run("reset", "--quiet", "--hard", _BASE)
+  def start(self, after: Sequence[pathlib.Path] = ()) -> None:
+    """The checkout, with the commits that one is to be sent after."""
+    self.git.run("reset", "--quiet", "--hard", _ORIGIN)
+    for file in after:
+      self.apply(file)
+    self.git.run("tag", "--force", _BASE)
 
   def apply(self, file: pathlib.Path) -> None:
     self.git.run("am", "--quiet", "--keep-non-patch", str(file))
@@ -74,10 +78,11 @@ class Copy:
         self.tools, self.folder, mine) if mine else Errors()
 
   def before(self, files: Sequence[str]) -> set[str]:
-    """The tests that the checkout itself has in files; at its own commit."""
+    """The tests that files have at the start."""
+    at = self.git.run("rev-parse", _BASE)
     for file in files:
-      if file not in self._collected:
-        self._collected[file] = (
+      if (at, file) not in self._collected:
+        self._collected[at, file] = (
             upstream_checks.collected(self.tools, self.folder, [file])[0]
             if (self.folder / file).is_file() else [])
-    return {test for file in files for test in self._collected[file]}
+    return {test for file in files for test in self._collected[at, file]}

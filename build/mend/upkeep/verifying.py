@@ -102,10 +102,19 @@ def described(report_: sendable.Report, before: str, after: str) -> Finding:
   return Finding("report", 1, "program", tuple(problems))
 
 
-def _verified(copy: copies.Copy, file: pathlib.Path, made: sending.Made) -> Row:
+def _before(made: sending.Made, commits: Mapping[str, sending.Made],
+            folder: pathlib.Path) -> list[pathlib.Path]:
+  """The files of the commits that one is to be sent after."""
+  assert made.commit
+  files = {one.patch: folder / name for name, one in commits.items()}
+  return [files[p] for p in made.commit.after if p in files]
+
+
+def _verified(copy: copies.Copy, file: pathlib.Path, made: sending.Made,
+              after: Sequence[pathlib.Path]) -> Row:
   commit = made.commit
   assert commit
-  copy.start()
+  copy.start(after)
   before_said = _reported(copy, made.report)
   tests = [n for n in _files(file) if _is_test_file(n)]
   before = copy.before(tests)
@@ -150,7 +159,7 @@ def on_release(commits: Mapping[str, sending.Made], folder: pathlib.Path,
   tests, good = {made.patch: ids for made, ids, _ in passed}, []
   for file, made in commits.items():
     with report.step(f"{made.patch} on the newest release"):
-      copy.start()
+      copy.start(_before(made, commits, folder))
       copy.apply(folder / file)
       assert made.commit
       ids = tests[made.patch]
@@ -261,7 +270,9 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
       types = upstream_checks.type_errors(tools, copy.folder)
     for file in files:
       with report.step(file.name):
-        rows.append(_verified(copy, file, commits[file.name]))
+        made = commits[file.name]
+        rows.append(_verified(copy, file, made,
+                              _before(made, commits, folder)))
       _say(rows[-1])
     with report.step("all together"):
       rows.append(_together(copy, files, [t for r in rows for t in r.tests],

@@ -106,7 +106,8 @@ def _sent(posts: posting.Postings, verified: Mapping[str, Record]) -> str:
     record = commits.record_of(patch, verified)
     rows.append((str(number), f"`{patch.id}`", commit.title, post.area,
                  ", ".join(f"jax#{issue}" for issue in commit.closes) or "-",
-                 "; ".join(post.touches) or "-",
+                 "; ".join((*post.touches, *(
+                     f"after `{p}`" for p in commit.after))) or "-",
                  f"{record.red} red of {record.tests}" if record
                  else "changed since", "main" + (
                      f", {record.release}" if record.release else "")

@@ -96,6 +96,28 @@ def test_what_to_post_that_is_refused(old, new, words, series, project):
   assert words in str(refused.value)
 
 
+@pytest.mark.parametrize("needs", [True, False])
+def test_a_commit_comes_after_what_it_needs(needs, series, project):
+  folder = project / "patches"
+  with open(folder / "series", "a", encoding="utf-8") as file:
+    file.write("greet/loud\n")
+  text = with_block().replace('"greet/greeting"', '"greet/loud"')
+  write(folder / "greet" / "loud.toml", text.replace(
+      "closes", 'after = ["greet/greeting"]\ncloses') if needs else text)
+  own = POSTINGS.partition("[[discussion]]")[0].replace("greeting\"", "loud\"")
+  mine = patches.load(project)
+  write(project / posting.FILE, own + POSTINGS)
+  if needs:
+    with pytest.raises(MendError, match="greet/loud before greet/greeting"):
+      posting.read(mine, project)
+    write(project / posting.FILE, POSTINGS + own)
+  page = upstream_page.tables(
+      mine, families.load(project), {}, Run("c" * 40, "2026-08-08",
+                                            "2026-11-28", {}),
+      posting.read(mine, project))
+  assert ("toy#4; after `greet/greeting`" in page) == needs
+
+
 def test_only_what_is_as_it_was_verified_can_be_sent(series, project):
   def counted():
     mine = patches.load(project)

@@ -174,6 +174,36 @@ def test_a_commit_that_guards(word, good, verified):
   assert "guards: 1 tests, " + ("clean" if good else "1 wrong") in said
 
 
+@pytest.mark.parametrize("needs", [True, False])
+def test_a_commit_that_needs_another(needs, verified, kept):
+  head, *_ = SENDABLE.split("[[upstream.edit]]")
+  after = 'after = ["greet/patch0"]\n' if needs else ""
+  verdict, said = verified(SENDABLE, head.replace("closes", f"{after}closes") + '''
+[[upstream.edit]]
+file = "jax/_src/greet.py"
+op = "insert"
+after = "assign:__all__"
+code = """
+def loud(name):
+  return Greeter().greet(name).upper()
+"""
+
+[[upstream.edit]]
+file = "tests/greet_test.py"
+op = "add_member"
+in = "GreetTest"
+after = "def:test_second"
+code = """
+def test_loud(self):
+  self.assertEqual(greet.loud("you"), "HELLO, YOU")
+"""
+''')
+  assert verdict.good == needs, said
+  assert [made.patch for made, _, red in kept[0] if red == 1] == [
+      "greet/patch0", "greet/patch1"][:1 + needs]
+  assert ("test_loud: failed with the source" in said) != needs, said
+
+
 def test_a_test_that_is_changed(verified):
   verdict, said = verified(SENDABLE.replace(
       "add_member", "replace_body").replace(
