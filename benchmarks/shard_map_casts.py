@@ -14,9 +14,9 @@ request. Functions of jax.random that refuse a key that varies less than their
 parameters do so on purpose, and are left out.
 
 ``--parts`` names those of forward, grad and vmap that are traced; ``--lower``
-lowers them, too, for the loops of primitives' lowering rules. ``--guard`` is for a
-checkout with the commits of varying/branches and upstream/branch_operands: the
-calls that the guard refuses come with the others.
+lowers them, too, for the loops of primitives' lowering rules. ``--guard`` is
+for a checkout with the commits of varying/branches and
+upstream/branch_operands: the calls that the guard refuses come with the others.
 ``--missing`` prints the public functions that the table doesn't call.
 """
 import argparse
