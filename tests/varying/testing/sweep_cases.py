@@ -437,6 +437,9 @@ def table():
   t['random.multinomial'] = (
       lambda k, p: random.multinomial(key(k), 10., p / p.sum()), 'UV',
       'forward')
+  if jax.__version_info__ >= (0, 10):  # eigenvectors
+    t['eigh_tridiagonal_vectors'] = (
+        lambda d, e: jsp.linalg.eigh_tridiagonal(d, e[:5]), 'VV', 'forward')
   if not hasattr(random, 'multinomial'):
     t.pop('random.multinomial')
   t['random.randint'] = (
