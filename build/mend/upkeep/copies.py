@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 import shutil
 
@@ -12,6 +12,14 @@ from mend.upkeep import upstream_checks
 from mend.upkeep.upstream_checks import Errors, Tools
 
 _ORIGIN, _BASE = "checkout", "verified-from"
+
+
+def needed(made: sending.Made, commits: Mapping[str, sending.Made],
+           folder: pathlib.Path) -> list[pathlib.Path]:
+  """The files of the commits that one is to be sent after."""
+  assert made.commit
+  files = {one.patch: folder / name for name, one in commits.items()}
+  return [files[p] for p in made.commit.after if p in files]
 
 
 class Copy:
@@ -31,6 +39,7 @@ class Copy:
       self.git.run("commit", "--quiet", "--message=the release's sources")
     self.git.run("tag", _ORIGIN)
     self._collected: dict[tuple[str, str], list[str]] = {}
+    self.start()
 
   def start(self, after: Sequence[pathlib.Path] = ()) -> None:
     """The checkout, with the commits that one is to be sent after."""

@@ -102,14 +102,6 @@ def described(report_: sendable.Report, before: str, after: str) -> Finding:
   return Finding("report", 1, "program", tuple(problems))
 
 
-def _before(made: sending.Made, commits: Mapping[str, sending.Made],
-            folder: pathlib.Path) -> list[pathlib.Path]:
-  """The files of the commits that one is to be sent after."""
-  assert made.commit
-  files = {one.patch: folder / name for name, one in commits.items()}
-  return [files[p] for p in made.commit.after if p in files]
-
-
 def _verified(copy: copies.Copy, file: pathlib.Path, made: sending.Made,
               after: Sequence[pathlib.Path]) -> Row:
   commit = made.commit
@@ -159,7 +151,7 @@ def on_release(commits: Mapping[str, sending.Made], folder: pathlib.Path,
   tests, good = {made.patch: ids for made, ids, _ in passed}, []
   for file, made in commits.items():
     with report.step(f"{made.patch} on the newest release"):
-      copy.start(_before(made, commits, folder))
+      copy.start(copies.needed(made, commits, folder))
       copy.apply(folder / file)
       assert made.commit
       ids = tests[made.patch]
@@ -272,7 +264,7 @@ def verify(folder: pathlib.Path, commits: Mapping[str, sending.Made],
       with report.step(file.name):
         made = commits[file.name]
         rows.append(_verified(copy, file, made,
-                              _before(made, commits, folder)))
+                              copies.needed(made, commits, folder)))
       _say(rows[-1])
     with report.step("all together"):
       rows.append(_together(copy, files, [t for r in rows for t in r.tests],

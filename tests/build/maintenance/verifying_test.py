@@ -177,8 +177,9 @@ def test_a_commit_that_guards(word, good, verified):
 @pytest.mark.parametrize("needs", [True, False])
 def test_a_commit_that_needs_another(needs, verified, kept):
   head, *_ = SENDABLE.split("[[upstream.edit]]")
-  after = 'after = ["greet/patch0"]\n' if needs else ""
-  verdict, said = verified(SENDABLE, head.replace("closes", f"{after}closes") + '''
+  if needs:
+    head = head.replace("closes", 'after = ["greet/patch0"]\ncloses')
+  verdict, said = verified(SENDABLE, head + '''
 [[upstream.edit]]
 file = "jax/_src/greet.py"
 op = "insert"
