@@ -72,7 +72,8 @@ def test_a_base_without_a_python_is_refused(base, monkeypatch, capsys):
                       or [])
   monkeypatch.setattr(patches, "load", lambda: ())
   monkeypatch.setattr(testing, "_tool_tests", lambda names, is_plain: [])
-  monkeypatch.setattr(checking, "project_checks", lambda b, linted: judging.Tally(3))
+  monkeypatch.setattr(checking, "project_checks",
+                      lambda b, linted: judging.Tally(3))
   assert cli.main(["test"]) == 0
   assert ran == [base] and "2.0" not in capsys.readouterr().out
   for strict in ("--base=all", "--base=2.0"):

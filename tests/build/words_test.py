@@ -3,7 +3,6 @@
 
 import json
 import shutil
-import sys
 
 from conftest import PATCH, write
 from live_site import GREETING, POLITE, RUDE, install
