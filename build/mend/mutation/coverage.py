@@ -7,7 +7,8 @@ them, or named by them, and which primitives were bound. A change inside of a
 function is tried with the tests that run it, and with those of files that
 start processes. For every other mutant coverage only orders the tests, and one
 that no test is known to cover is tried with all: what runs while a module is
-imported is not written down.
+imported is not written down. The first attempt looks at one case of each test:
+all cases of all files take four times as long.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Coverage:
     self._names = {m: frozenset(_primitives(_changed(
         whole[m.file], m.text)[1])) for m in every}
     self._inside = {m: _is_inside(m, whole[m.file]) for m in every}
-    self._tests: dict[str, tuple[Test, ...]] = {}
-    self._locks: dict[str, threading.Lock] = collections.defaultdict(
-        threading.Lock)
+    self._tests: dict[tuple[str, bool], tuple[Test, ...]] = {}
+    self._locks: dict[tuple[str, bool], threading.Lock] = (
+        collections.defaultdict(threading.Lock))
 
   def batches(self, mutant: Mutant, files: Sequence[str],
               brief: bool = False) -> Iterator[tuple[str, list[str]]]:
@@ -81,10 +82,12 @@ class Coverage:
       mutant: to be killed.
       files: whose tests are to be run: if the change is inside of a function
         those that run it, or may, if any do, and else all.
-      brief: only the first few; all where nothing is known.
+      brief: only the first few, of one case of each test; all where nothing
+        is known.
     """
     likely = sorted((-self._score(mutant, test), test.took, file, test.name)
-                    for file, tests in self._of_each(files) for test in tests)
+                    for file, tests in self._of_each(files, brief)
+                    for test in tests)
     first, seconds = 0, 0.
     for score, took, *_ in likely[:_FIRST]:
       if score == 0 or first and seconds + took > _SECONDS:
@@ -99,34 +102,35 @@ class Coverage:
       for _, _, file, name in part:
         by_file[file].append(name)
       yield from by_file.items()
-    yield from ((file, []) for file in files if not self.tests_of(file))
+    yield from ((file, []) for file in files if not self.tests_of(file, brief))
 
   def _score(self, mutant: Mutant, test: Test) -> int:
     number = self._number[mutant]
     return (2 * (2 * number in test.marks) + (2 * number + 1 in test.marks)
             + 2 * bool(self._names[mutant] & test.bound))
 
-  def _of_each(self, files: Sequence[str]) -> Iterator[
+  def _of_each(self, files: Sequence[str], brief: bool) -> Iterator[
       tuple[str, tuple[Test, ...]]]:
     """The tests of each file; those another thread is running come last."""
     left = list(files)
     while left:
-      free = (f for f in left
-              if f in self._tests or not self._locks[f].locked())
+      free = (f for f in left if (f, brief) in self._tests
+              or not self._locks[f, brief].locked())
       left.remove(file := next(free, left[0]))
-      yield file, self.tests_of(file)
+      yield file, self.tests_of(file, brief)
 
-  def tests_of(self, file: str) -> tuple[Test, ...]:
-    """The tests of a file, which runs if it has not yet."""
-    with self._locks[file]:
-      if file not in self._tests:
-        self._tests[file] = self._run(file)
-      return self._tests[file]
+  def tests_of(self, file: str, brief: bool) -> tuple[Test, ...]:
+    """The tests of a file, or one case of each; it runs if it has not yet."""
+    with self._locks[file, brief]:
+      if (file, brief) not in self._tests:
+        self._tests[file, brief] = self._run(file, brief)
+      return self._tests[file, brief]
 
-  def _run(self, file: str) -> tuple[Test, ...]:
+  def _run(self, file: str, brief: bool) -> tuple[Test, ...]:
     path = bases.ROOT / file
+    case = {"MEND_CASE": "0"} if brief else {}
     memory = cache.folder("coverage") / cache.key(
-        str(self._python), self._marks, tree.read(path))
+        str(self._python), self._marks, tree.read(path), *case)
     if not memory.is_file():
       with cache.scratch() as folder:
         (wanted := folder / "marks").write_text(self._marks, encoding="utf-8")
@@ -134,7 +138,7 @@ class Coverage:
         pytest_run.run_file(
             self._python, path, limit=_LIMIT,
             options=(*testing.OPTIONS, *_PLUGIN), server=self._server,
-            env={**testing.JOB_ENVIRONMENT, "MEND_MARKS": str(wanted),
+            env={**testing.JOB_ENVIRONMENT, **case, "MEND_MARKS": str(wanted),
                  "MEND_EXECUTED": str(found)})
         text = found.read_text(encoding="utf-8")
       with cache.whole(memory) as made:
