@@ -49,7 +49,7 @@ class Copy:
     self.git.run("tag", "--force", _BASE)
 
   def apply(self, file: pathlib.Path) -> None:
-    self.git.run("am", "--quiet", "--keep-non-patch", str(file))
+    self.git.run("am", "--quiet", "--3way", "--keep-non-patch", str(file))
 
   def changed(self) -> list[str]:
     """The files that differ from the checkout's, without deleted ones."""
