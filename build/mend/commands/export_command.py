@@ -78,16 +78,7 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
               target: pathlib.Path) -> Verdict:
   """Writes the commits that can be sent, those named or all."""
   series = upstream_alone.with_commits(series)
-  patches.require_known(series, args.names)
-  before = [a for p in series if p.id in args.names and p.upstream.commit
-            for a in p.upstream.commit.after]
-  chosen = [p for p in series
-            if p.id in (*args.names, *before) or not args.names and (
-                p.upstream.verdict == sendable.SENDABLE)]
-  if bare := [p.id for p in chosen if not p.upstream.commit]:
-    raise MendError(
-        f"{', '.join(bare)}: no commit for upstream, [upstream] says why.",
-        "docs/upstream.md lists those that have one; --whole exports any")
+  chosen = _chosen(series, args.names)
   base, place = _place_of(args)
   author = git.caller(pathlib.Path.cwd())
   made, left_out = sending.all_made(chosen, base, place, args.changelog)
@@ -115,6 +106,25 @@ def _sendable(args: argparse.Namespace, series: Sequence[patches.Patch],
       target, dict(zip(names, made)), place,
       keep=lambda passed: commits.store(
           passed, releases.passing(chosen, passed, place), place, series))
+
+
+def _chosen(series: Sequence[patches.Patch],
+            names: Sequence[str]) -> list[patches.Patch]:
+  """The patches that are named, and those that they come after; or all.
+
+  Raises:
+    MendError: one is not known, or has no commit.
+  """
+  patches.require_known(series, names)
+  before = [a for p in series if p.id in names and p.upstream.commit
+            for a in p.upstream.commit.after]
+  chosen = [p for p in series if p.id in (*names, *before) or not names and (
+      p.upstream.verdict == sendable.SENDABLE)]
+  if bare := [p.id for p in chosen if not p.upstream.commit]:
+    raise MendError(
+        f"{', '.join(bare)}: no commit for upstream, [upstream] says why.",
+        "docs/upstream.md lists those that have one; --whole exports any")
+  return chosen
 
 
 def _say_sizes(made: Sequence[sending.Made]) -> None:
