@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upstream's checks of commits, on a small checkout that is made here."""
 
-import dataclasses
 import re
 import shutil
 import sys
@@ -10,11 +9,10 @@ import checkouts
 from checkouts import BUILD, SENDABLE, TESTS_BUILD, git, with_block
 from conftest import write
 from mend.editing import patches
-from mend.ground.errors import MendError
 from mend.trees import export, sending
 from mend.trees.git import Author
 from mend.upkeep import copies, upstream_checks, verifying
-from mend.upkeep.upstream_checks import Finding, Tools
+from mend.upkeep.upstream_checks import Tools
 import pytest
 
 HEAD = "# Copyright 2026 The JAX Authors.\n"
@@ -249,37 +247,6 @@ def test_a_test_that_needs_the_other_commit(verified, kept):
   assert "GreetTest::test_other: failed with the source" in said
   assert [made.patch for made, *_ in kept[0]] == ["greet/patch0"]
   assert "all 2, one after another: ruff: 2 files, clean" in said
-
-
-def test_new_files_have_a_copyright_line(tools, clone):
-  write(clone / "jax" / "_src" / "new.py", "x = 1\n")
-  found = upstream_checks.licence(tools, clone, ["jax/_src/new.py", "a.md"])
-  assert found.count == 1 and found.problems == ("jax/_src/new.py",)
-
-
-def test_what_looked_at_nothing_is_not_good(tools, clone):
-  assert not upstream_checks.ruff(tools, clone, ["a.md"]).good
-  assert not upstream_checks.lines(clone, "").good
-  assert not verifying.judged({}, {}).good
-  assert str(Finding("x", 0, "files")) == "x: 0 files, looked at nothing"
-
-
-def test_a_tool_that_fails(tools, clone, tmp_path):
-  broken = dataclasses.replace(
-      tools, pyrefly=[sys.executable, "-c", "exit('no such option')"],
-      ruff=[sys.executable, "-c", "exit('no such option')"])
-  with pytest.raises(MendError, match="pyrefly failed: no such option"):
-    upstream_checks.type_errors(broken, clone)
-  assert upstream_checks.ruff(broken, clone, ["a.py"]).problems == (
-      "no such option",)
-
-
-def test_the_versions_are_upstreams(clone):
-  assert upstream_checks.pinned(clone) == {
-      "ruff-pre-commit": "0.16.1", "pyrefly-pre-commit": "1.1.1"}
-  (clone / upstream_checks.CONFIG).unlink()
-  with pytest.raises(MendError, match="pins no ruff"):
-    upstream_checks.pinned(clone)
 
 
 @pytest.fixture
