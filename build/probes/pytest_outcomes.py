@@ -2,8 +2,9 @@
 """A pytest plugin that writes each test's outcome down as soon as it is known.
 
 Loaded with `-p pytest_outcomes` in the Python under test. MEND_OUTCOMES names
-the file, one JSON object a line: {"id", "case", "event": "start"} and {"id",
-"event": "end", "outcome", "text"}. A test's case is its name before absl
+the file, one JSON object a line: {"id", "case", "event": "start"}, {"id",
+"event": "end", "outcome", "text"}, and of what MEND_CASE leaves out {"id",
+"case", "event": "left"}. A test's case is its name before absl
 numbered it, and its parameters in their alphabetical order, of a named one the
 name first: "Class.test_x('small';n=1;;two=True;)". Tests whose id stands in the
 file that MEND_DONE names are left out: so a run goes on after the test that
@@ -145,6 +146,10 @@ def pytest_collection_modifyitems(config, items):
   share = set(_part(_chosen_cases(items), os.environ.get("MEND_SHARE", "0/1")))
   chosen = [i for i in items if _name(i.nodeid) not in done
             and _name(i.nodeid) in (share if only is None else only)]
+  if "MEND_CASE" in os.environ:
+    for name in sorted({*map(_name, (i.nodeid for i in items))}
+                       - {_name(i.nodeid) for i in chosen} - done):
+      _write({"id": name, "case": _cases[name], "event": "left"})
   if len(chosen) < len(items):
     config.hook.pytest_deselected(items=[i for i in items if i not in chosen])
     items[:] = chosen

@@ -71,6 +71,8 @@ def judge_mended(label: str, outcomes: dict[str, pytest_run.Outcome],
   cases = {test: case_of(test, outcome) for test, outcome in outcomes.items()}
   for test, outcome in outcomes.items():
     skipped = outcome.status == pytest_run.SKIPPED
+    if outcome.status == pytest_run.LEFT:
+      continue
     if outcome.status == pytest_run.PASSED:
       tally.passed += 1
     elif skipped and not first(cases[test], reds):
@@ -94,6 +96,8 @@ def judge_pristine(label: str, outcomes: dict[str, pytest_run.Outcome],
   """
   tally = Tally()
   for test, outcome in outcomes.items():
+    if outcome.status == pytest_run.LEFT:
+      continue
     red = first(case_of(test, outcome), reds)
     problem = _problem(outcome, red)
     if problem:

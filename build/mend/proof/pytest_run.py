@@ -30,6 +30,7 @@ _POLL = 0.1
 # something else than a core.
 _LOOK, _IDLE = 60., .5
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+LEFT = "left out"  # by a run of one case of each test
 COLLECTING = "(collecting)"
 
 
@@ -64,6 +65,8 @@ class _Log:
         continue
       if record["event"] == "start":
         self.running, self.case = record["id"], record["case"]
+      elif record["event"] == "left":
+        self.outcomes[record["id"]] = Outcome(LEFT, case=record["case"])
       else:
         self.outcomes[record["id"]] = Outcome(
             record["outcome"], record["text"],
@@ -92,7 +95,8 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
     first: end with the first failure.
 
   Returns:
-    Each test's outcome, by "Class.test", or "file Class.test" in a folder.
+    Each test's outcome, by "Class.test", or "file Class.test" in a folder; with
+    one case of each test, the others are left out.
   """
   log = _Log()
   with cache.scratch() as folder:

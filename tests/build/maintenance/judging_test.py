@@ -37,6 +37,17 @@ def test_a_reason_that_no_test_has_to_meet():
   assert "no test has to meet /another/" in failure
 
 
+def test_what_is_left_out_has_a_reason_to_meet_and_no_outcome():
+  other = expected_failures.Red(("T.test_red_2(*",), "another")
+  outcomes = {"T.test_red_1": RUDE, "T.test_red_2": Outcome("left out"),
+              "T.test_ok": Outcome("left out")}
+  tally = pristine(outcomes, other, RED)
+  assert (tally.passed, tally.red, tally.failures) == (0, 1, [])
+  tally = judging.judge_mended("toy", {
+      **outcomes, "T.test_red_1": Outcome("passed")}, (other, RED))
+  assert (tally.passed, tally.failures) == (1, [])
+
+
 def test_a_failure_that_nobody_declared():
   (failure,) = pristine({"T.test_new": RUDE}, RED).failures
   assert "no `red`" in failure

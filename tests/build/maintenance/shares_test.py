@@ -12,7 +12,7 @@ from mend.editing import patches
 from mend.editing.expected_failures import Red
 from mend.ground.errors import MendError
 from mend.proof import (
-    alone, changes, environments, jobs, pytest_run, shares, testing)
+    alone, changes, environments, jobs, judging, pytest_run, shares, testing)
 from mend.releases import bases
 import pytest
 
@@ -167,7 +167,8 @@ for n in "abc":
 
 
 def named(outcomes):
-  return " ".join(sorted(n.removeprefix("T.test_") for n in outcomes))
+  return " ".join(sorted(n.removeprefix("T.test_") for n, o in outcomes.items()
+                         if o.status != pytest_run.LEFT))
 
 
 def test_one_case_of_each_test_and_of_what_patterns_name(tmp_path):
@@ -188,6 +189,23 @@ def test_one_case_of_each_test_and_of_what_patterns_name(tmp_path):
   assert run(MEND_ONLY_RED="1") == ""
   assert run(MEND_REDS=reds, MEND_ONLY_RED="1", MEND_BUT="T.many(;n=1;)") == (
       "many3 red")
+
+
+def test_a_pattern_may_name_a_case_that_is_left_out(tmp_path):
+  """That it names a case is judged, although another one is run."""
+  path = write(tmp_path / "x_test.py", MANY)
+  reds = (Red(("T.many(;n=1;)",), "^E"), Red(("T.many(;n=[135];)",), "^E"))
+  def failures(*more):
+    outcomes = pytest_run.run_file(sys.executable, path, limit=60, env={
+        "MEND_REDS": "T.many(;n=1;)\nT.many(;n=[135];)", "MEND_CASE": "0"})
+    assert outcomes["T.test_many3"].status == pytest_run.LEFT
+    assert outcomes["T.test_many3"].case == "T.many(;n=3;)"
+    tally = judging.judge_mended("toy", outcomes, (*reds, *more))
+    assert tally.passed == 5  # many1 and what test_one_case has
+    return tally.failures
+  assert not failures()
+  (failure,) = failures(Red(("T.many(;n=7;)",), "^E"))
+  assert "no such test" in failure
 
 
 def test_one_guard(tmp_path):
