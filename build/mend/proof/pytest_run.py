@@ -95,8 +95,7 @@ def run_file(python: str | pathlib.Path, path: pathlib.Path, *,
     first: end with the first failure.
 
   Returns:
-    Each test's outcome, by "Class.test", or "file Class.test" in a folder; with
-    one case of each test, the others are left out.
+    Each test's outcome, by "Class.test", or "file Class.test" in a folder.
   """
   log = _Log()
   with cache.scratch() as folder:
