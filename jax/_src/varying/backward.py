@@ -223,6 +223,10 @@ def _is_opaque(eqn: Any) -> bool:
 class _Places(abstract.Domain['Places | None']):
   """The domain of what values are made of."""
 
+  def join(self, facts):
+    every = list(facts)
+    return None if None in every else frozenset[Any]().union(*every)
+
   def free(self, v):
     return frozenset()
 
