@@ -349,6 +349,21 @@ class PullbackTest(jtu.JaxTestCase):
       with self.assertRaisesRegex(ValueError, 'Custom VJP bwd rule'):
         jax.grad(total)(jnp.float32(W), jnp.arange(4.))
 
+  @red(SCAN_CARRY, bases='>=0.9')
+  def test_input_from_a_call_in_a_call_that_writes_to_a_ref(self):
+    if jax.__version_info__ < (0, 9):
+      self.skipTest('no jax.new_ref')
+    def write(ref, z):
+      ref[...] = z
+      return z
+
+    def fwd(w, z):
+      twice = jax.jit(lambda ref, z: jax.jit(write)(ref, z) * 1.)
+      return jax.vjp(product, w, twice(jax.new_ref(0. * w), z))
+
+    self.check(carried, product, with_rules(
+        product, fwd, lambda pull, ct: pull(ct)))
+
   @red(r'^AssertionError: \s*Not equal to tolerance .*ACTUAL: array\(12\., '
        r'.*DESIRED: array\(7\.5296', bases='>=0.8.1')
   def test_ref_for_a_gradient_is_refused(self):
