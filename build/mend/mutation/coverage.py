@@ -7,8 +7,8 @@ them, or named by them, and which primitives were bound. A change inside of a
 function is tried with the tests that run it, and with those of files that
 start processes. For every other mutant coverage only orders the tests, and one
 that no test is known to cover is tried with all: what runs while a module is
-imported is not written down. The first attempt looks at one case of each test:
-all cases of all files take four times as long.
+imported is not written down. The first attempt looks at one case of each test,
+so that most files never run whole.
 """
 
 from __future__ import annotations

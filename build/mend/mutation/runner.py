@@ -3,15 +3,17 @@
 
 The test that killed it before, or on another release, runs first; if it passes,
 the tests of the mutant's patch run until one fails, those that cover it first,
-and then those of the patches that depend on it, and that it depends on. A run
-costs an import of jax and the tests up to the first that fails. Results are
-remembered, so that a stopped run goes on.
+and then those of the patches that depend on it, and that it depends on: each
+time one case of the likeliest, and then all cases. A run costs an import of jax
+and the tests up to the first that fails. Results are remembered, so that a
+stopped run goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -125,8 +127,9 @@ class Runner:
         if file in (*own, *others) and self._first_failure(
             overlay, file, [name]):
           return likely, file in own
-        for files in (own, others):
-          for file, tests in self._coverage.batches(mutant, files, brief):
+        for files, case in itertools.product(
+            (own, others), (True,) if brief else (True, False)):
+          for file, tests in self._coverage.batches(mutant, files, case):
             if found := self._first_failure(overlay, file, tests):
               return found, files is own
     finally:
