@@ -128,8 +128,10 @@ def test_a_registration_is_killed_that_a_test_kills_on_another_release():
 @pytest.mark.parametrize("kills,brief,asked", [
     (["a T.x"], False, [("a", ["T.x"])]),  # as on the other release
     (["b T.y"], False, [("a", ["T.x"]), ("b", ["T.y"])]),
-    ([], False, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.z"]),
-                 ("b", ["T.y"]), ("b", ["T.z"])]),
+    (["b T.z"], False, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"]),
+                        ("b", ["T.z"])]),
+    ([], False, [("a", ["T.x"]), *2 * [("b", ["T.y"]), ("b", ["T.y"]),
+                                       ("b", ["T.z"])]]),
     (["b T.z"], True, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
 def test_what_killed_it_elsewhere_is_tried_first(overlay, kills, brief,
                                                  asked):
