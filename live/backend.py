@@ -144,6 +144,7 @@ def _of_all(index: dict[str, Any], known: Files) -> dict[str, Any]:
   """The facts about all releases, with the hash of the table of each."""
   return {
       "version": index["version"], "bases": known, "pages": index["pages"],
+      "former": index["former"],
       "patches": {name: {k: patch[k] for k in ("title", "issues", "needs")}
                   for name, patch in index["patches"].items()},
       "owners": {name: owners

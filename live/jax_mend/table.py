@@ -113,7 +113,8 @@ class Table:
     if words:
       self._take_part(words_of.choose(
           words, [*known["patches"]],
-          {p: known["patches"][p]["needs"] for p in self.whole}, self.whole))
+          {p: known["patches"][p]["needs"] for p in self.whole}, self.whole,
+          known["former"]))
 
   @property
   def patches(self) -> list[str]:

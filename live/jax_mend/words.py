@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Words that choose patches: "varying,meshes", "-array_api/nan_extrema".
 
-A word is a family or a patch; with a "-" before it, it is left out. Words that
-only leave out begin with all patches. What a chosen patch needs is added; what
+A word is a family or a patch; with a "-" before it, it is left out. A name that
+a family had before names it still. Words that only leave out begin with all
+patches. What a chosen patch needs is added; what
 needs a patch that is left out is left out, too. The project's tool reads
 `--patches` by this module, so it imports nothing of jax_mend.
 """
@@ -40,9 +41,17 @@ def split(text: str) -> list[str]:
   return [word.strip() for word in text.split(",") if word.strip()]
 
 
+def current(word: str, former: Mapping[str, str]) -> str:
+  """The word, with its family's present name; see `choose`."""
+  sign = word[:word.startswith("-")]
+  family, slash, patch = word.removeprefix("-").partition("/")
+  return f"{sign}{former.get(family, family)}{slash}{patch}"
+
+
 def choose(words: Sequence[str], known: Sequence[str],
            needs: Mapping[str, Iterable[str]],
-           here: Sequence[str] | None = None) -> Choice:
+           here: Sequence[str] | None = None,
+           former: Mapping[str, str] | None = None) -> Choice:
   """The patches that words choose.
 
   Args:
@@ -51,12 +60,14 @@ def choose(words: Sequence[str], known: Sequence[str],
       needs stands before it.
     needs: the patches that a patch needs, by its id.
     here: those of `known` that are for this release; all of them if None.
+    former: the families by the names that they had before.
 
   Raises:
     BadWords: a word is unknown, or what is chosen needs what is left out, or
       nothing is left.
   """
   here = [*known] if here is None else [p for p in known if p in here]
+  words = [current(word, former or {}) for word in words]
   named = {word: _named(word.removeprefix("-"), known) & {*here}
            for word in words}
   out = {p for word, found in named.items() if word[0] == "-" for p in found}

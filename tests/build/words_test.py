@@ -46,6 +46,21 @@ def test_what_chooses_nothing(text, said):
   assert str(e.value) == said
 
 
+@pytest.mark.parametrize("text", ["was", "was/own", "-was", "b,-was/on_a"])
+def test_a_name_that_a_family_had_before_names_it(text):
+  chosen = lambda words, **settings: WORDS.choose(
+      WORDS.split(words), KNOWN, NEEDS, KNOWN[:4], **settings)
+  assert chosen(text, former={"was": "b"}) == chosen(text.replace("was", "b"))
+  with pytest.raises(WORDS.BadWords, match="was.* is no family and no patch"):
+    chosen(text)
+
+
+def test_no_family_has_a_name_that_another_had_before():
+  known = families.load()
+  assert families.former().keys().isdisjoint(known)
+  assert {*families.former().values()} <= {*known}
+
+
 def test_the_wheels_patches_are_chosen_by_the_same_words():
   series = patches.load()
   base = bases.all_bases()[-1]

@@ -7,7 +7,7 @@ import argparse
 from collections.abc import Sequence
 import pathlib
 
-from mend.commands.options import COMMAND
+from mend.commands.options import COMMAND, patch_name
 from mend.editing import patches, sendable, upstream_alone
 from mend.ground import report
 from mend.ground.arguments import Command
@@ -171,7 +171,7 @@ def _on_candidate(named: str, series: Sequence[patches.Patch],
 COMMANDS = (
     Command("export", _export, "writes commits for upstream, for git am",
             "export --upstream --candidate=CHECKOUT --output_path=DIR", (
-        ("names", {"nargs": "*", "metavar": "PATCH",
+        ("names", {"nargs": "*", "metavar": "PATCH", "type": patch_name,
                    "help": "only these patches"}),
         ("--base", {"help": "a release", "metavar": "V"}),
         ("--output_path", {"required": True, "help": "a new folder",

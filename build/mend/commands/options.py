@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from mend.editing import families
+from mend.editing.live_modules import module_of_live
 from mend.ground import arguments
 from mend.ground.arguments import Option
 from mend.ground.errors import MendError
@@ -28,6 +30,11 @@ def only_with(args: argparse.Namespace, flag: str,
 
 def names(text: str) -> list[str]:
   return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def patch_name(text: str) -> str:
+  """The word, with the present name of the family of a patch."""
+  return module_of_live("jax_mend/words").current(text, families.former())
 
 
 def positive(text: str) -> int:

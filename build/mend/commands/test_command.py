@@ -9,7 +9,8 @@ import functools
 import pathlib
 
 from mend.commands.options import (COMMAND, OF_TESTS, PATCHES, PYTHON, flag,
-                                   names, only_with, seconds, share)
+                                   names, only_with, patch_name, seconds,
+                                   share)
 from mend.ground.arguments import USERS, Command
 from mend.ground.errors import MendError
 from mend.ground.report import Verdict
@@ -119,7 +120,7 @@ COMMANDS = (
     Command("test", _test, "runs the project's tests, upstream's or other "
             "libraries'", "test --base=0.6.0", (
         flag("tests", "test files or patch names; all without any", nargs="*",
-             metavar="TEST"), OF_TESTS, PYTHON,
+             type=patch_name, metavar="TEST"), OF_TESTS, PYTHON,
         flag("--upstream", "a jax source checkout", metavar="DIR"),
         flag("--only", "with --upstream: these test files, A,B; without it the "
              "files that the patches name", nargs="+", type=names,

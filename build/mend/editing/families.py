@@ -35,6 +35,7 @@ class Family:
   summary: str
   pages: tuple[str, ...]
   prefix: str  # of its tests' names in upstream's folder
+  formerly: tuple[str, ...] = ()  # names that it had, which users may have set
   package: str = ""  # of its modules, if it has one
   beside: tuple[str, ...] = ()  # other packages of its modules
   outside: tuple[str, ...] = ()  # files that ship and aren't in a package
@@ -65,6 +66,11 @@ def load(root: pathlib.Path = bases.ROOT) -> dict[str, Family]:
     except (AttributeError, TypeError) as e:
       raise MendError(f"{FILE}: family {name}: {e}", f"edit {FILE}") from e
   return found
+
+
+def former(root: pathlib.Path = bases.ROOT) -> dict[str, str]:
+  """The families' present names by those that they had before."""
+  return {name: f.name for f in load(root).values() for name in f.formerly}
 
 
 def of(patch: str) -> str:

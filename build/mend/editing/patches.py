@@ -264,7 +264,8 @@ def select(series: Sequence[Patch], names: Sequence[str],
   try:
     choice = words.choose(
         names, [p.id for p in series], {p.id: p.depends for p in series},
-        None if base is None else [p.id for p in for_base(series, base)])
+        None if base is None else [p.id for p in for_base(series, base)],
+        families.former())
   except words.BadWords as e:
     raise MendError(f"--patches={','.join(names)}: {e}.",
                     "choose among those of python3 build/build.py status"

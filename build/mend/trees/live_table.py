@@ -131,7 +131,7 @@ def _index(series: Sequence[patches.Patch], releases: Sequence[Base],
       "patches": {p.id: {"title": p.title, "issues": p.issues,
                          "needs": p.depends, "bases": runs(held[p.id]),
                          "programs": programs.get(p.id, [])} for p in series},
-      "pages": _pages(root),
+      "pages": _pages(root), "former": families.former(root),
       "modules": {name: [runs(modules[name]), *owners.get(name, ())]
                   for name in sorted(modules)}})
 
