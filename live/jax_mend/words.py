@@ -15,7 +15,7 @@ import dataclasses
 import difflib
 
 
-_IDENTITY = "fork/identity"  # a part of Mend says that it is Mend, too
+_IDENTITY = "sanitizer/identity"  # a part of Mend says that it is Mend, too
 
 
 class BadWords(ValueError):

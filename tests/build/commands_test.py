@@ -33,8 +33,9 @@ import pytest
     ("build --patches=nope", "nope is no family and no patch",
      "build.py status"),
     ("build --patches=", "no patch is named", "status"),
-    ("build --patches=fork/identiy", "did you mean fork/identity?", "choose"),
-    ("test fork/identiy", "did you mean fork/identity", "status"),
+    ("build --patches=sanitizer/identiy",
+     "did you mean sanitizer/identity?", "choose"),
+    ("test sanitizer/identiy", "did you mean sanitizer/identity", "status"),
     ("build --output_path=/proc/no/such", "/proc/no", "--output_path"),
     ("apply", "one of --output_path", "apply --base=V --output_path=DIR"),
     ("apply --base=all --output_path=x", "several", "--base=0.12.0.1"),
@@ -59,7 +60,7 @@ import pytest
      "export --candidate=GIT_CHECKOUT"),
     ("export --candidate=/nope --output_path=x", "no jax source tree", "jax/"),
     ("new Bad_Name", "no name for a patch", "another name"),
-    ("new fork/name --bases=x", "no version specifier", "--bases="),
+    ("new sanitizer/name --bases=x", "no version specifier", "--bases="),
     ("retire nope --landed=1", "no patch 'nope'", "choose"),
     ("retire fork-identity --landed=x", "no version", "--landed=0.12.1"),
     ("new_release nope", "no version", "new_release 0.12.1"),
@@ -148,12 +149,12 @@ def test_only_takes_names_between_commas_and_spaces(monkeypatch):
 
 
 def test_what_patches_need_comes_with_them(capsys):
-  (chosen,) = [p for p in patches.load() if p.id == "fork/identity"]
+  (chosen,) = [p for p in patches.load() if p.id == "sanitizer/identity"]
   other = next(p for p in patches.load() if p.depends)
   found = patches.select(patches.load(), [other.id])
   assert {p.id for p in found} > set(other.depends)
   assert "With what they need: " in capsys.readouterr().out
-  assert patches.select(patches.load(), ["fork/identity"]) == (chosen,)
+  assert patches.select(patches.load(), ["sanitizer/identity"]) == (chosen,)
   assert not capsys.readouterr().out
 
 

@@ -203,7 +203,7 @@ CASES = [
     Case("a copy that shares memory", programs.DLPACK, DIFFERS,
          kind="other output", patch=DLPACK, first=(0, 10, 2)),
     Case("an ahead-of-time compute_on", programs.COMPUTE_ON, DIFFERS,
-         kind="only mended", patch="compute_on/aot", confirmed=False),
+         kind="only mended", patch="compute_on_ahead/aot", confirmed=False),
     Case("an export of a dictionary", programs.EXPORT, DIFFERS,
          kind="only mended", patch="ahead_of_time/dict_keys"),
     Case("a training loop", programs.TRAINING, DIFFERS, kind="other values",

@@ -71,6 +71,7 @@ def test_the_wheels_patches_are_chosen_by_the_same_words():
   assert [p for p in ids("varying", "meshes")
           if families.of(p) in ("varying", "meshes")] == [
               p for p in mine if families.of(p) in ("varying", "meshes")]
+  assert ids("fork", "-compute_on") == ids("sanitizer", "-compute_on_ahead")
   with pytest.raises(MendError, match="did you mean varying"):
     ids("varing")
 

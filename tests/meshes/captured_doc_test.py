@@ -2,7 +2,7 @@
 """Runs docs/meshes.md."""
 import unittest
 
-from fork.testing import pages
+from sanitizer.testing import pages
 import jax
 from testing.sharding import eight_devices
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs docs/parameter_map.md."""
-from fork.testing import pages
+from sanitizer.testing import pages
 import jax
 from testing.sharding import eight_devices
 

@@ -17,4 +17,4 @@ def several_platforms(message: str) -> Exception:
       'io_callback expected a program that is lowered for one platform, got '
       'one for several. Lower or export it once for each platform, or without '
       'the callback.' +
-      pages.see('compute_on.md#see-where-an-operation-is'))
+      pages.see('compute_on_ahead.md#see-where-an-operation-is'))

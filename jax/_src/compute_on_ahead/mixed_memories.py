@@ -32,7 +32,7 @@ def refused(message: str) -> ValueError:
       ' brings what is on the <host> to the device; jax.device_put(y, '
       'jax.memory.Space.Host) takes the other to the host, for a computation '
       'under compute_on.' +
-      pages.see('compute_on.md#host-and-device-memory-together'))
+      pages.see('compute_on_ahead.md#host-and-device-memory-together'))
   error._mend_mixed_memories = message
   return error
 
@@ -68,7 +68,7 @@ def name_operands(error: Any, operands: Sequence[Any]) -> None:
       f'jax.device_put({host}, jax.memory.Space.Device), to compute on the '
       f'device, or jax.device_put({device}, jax.memory.Space.Host), to compute '
       'on the host, under compute_on.' +
-      pages.see('compute_on.md#host-and-device-memory-together'),)
+      pages.see('compute_on_ahead.md#host-and-device-memory-together'),)
 
 
 def concrete(x: Any) -> Any:

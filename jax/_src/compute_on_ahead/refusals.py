@@ -37,13 +37,13 @@ def check_compute_type(compute_type: Any) -> None:
         "`compute_on`'s compute_type argument must be a string, one of"
         f" {_expected()}; got {compute_type!r} of type"
         f' {type(compute_type).__name__}.{hint}' +
-        pages.see('compute_on.md#ways-to-reach-the-host'))
+        pages.see('compute_on_ahead.md#ways-to-reach-the-host'))
   if (compute_type not in _NAMED_TYPES
       and not compute_type.startswith(_STREAM_PREFIX)):
     raise ValueError(
         f'Invalid compute type {compute_type!r} given to `compute_on`. Expected'
         f' one of {_expected()}.' +
-        pages.see('compute_on.md#ways-to-reach-the-host'))
+        pages.see('compute_on_ahead.md#ways-to-reach-the-host'))
 
 
 def check_function(fun: Any, compute_type: str) -> None:
@@ -61,7 +61,7 @@ def check_function(fun: Any, compute_type: str) -> None:
         f'`compute_on` with compute type {compute_type!r} expected a function'
         f' to transform; got {fun!r} of type {type(fun).__name__}. Pass the'
         ' function itself, not the result of calling it.' +
-        pages.see('compute_on.md#ways-to-reach-the-host'))
+        pages.see('compute_on_ahead.md#ways-to-reach-the-host'))
 
 
 def nesting_error(outer: str, inner: str | None) -> Callable[[str], Exception]:
@@ -78,7 +78,7 @@ def nesting_error(outer: str, inner: str | None) -> Callable[[str], Exception]:
     return NotImplementedError(
         f'{message}. The outer compute type is {outer!r}, inside it came'
         f' {asked}. Give both the same type, or call them one after the other.'
-        + pages.see('compute_on.md#nesting'))
+        + pages.see('compute_on_ahead.md#nesting'))
   return error
 
 
@@ -106,7 +106,7 @@ def other_type_inside(compute_type: str) -> Callable[[Any, str], bool]:
             f' The outer compute type is {compute_type!r}, inside it came'
             f' {inner!r}. Give both the same type, or call them one after the'
             ' other.' +
-            pages.see('compute_on.md#nesting'))
+            pages.see('compute_on_ahead.md#nesting'))
     return False
   return refuse
 

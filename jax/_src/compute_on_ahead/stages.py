@@ -162,4 +162,4 @@ class UnjittedComputeOn:
     raise AttributeError(
         f'the result of `compute_on` has no {name!r}, because {label} is not'
         f' jitted. Apply jax.jit to it first: `{line}.{name}(...)`.' +
-        pages.see('compute_on.md#ways-to-reach-the-host'))
+        pages.see('compute_on_ahead.md#ways-to-reach-the-host'))

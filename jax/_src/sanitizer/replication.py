@@ -97,11 +97,11 @@ def check_replication(
   if not callable(f):
     raise TypeError(f'{_NAME} expected a function, got {f!r}. Give it the '
                     'function, and the arguments to what it returns.' +
-                    pages.see('check_replication.md#what-to-expect'))
+                    pages.see('sanitizer.md#what-to-expect'))
   if rtol is not None and not rtol >= 0:
     raise ValueError(f'{_NAME}: expected an rtol of at least 0, or None to '
                      f'compare bits, got {rtol}.' +
-                     pages.see('check_replication.md#what-to-expect'))
+                     pages.see('sanitizer.md#what-to-expect'))
   names = functions if functions is None else frozenset(
       getattr(g, '__name__', g) for g in functions)
   kept: dict[int, tuple] = {}
@@ -140,7 +140,7 @@ def _refuse_tracers(args: Any) -> None:
         f'{_NAME} expected to be called outermost, with arrays, and got called '
         'under a transformation such as jax.jit or jax.grad. Transform the '
         f'function that it is given: {_NAME}(jax.grad(f))(x).' +
-        pages.see('check_replication.md#limits'))
+        pages.see('sanitizer.md#limits'))
 
 
 def _run(plan: comparing.Plan, program: Callable, leaves: list) -> list[Any]:

@@ -91,7 +91,7 @@ def show_varying(f: Callable) -> Callable[..., VaryingProgram]:
   if not callable(f):
     raise TypeError(f'{_NAME} expected a function, got {f!r}. Give it the '
                     'function, and the arguments to what it returns.' +
-                    pages.see('check_replication.md#what-to-expect'))
+                    pages.see('sanitizer.md#what-to-expect'))
   traceable = jax.jit(f)
 
   @functools.wraps(f)

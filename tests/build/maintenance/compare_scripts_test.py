@@ -65,7 +65,7 @@ def test_a_program_that_is_not_the_same_twice(runner):
 
 
 @pytest.mark.parametrize("program, error, why", [
-    (programs.COMPUTE_ON, "AttributeError", "compute_on/aot"),
+    (programs.COMPUTE_ON, "AttributeError", "compute_on_ahead/aot"),
     (programs.EXPORT, "TypeError", "ahead_of_time/dict_keys")])
 def test_what_is_refused_on_stock(runner, program, error, why):
   said, facts = runner.compare(program, code=1)

@@ -12,7 +12,7 @@ import pytest
 @pytest.mark.parametrize("version,file,are_older", [
     ("0.7.2", "tests/varying/a_test.py", False),
     ("0.8.0", "tests/varying/a_test.py", True),
-    ("0.10.2", "tests/compute_on/a_test.py", True),
+    ("0.10.2", "tests/compute_on_ahead/a_test.py", True),
     ("0.10.2", "tests/array_api/a_test.py", False),
     ("0.11.0", "tests/varying/a_test.py", False)])
 def test_older_emitters_compile_what_is_not_looked_at(version, file, are_older):

@@ -254,8 +254,8 @@ def test_families_alone():
   extensions = "tests/varying/extensions_test.py"
   assert (of(base, extensions).alone, of(old, extensions).alone) == (
       "varying", "replication")
-  compared = of(base, "tests/fork/check_replication_test.py")
-  assert compared.alone == "fork" and compared.but
+  compared = of(base, "tests/sanitizer/check_replication_test.py")
+  assert compared.alone == "sanitizer" and compared.but
   assert not {*compared.but} & {p for r in compared.reds for p in r.tests}
   # Nothing is left of it on a release whose rules are another family's.
   assert compared.file not in {j.file for j in every[old]}

@@ -15,7 +15,7 @@ from unittest import mock
 import warnings
 
 from absl.testing import parameterized
-from fork.testing.apart import mapped, tell_apart, XY
+from sanitizer.testing.apart import mapped, tell_apart, XY
 import jax
 from jax import lax
 from jax._src import test_util as jtu

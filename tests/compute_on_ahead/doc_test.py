@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs docs/compute_on.md."""
-from fork.testing import pages
+"""Runs docs/compute_on_ahead.md."""
+from sanitizer.testing import pages
 import jax
 from testing.sharding import eight_devices
 
@@ -9,5 +9,5 @@ eight_devices()
 
 
 class ComputeOnDocTest(pages.PageTest):
-  page = 'compute_on.md'
+  page = 'compute_on_ahead.md'
   least = 4

@@ -11,9 +11,9 @@ import os
 import re
 
 from absl.testing import parameterized
-from fork.testing.apart import mapped, XY
-from fork.testing.pages import run_docstrings
-from fork.testing.replicated import RIGHT, rows
+from sanitizer.testing.apart import mapped, XY
+from sanitizer.testing.pages import run_docstrings
+from sanitizer.testing.replicated import RIGHT, rows
 import jax
 from jax import lax
 from jax._src import test_util as jtu

@@ -16,7 +16,7 @@ class MendInfoTest(jtu.JaxTestCase):
     info = jax.print_environment_info(return_string=True)
     self.assertIn('mend:', info)
     self.assertIn('+mend.', info)
-    self.assertIn('fork/identity', info)
+    self.assertIn('sanitizer/identity', info)
     self.assertIn(f'base {jax.__version__}', info)
 
   def test_environment_info_keeps_what_upstream_prints(self):

@@ -7,7 +7,7 @@ from jax.interpreters import mlir
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
-from fork.testing.apart import mapped, XY
+from sanitizer.testing.apart import mapped, XY
 from testing.sharding import shard_map, UNCHECKED, partly_manual
 
 

@@ -12,9 +12,9 @@ import re
 import warnings
 
 from absl.testing import parameterized
-from fork.testing.apart import mapped, tell_apart, XY
-from fork.testing.pages import run_docstrings
-from fork.testing.replicated import copies, RIGHT, rows
+from sanitizer.testing.apart import mapped, tell_apart, XY
+from sanitizer.testing.pages import run_docstrings
+from sanitizer.testing.replicated import copies, RIGHT, rows
 import jax
 from jax import lax
 from jax._src import test_util as jtu

@@ -18,8 +18,8 @@ import unittest
 import zlib
 
 from absl.testing import parameterized
-from fork.testing.apart import mapped, XY
-from fork.testing.replicated import rows
+from sanitizer.testing.apart import mapped, XY
+from sanitizer.testing.replicated import rows
 import jax
 from jax import lax
 from jax._src import test_util as jtu

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs docs/check_replication.md."""
+"""Runs docs/sanitizer.md."""
 import doctest
 
-from fork.testing import pages
+from sanitizer.testing import pages
 import jax
 from testing.sharding import eight_devices
 
@@ -11,6 +11,6 @@ eight_devices()
 
 
 class CheckReplicationDocTest(pages.PageTest):
-  page = 'check_replication.md'
+  page = 'sanitizer.md'
   least = 38
   options = doctest.ELLIPSIS

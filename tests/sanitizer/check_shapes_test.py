@@ -2,7 +2,7 @@
 """jax.debug.check_shapes: shapes, dtypes and varying axes while tracing."""
 
 from absl.testing import parameterized
-from fork.testing.pages import run_docstrings
+from sanitizer.testing.pages import run_docstrings
 import jax
 from jax._src import test_util as jtu
 from jax.experimental import sparse
