@@ -231,13 +231,28 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
 
   def test_token_that_left_its_program(self):
     token = self.token()
-    want = [*self.placed(jax.devices()[0])]
-    for x, y in zip(self.placed(token), want, strict=True):
+    jax.clear_caches()  # They can't tell a token from the device.
+    got = [*self.placed(token)]
+    for x, y in zip(got, self.placed(jax.devices()[0]), strict=True):
       self.assertTrue(x.sharding.is_equivalent_to(y.sharding, x.ndim))
       np.testing.assert_array_equal(x, y)
     a, b = map(js.SingleDeviceSharding, (token, jax.devices()[0]))
     self.assertTrue(a.is_equivalent_to(b, 1))
     self.assertTrue(b.is_equivalent_to(a, 1))
+
+  def test_token_that_lasts(self):
+    token, first = self.token(), jax.devices()[0]
+    with jax.default_device(token):
+      self.assertIs(jax.config.jax_default_device, first)
+    jax.config.update('jax_default_device', token)
+    try:
+      self.assertIs(jax.config.jax_default_device, first)
+    finally:
+      jax.config.update('jax_default_device', None)
+    jax.clear_caches()
+    there = js.NamedSharding(js.Mesh([token], ('x',)), P('x'))
+    self.assertIs(there.mesh.devices[0], first)
+    np.testing.assert_array_equal(jax.device_put(HOST, there) + 1, HOST + 1)
 
   def test_tree_of_devices(self):
     x, y = jax.device_put([HOST, HOST], [jax.devices()[3], self.token()])
