@@ -48,7 +48,8 @@ def operations(op, named=None):
 def lowered_operations(f, *args, platform=None):
   """The names and frontend attributes of what `f` is lowered to."""
   traced = jax.jit(f).trace(*args)
-  platforms = {'lowering_platforms': (platform,)} if platform else {}
+  platforms = {'lowering_platforms': tuple(platform.split(','))} if (
+      platform) else {}
   # The operations live no longer than the module does.
   module = traced.lower(**platforms).compiler_ir('stablehlo')
   return [(op.name, attributes(op)) for op in operations(module.operation)]
@@ -192,6 +193,17 @@ class ComputeOnEveryOpTest(jtu.JaxTestCase):
       for name, found in ops:
         self.assertEqual(found.get('_xla_stream_annotation'), '1', name)
         self.assertEqual(found.get('inlineable'), 'false', name)
+
+  @red("^AssertionError: None != '1' : stablehlo\\.")
+  def test_streams_of_several_platforms(self):
+    # Each platform has a rule of its own, and a case chooses among them.
+    for form in FORMS:
+      stream = form(FUNCTIONS['cholesky'], 'gpu_stream:1')
+      ops = compute_operations(lambda x: stream(x), self.x,
+                               platform='cuda,cpu')
+      self.assertIn('stablehlo.case', [name for name, _ in ops])
+      for name, found in ops:
+        self.assertEqual(found.get('_xla_stream_annotation'), '1', name)
 
   @red('^AssertionError: .*the placement is gone', bases='<0.10')
   def test_a_transfer_within_keeps_its_placement(self):
