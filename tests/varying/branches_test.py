@@ -4,6 +4,7 @@
 The oracle for values and gradients runs the same function on one device: each
 device's part in turn, with the index of the device given as a number.
 """
+import contextlib
 import functools
 
 from absl.testing import parameterized
@@ -445,6 +446,22 @@ class ShardMapBranchesTest(MeshTestCase):
     def f(w, x):
       return w * lax.cond(x[0] > 2, lambda: (1., w), lambda: (2., w))[0]
     with self.assertRaisesRegex(ValueError, 'replicat'):
+      shard_map(f, mesh=make_mesh('2d'), in_specs=(P(), P('x')),
+                out_specs=P())(self.w, self.x)
+
+  @red(NOT_REFUSED)
+  def test_unsound_arrays(self):
+    # Printed, they are the same: an ellipsis stands for what differs.
+    zeros, one = np.zeros(3000, np.float32), np.eye(1, 3000, 1500)[0]
+    one = one.astype(np.float32)
+    self.assertEqual(str(zeros), str(one))
+    def f(w, x):
+      same = lax.cond(x[0] > 2, lambda: w, lambda: w)
+      return same * lax.cond(x[0] > 2, lambda: jnp.asarray(zeros),
+                             lambda: jnp.asarray(one))
+    as_literals = getattr(config, 'use_simplified_jaxpr_constants',
+                          lambda _: contextlib.nullcontext())  # from 0.7 on
+    with as_literals(True), self.assertRaisesRegex(ValueError, 'replicat'):
       shard_map(f, mesh=make_mesh('2d'), in_specs=(P(), P('x')),
                 out_specs=P())(self.w, self.x)
 

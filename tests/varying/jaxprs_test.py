@@ -5,6 +5,7 @@ from jax._src import core
 from jax._src import test_util as jtu
 from jax._src.mend import jaxprs
 import jax.numpy as jnp
+import numpy as np
 
 jax.config.parse_flags_with_absl()
 
@@ -49,3 +50,29 @@ class ReplaceInputsTest(jtu.JaxTestCase):
     a, b, c = self.jaxpr.invars
     new = jaxprs.replace_inputs(self.jaxpr, [c, b, a])
     self.assertEqual(core.eval_jaxpr(new, [], 3., 2., 1.), [5.])
+
+
+class IsOneNumberTest(jtu.JaxTestCase):
+
+  def one(self, *values, dtype=np.float32):
+    avals = [core.ShapedArray(np.shape(v), dtype) for v in values]
+    return jaxprs.is_one_number(list(map(core.Literal, values, avals)))
+
+  def test_bit_by_bit(self):
+    self.assertTrue(self.one(1., np.float32(1)))
+    self.assertTrue(self.one(np.float32(np.nan), np.float32(np.nan)))
+    self.assertFalse(self.one(0., -0.))
+    self.assertFalse(self.one(np.float32(1), np.nextafter(np.float32(1), 2)))
+    self.assertTrue(self.one(2, np.int8(2), dtype=np.int8))
+    self.assertTrue(self.one(jnp.bfloat16(3), 3, dtype=jnp.bfloat16))
+
+  def test_no_array_is_one(self):
+    x = np.zeros(3, np.float32)
+    self.assertFalse(self.one(x, x))
+
+  def test_no_variable_is_one(self):
+    x = jaxprs.new_var(core.ShapedArray((), np.float32))
+    number = core.Literal(1., x.aval)
+    self.assertTrue(jaxprs.is_one_number([number, number]))
+    self.assertFalse(jaxprs.is_one_number([x, x]))
+    self.assertFalse(jaxprs.is_one_number([number, x]))

@@ -216,9 +216,8 @@ def _of_branches(domain, eqn, ins):
 def _is_one_value(variables: Sequence[Any], inputs: Sequence[int | None]
                   ) -> bool:
   """True if branches return one operand, or one number."""
-  if all(type(v) is core.Literal for v in variables):
-    return len({str(v.val) for v in variables}) == 1
-  return None not in inputs and len(set(inputs)) == 1
+  return (None not in inputs and len(set(inputs)) == 1
+          or jaxprs.is_one_number(variables))
 
 
 _RULES: anatomy.Table[Callable[[Any, Any, Sequence[Any]], Found]] = (

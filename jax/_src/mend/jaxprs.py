@@ -11,6 +11,8 @@ from jax._src import core
 from jax._src.mend import releases
 from jax._src import source_info_util
 
+import numpy as np
+
 CLASSES = releases.jaxpr_classes()
 
 _var: Any = core.Var  # what it takes differs by release
@@ -127,6 +129,17 @@ def in_params(params: dict[str, Any]) -> Iterator[core.Jaxpr]:
   """The jaxprs, opened, in the parameters of an equation."""
   for value in params.values():
     yield from within(value)
+
+
+def is_one_number(atoms: Sequence[Any]) -> bool:
+  """True if all are literals of one number, bit by bit.
+
+  An array can be a literal, too, where ``jax_use_simplified_jaxpr_constants``
+  is on: none of these is taken for another.
+  """
+  avals: list[Any] = [v.aval for v in atoms if type(v) is core.Literal]
+  return len(avals) == len(atoms) and not any(a.shape for a in avals) and len({
+      np.asarray(v.val, a.dtype).tobytes() for v, a in zip(atoms, avals)}) == 1
 
 
 def written(x) -> set[int]:

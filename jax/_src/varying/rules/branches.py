@@ -26,6 +26,7 @@ from __future__ import annotations
 from jax._src import core
 from jax._src.interpreters import partial_eval as pe
 from jax._src.mend import anatomy
+from jax._src.mend import jaxprs
 from jax._src.mend import releases
 from jax._src.varying import bind as binding
 from jax._src.varying import carry_types
@@ -37,12 +38,6 @@ from jax._src.varying.contents import contents
 from jax._src.varying.rules import agreeing_predicates
 from jax._src.varying.rules import permute
 from jax._src.varying.types import Axes
-
-
-def _is_one_number(outs) -> bool:
-  """True if an output is the same literal in every branch."""
-  return all(type(v) is core.Literal for v in outs) and (
-      len({str(v.val) for v in outs}) == 1)
 
 
 def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
@@ -61,8 +56,8 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
   if refs:
     ops = _widen_refs(site, branches, ops)
   outs = zip(*(b.run(ops) for b in branches))
-  typed = (isinstance(vs[0].aval, core.ShapedArray) and not _is_one_number(vs)
-           for vs in zip(*(b.jaxpr.outvars for b in branches)))
+  typed = (isinstance(vs[0].aval, core.ShapedArray)
+           and not jaxprs.is_one_number(vs) for vs in zip(*(b.jaxpr.outvars for b in branches)))
   site.operands = [choice, *ops]
   site.outs = [flow.union(o) | index if t else flow.union(o)
                for o, t in zip(outs, typed)]
@@ -230,7 +225,7 @@ def keep_numbers(index, branches, chosen, outs):
   if not vt.varying(vt.typeof(index)):
     return chosen
   every = zip(*(vt.open_jaxpr(b).outvars for b in branches))
-  return [out if _is_one_number(vs) else x
+  return [out if jaxprs.is_one_number(vs) else x
           for vs, out, x in zip(every, outs, chosen)]
 
 
@@ -302,7 +297,7 @@ def _outs_fit_index(branches, outs, index: Axes) -> bool:
   for n, aval in enumerate(outs):
     if (isinstance(aval, core.ShapedArray)
         and not index <= vt.axes_of_array(aval)
-        and not _is_one_number([b.outvars[n] for b in branches])):
+        and not jaxprs.is_one_number([b.outvars[n] for b in branches])):
       return False
   return True
 
