@@ -2,18 +2,19 @@
 """Runs tests on one mutant after the other, until one of them kills it.
 
 The test that killed it before, or on another release, runs first; if it passes,
-the tests of the mutant's patch run until one fails, those that cover it first,
-and then those of the patches that depend on it, and that it depends on: each
-time one case of the likeliest, and then all cases. A run costs an import of jax
-and the tests up to the first that fails. Results are remembered, so that a
-stopped run goes on.
+tests run until one fails, those that cover the mutant first: one case of the
+tests of its patch, then of those of the patches that depend on it, and that it
+depends on; then all cases of its patch's. A registration, an entry of a table
+say, may be a case of another patch's: it is tried with all of these, too. What
+only that case would kill of an edit lacks a test of its own. A run costs an
+import of jax and the tests up to the first that fails. Results are remembered,
+so that a stopped run goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
@@ -127,8 +128,7 @@ class Runner:
         if file in (*own, *others) and self._first_failure(
             overlay, file, [name]):
           return likely, file in own
-        for files, case in itertools.product(
-            (own, others), (True,) if brief else (True, False)):
+        for files, case in _stages(mutant, own, others, brief):
           for file, tests in self._coverage.batches(mutant, files, case):
             if found := self._first_failure(overlay, file, tests):
               return found, files is own
@@ -157,6 +157,17 @@ class Runner:
         server=self._servers.of(self._python), env={
             **testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
                 map(str, (overlay.folder, _PROBES, _TESTS)))})
+
+
+def _stages(mutant: Mutant, own: Sequence[str], others: Sequence[str],
+            brief: bool) -> list[tuple[Sequence[str], bool]]:
+  """What to run: the test files, and whether only one case of each test."""
+  stages = [(own, True), (others, True)]
+  if not brief:
+    stages.append((own, False))
+    if mutant.kind == "registration":
+      stages.append((others, False))
+  return stages
 
 
 class _Memory:

@@ -128,10 +128,9 @@ def test_a_registration_is_killed_that_a_test_kills_on_another_release():
 @pytest.mark.parametrize("kills,brief,asked", [
     (["a T.x"], False, [("a", ["T.x"])]),  # as on the other release
     (["b T.y"], False, [("a", ["T.x"]), ("b", ["T.y"])]),
-    (["b T.z"], False, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"]),
-                        ("b", ["T.z"])]),
-    ([], False, [("a", ["T.x"]), *2 * [("b", ["T.y"]), ("b", ["T.y"]),
-                                       ("b", ["T.z"])]]),
+    (["b T.z"], False, [("a", ["T.x"]), *2 * [("b", ["T.y"])],
+                        ("b", ["T.y"]), ("b", ["T.z"])]),
+    ([], False, [("a", ["T.x"]), *3 * [("b", ["T.y"])], ("b", ["T.z"])]),
     (["b T.z"], True, [("a", ["T.x"]), ("b", ["T.y"]), ("b", ["T.y"])])])
 def test_what_killed_it_elsewhere_is_tried_first(overlay, kills, brief,
                                                  asked):
@@ -152,6 +151,17 @@ def test_what_killed_it_elsewhere_is_tried_first(overlay, kills, brief,
   test, own = made._first_killer(mutant, ["a"], ["b"], "a T.x")
   found = "" if brief else "".join(kills)
   assert (test, own, seen) == (found, bool(found), asked)
+
+
+@pytest.mark.parametrize("kind,brief,stages", [
+    ("edit", True, ["ab", "cd"]), ("registration", True, ["ab", "cd"]),
+    ("edit", False, ["ab", "cd", "AB"]),
+    ("registration", False, ["ab", "cd", "AB", "CD"])])
+def test_all_cases_of_another_patch_run_on_registrations_alone(kind, brief,
+                                                               stages):
+  mutant = mutants.Mutant("o", "varying/loops", "jax/core.py", "", kind)
+  assert [files if case else files.upper() for files, case in
+          runner._stages(mutant, "ab", "cd", brief)] == stages
 
 
 def test_all_tests_run_on_what_survives_the_likeliest_everywhere(monkeypatch):
