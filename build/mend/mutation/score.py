@@ -4,8 +4,8 @@
 A mutant is the mended jax without one edit, or without one registration of our
 modules. A test kills it by failing; what survives is either not needed, and
 goes, or lacks a test. A registration, which releases share, is killed if its
-mutant is on one of the releases that run together: so it is tried with the
-likeliest tests on all of them first, and with the others only where it survives
+mutant is on one of the releases that run together: it is tried on the newest
+first, with the likeliest tests, and with the others only where it survives
 these everywhere.
 """
 
@@ -47,10 +47,7 @@ def run(chosen: Sequence[Base], names: Sequence[str], write: bool,
   if since and not (names := age.unseen(series, age.last())):
     return Verdict("no patch has changed since the last run.")
   trees = {base: _Mutants(base, series, names) for base in chosen}
-  # A survivor costs most, so a registration is tried on each base with the
-  # likeliest tests, and only if it survives these on all of them with others.
-  found = {base: _run_on(base, series, its, its.todo, brief=True)
-           for base, its in trees.items()}
+  found = _likeliest(series, trees)
   killed = killed_registrations(r for each in found.values() for r in each)
   for base, its in trees.items():
     todo = [r.mutant for r in found[base]
@@ -69,6 +66,27 @@ def run(chosen: Sequence[Base], names: Sequence[str], write: bool,
     return Verdict(f"{survivors} of {count} mutants survived.",
                    "remove what each leaves out, or test what it is for")
   return Verdict(f"each of {count} mutants is killed by a test.")
+
+
+def _likeliest(series: Sequence[patches.Patch],
+               trees: Mapping[Base, _Mutants]
+               ) -> dict[Base, list[MutantResult]]:
+  """What the likeliest tests kill on each base.
+
+  A survivor costs most, so a registration is tried on the newest base first,
+  and where it survives on the next; with all tests, later, only if it survives
+  these on all bases. Edits, which differ, are tried on each base.
+  """
+  killed: frozenset[str] = frozenset()
+  found = {}
+  for base in reversed([*trees]):
+    its = trees[base]
+    todo = [m for m in its.todo if m.label not in killed]
+    results = {r.mutant: r for r in _run_on(base, series, its, todo, True)}
+    found[base] = [results.get(m, MutantResult(m, "", False))
+                   for m in its.todo]
+    killed |= killed_registrations(results.values())
+  return {base: found[base] for base in trees}
 
 
 def _show(found: Mapping[Base, Sequence[MutantResult]],

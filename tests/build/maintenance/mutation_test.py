@@ -179,8 +179,8 @@ def test_all_tests_run_on_what_survives_the_likeliest_everywhere(monkeypatch):
             for m in todo]
   monkeypatch.setattr(score, "_run_on", run_on)
   verdict = score.run([bases.one("0.6.0"), bases.one("0.12.0.1")], (), False)
-  assert asked == [("0.6.0", True, "one two three none"),
-                   ("0.12.0.1", True, "one two three none"),
+  assert asked == [("0.12.0.1", True, "one two three none"),
+                   ("0.6.0", True, "one three none"),  # two is killed
                    ("0.6.0", False, "three none"), ("0.12.0.1", False, "none")]
   assert verdict.words.startswith("2 of 8 ")  # none, on either base
 
