@@ -72,8 +72,8 @@ class Coverage:
     self._locks: dict[tuple[str, bool], threading.Lock] = (
         collections.defaultdict(threading.Lock))
 
-  def batches(self, mutant: Mutant, files: Sequence[str],
-              brief: bool = False) -> Iterator[tuple[str, list[str]]]:
+  def batches(self, mutant: Mutant, files: Sequence[str], one: bool = False,
+              few: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Tests to run together, (file, names); the likeliest to fail first.
 
     No names are all of a file of which nothing is known.
@@ -82,11 +82,11 @@ class Coverage:
       mutant: to be killed.
       files: whose tests are to be run: if the change is inside of a function
         those that run it, or may, if any do, and else all.
-      brief: only the first few, of one case of each test; all where nothing
-        is known.
+      one: one case of each test alone.
+      few: only the first of them; all where nothing is known.
     """
     likely = sorted((-self._score(mutant, test), test.took, file, test.name)
-                    for file, tests in self._of_each(files, brief)
+                    for file, tests in self._of_each(files, one)
                     for test in tests)
     first, seconds = 0, 0.
     for score, took, *_ in likely[:_FIRST]:
@@ -96,39 +96,39 @@ class Coverage:
     run = sum(score < 0 for score, *_ in likely)
     rest = [test for test in likely[max(first, run):]
             if not run or not self._inside[mutant] or _starts(test[2])]
-    later = () if brief else (likely[first:run], rest)
+    later = () if few else (likely[first:run], rest)
     for part in (likely[:first], *later):
       by_file = collections.defaultdict(list)
       for _, _, file, name in part:
         by_file[file].append(name)
       yield from by_file.items()
-    yield from ((file, []) for file in files if not self.tests_of(file, brief))
+    yield from ((file, []) for file in files if not self.tests_of(file, one))
 
   def _score(self, mutant: Mutant, test: Test) -> int:
     number = self._number[mutant]
     return (2 * (2 * number in test.marks) + (2 * number + 1 in test.marks)
             + 2 * bool(self._names[mutant] & test.bound))
 
-  def _of_each(self, files: Sequence[str], brief: bool) -> Iterator[
+  def _of_each(self, files: Sequence[str], one: bool) -> Iterator[
       tuple[str, tuple[Test, ...]]]:
     """The tests of each file; those another thread is running come last."""
     left = list(files)
     while left:
-      free = (f for f in left if (f, brief) in self._tests
-              or not self._locks[f, brief].locked())
+      free = (f for f in left if (f, one) in self._tests
+              or not self._locks[f, one].locked())
       left.remove(file := next(free, left[0]))
-      yield file, self.tests_of(file, brief)
+      yield file, self.tests_of(file, one)
 
-  def tests_of(self, file: str, brief: bool) -> tuple[Test, ...]:
+  def tests_of(self, file: str, one: bool) -> tuple[Test, ...]:
     """The tests of a file, or one case of each; it runs if it has not yet."""
-    with self._locks[file, brief]:
-      if (file, brief) not in self._tests:
-        self._tests[file, brief] = self._run(file, brief)
-      return self._tests[file, brief]
+    with self._locks[file, one]:
+      if (file, one) not in self._tests:
+        self._tests[file, one] = self._run(file, one)
+      return self._tests[file, one]
 
-  def _run(self, file: str, brief: bool) -> tuple[Test, ...]:
+  def _run(self, file: str, one: bool) -> tuple[Test, ...]:
     path = bases.ROOT / file
-    case = {"MEND_CASE": "0"} if brief else {}
+    case = {"MEND_CASE": "0"} if one else {}
     memory = cache.folder("coverage") / cache.key(
         str(self._python), self._marks, tree.read(path), *case)
     if not memory.is_file():

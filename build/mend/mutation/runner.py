@@ -128,8 +128,8 @@ class Runner:
         if file in (*own, *others) and self._first_failure(
             overlay, file, [name]):
           return likely, file in own
-        for files, case in _stages(mutant, own, others, brief):
-          for file, tests in self._coverage.batches(mutant, files, case):
+        for files, one in _stages(mutant, own, others, brief):
+          for file, tests in self._coverage.batches(mutant, files, one, brief):
             if found := self._first_failure(overlay, file, tests):
               return found, files is own
     finally:

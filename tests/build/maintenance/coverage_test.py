@@ -59,10 +59,10 @@ def test_the_likeliest_tests_come_first_and_all_in_the_end():
   tests = {"a": (test("no", took=.1), test("slow", [1], ["loop"], 7.),
                  test("quick", [1], ["loop"])),
            "b": (test("binds", bound=["loop"], took=.1),), "c": ()}
-  known.tests_of = lambda file, brief: tests[file]
+  known.tests_of = lambda file, one: tests[file]
   assert list(known.batches(found, list(tests))) == [
       ("a", ["quick", "slow"]), ("b", ["binds"]), ("a", ["no"]), ("c", [])]
-  assert list(known.batches(found, list(tests), brief=True)) == [
+  assert list(known.batches(found, list(tests), one=True, few=True)) == [
       ("a", ["quick", "slow"]), ("c", [])]
 
 
@@ -72,7 +72,7 @@ def test_a_change_inside_of_a_function_is_tried_with_the_tests_that_run_it():
   other = coverage.Test("other", frozenset(), frozenset(), 1.)
   starts = "tests/varying/two_processes_test.py"
   tests = {"a": (other, runs), "b": (other,), starts: (other,)}
-  known.tests_of = lambda file, brief: tests[file]
+  known.tests_of = lambda file, one: tests[file]
   assert list(known.batches(found, ["a", "b"])) == [("a", ["runs"])]
   assert list(known.batches(found, ["b"])) == [("b", ["other"])]
   assert list(known.batches(found, ["a", "b", starts])) == [
@@ -81,7 +81,7 @@ def test_a_change_inside_of_a_function_is_tried_with_the_tests_that_run_it():
 
 def test_files_that_another_thread_runs_come_last():
   _, known = _coverage(TABLE)
-  known.tests_of = lambda file, brief: (file,)
+  known.tests_of = lambda file, one: (file,)
   known._tests["known", False] = ()
   with known._locks["busy", False], known._locks["known", False]:
     assert list(known._of_each(["busy", "known", "free"], False)) == [
@@ -91,11 +91,11 @@ def test_files_that_another_thread_runs_come_last():
 def test_the_first_attempt_looks_at_one_case_of_each_test(monkeypatch):
   (found,), known = _coverage(TABLE.replace("  z = other(x)\n", "  z = x\n"))
   asked = []
-  def run(file, brief):
-    asked.append((file, brief))
+  def run(file, one):
+    asked.append((file, one))
     return (coverage.Test("runs", frozenset([1]), frozenset(), 1.),)
   monkeypatch.setattr(known, "_run", run)
-  assert list(known.batches(found, ["a"], brief=True)) == [("a", ["runs"])]
+  assert list(known.batches(found, ["a"], one=True, few=True)) == [("a", ["runs"])]
   assert list(known.batches(found, ["a"])) == [("a", ["runs"])]
   assert asked == [("a", True), ("a", False)]
 

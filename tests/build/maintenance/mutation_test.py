@@ -140,8 +140,8 @@ def test_what_killed_it_elsewhere_is_tried_first(overlay, kills, brief,
   made._overlays = queue.SimpleQueue()
   made._overlays.put(overlay[1])
   made._coverage = types.SimpleNamespace(
-      batches=lambda mutant, files, brief: [
-          ("b", [name]) for name in ["T.y", "T.z"][:1 if brief else 2]])
+      batches=lambda mutant, files, one, few: [
+          ("b", [name]) for name in ["T.y", "T.z"][:1 if one else 2]])
   seen = []
   def first_failure(over, file, tests):
     assert over is overlay[1]
