@@ -26,8 +26,9 @@ FILE = "build/mutation_run.json"
 _DAYS = 14
 _MOST = 12  # patches
 _OF_FAMILY = 4  # one in so many, or one
+# Between them these releases have 527 of the 563 edits.
 COMMAND = ("python3 build/build.py test --mutation --since --write "
-           "--base=0.5.3,0.6.0,0.10.2,0.11.2,0.12.0.1")
+           "--base=0.5.3,0.6.0,0.9.2,0.12.0.1")
 
 
 class Run(msgspec.Struct):
