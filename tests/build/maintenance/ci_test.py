@@ -114,7 +114,7 @@ def test_all_tests_run_at_night_and_all_mutants_once_a_week():
                        "--share=${{ matrix.share }}/4")
   (line,) = commands("weekly.yml")[0]["mutation"]
   args = cli._parser().parse_args(line.split()[2:])
-  assert args.mutation and len(bases.chosen(args.base)) == 5
+  assert args.mutation and len(bases.chosen(args.base)) == 4
 
 
 def test_a_tag_has_the_wheels_of_every_release():
