@@ -58,14 +58,23 @@ def run(chosen: Sequence[Base], names: Sequence[str], write: bool,
     killed |= killed_registrations(again.values())
   _show(found, killed, write and not names)
   count = sum(map(len, found.values()))
-  survivors = sum(not r.killed and r.mutant.label not in killed
-                  for each in found.values() for r in each)
-  if write and count and not (names and survivors):
-    age.note(series, names)
+  survivors = [r.mutant.patch for each in found.values() for r in each
+               if not r.killed and r.mutant.label not in killed]
+  if write and count:
+    _note(series, names, survivors)
   if survivors or not count:
-    return Verdict(f"{survivors} of {count} mutants survived.",
+    return Verdict(f"{len(survivors)} of {count} mutants survived.",
                    "remove what each leaves out, or test what it is for")
   return Verdict(f"each of {count} mutants is killed by a test.")
+
+
+def _note(series: Sequence[patches.Patch], names: Sequence[str],
+          survivors: Sequence[str]) -> None:
+  """Notes a whole run, or those of the named patches that have no survivor."""
+  if killed := [name for name in names if name not in survivors]:
+    age.note(series, killed)
+  elif not names:
+    age.note(series)
 
 
 def _likeliest(series: Sequence[patches.Patch],

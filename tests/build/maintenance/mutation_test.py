@@ -283,6 +283,18 @@ def test_what_was_run_is_noted(tmp_path, capsys):
   assert not age.good([], tmp_path)
 
 
+@pytest.mark.parametrize("names, survivors, noted", [
+    (["a/one", "b/two"], ["b/two"], [["a/one"]]),
+    (["b/two"], ["b/two"], []), ([], ["b/two"], [[]])])
+def test_named_patches_are_noted_that_have_no_survivor(monkeypatch, names,
+                                                       survivors, noted):
+  asked = []
+  monkeypatch.setattr(age, "note",
+                      lambda _, names=(): asked.append([*names]))
+  score._note([], names, survivors)
+  assert asked == noted
+
+
 @pytest.mark.parametrize("options", [
     "--mutation --since=HEAD", "--mutation --since -- varying/loops"])
 def test_since_the_last_run_takes_no_revision_and_no_patch(options):
