@@ -3,12 +3,12 @@
 
 The test that killed it before, or on another release, runs first; if it passes,
 tests run until one fails, those that cover the mutant first: one case of the
-tests of its patch, then of those of the patches that depend on it, and that it
-depends on; then all cases of its patch's. A registration, an entry of a table
-say, may be a case of another patch's: it is tried with all of these, too. What
-only that case would kill of an edit lacks a test of its own. A run costs an
-import of jax and the tests up to the first that fails. Results are remembered,
-so that a stopped run goes on.
+tests of its patch, then of the likeliest of those of the patches that depend on
+it, and that it depends on; then all cases of its patch's. A registration, an
+entry of a table say, may be a case of another patch's: it is tried with all of
+these, too. An edit that only they would kill lacks a test of its own. A run
+costs an import of jax and the tests up to the first that fails. Results are
+remembered, so that a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class Runner:
         if file in (*own, *others) and self._first_failure(
             overlay, file, [name]):
           return likely, file in own
-        for files, one in _stages(mutant, own, others, brief):
-          for file, tests in self._coverage.batches(mutant, files, one, brief):
+        for files, one, few in _stages(mutant, own, others, brief):
+          for file, tests in self._coverage.batches(mutant, files, one, few):
             if found := self._first_failure(overlay, file, tests):
               return found, files is own
     finally:
@@ -160,13 +160,14 @@ class Runner:
 
 
 def _stages(mutant: Mutant, own: Sequence[str], others: Sequence[str],
-            brief: bool) -> list[tuple[Sequence[str], bool]]:
-  """What to run: the test files, and whether only one case of each test."""
-  stages = [(own, True), (others, True)]
+            brief: bool) -> list[tuple[Sequence[str], bool, bool]]:
+  """What to run: files, whether one case of each test, whether the likeliest.
+  """
+  stages = [(own, True, brief), (others, True, True)]
   if not brief:
-    stages.append((own, False))
+    stages.append((own, False, False))
     if mutant.kind == "registration":
-      stages.append((others, False))
+      stages.append((others, False, False))
   return stages
 
 

@@ -154,13 +154,13 @@ def test_what_killed_it_elsewhere_is_tried_first(overlay, kills, brief,
 
 
 @pytest.mark.parametrize("kind,brief,stages", [
-    ("edit", True, ["ab", "cd"]), ("registration", True, ["ab", "cd"]),
-    ("edit", False, ["ab", "cd", "AB"]),
-    ("registration", False, ["ab", "cd", "AB", "CD"])])
+    ("edit", True, ["ab+", "cd+"]), ("registration", True, ["ab+", "cd+"]),
+    ("edit", False, ["ab", "cd+", "AB"]),
+    ("registration", False, ["ab", "cd+", "AB", "CD"])])
 def test_all_cases_of_another_patch_run_on_registrations_alone(kind, brief,
                                                                stages):
   mutant = mutants.Mutant("o", "varying/loops", "jax/core.py", "", kind)
-  assert [files if case else files.upper() for files, case in
+  assert [(files if one else files.upper()) + "+" * few for files, one, few in
           runner._stages(mutant, "ab", "cd", brief)] == stages
 
 
