@@ -10,6 +10,7 @@ from functools import partial
 from absl.testing import parameterized
 import jax
 from jax import lax
+from jax._src import core
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
@@ -108,6 +109,30 @@ class CastsTest(jtu.JaxTestCase):
     loop = LOOPS[loop]
     got = self.run_on(mesh, loop, lambda axes, c: cast_now(c, axes), jit)
     self.assertAllClose(got, self.expected(loop), rtol=1e-5)
+
+  @red(OTHER_EXPECTED_COTANGENT_BY_RELEASE)
+  def test_by_pvary(self):
+    pvary = getattr(lax, 'pvary', core.pvary)  # gone, but JAX's own calls stay
+    got = self.run_on('1d', scan, lambda axes, c: pvary(c, axes), True)
+    self.assertAllClose(got, self.expected(scan), rtol=1e-5)
+
+  @red(SCAN_CARRY)
+  def test_of_what_only_computes(self):
+    # From 0.10 and 0.12 on, these are objects that hold their own types.
+    traces = []
+    def step(c, x):
+      traces.append(c)
+      c = jnp.sort(c)
+      places = jnp.searchsorted(c, c * .5), jnp.nonzero(c > 0, size=3)[0]
+      m, e = jnp.frexp(jnp.ldexp(c, 1) + x)
+      return m + sum(n.astype(m.dtype) for n in (e, *places))
+    got = jax.jit(shard_map(
+        lambda c, xs: scan(step, c, xs[0])[None], mesh=make_mesh(4),
+        in_specs=(P(), P('x')), out_specs=P('x')))(self.init, self.xs)
+    self.assertLen(traces, 1)
+    with jax.enable_checks(False):
+      want = np.stack([scan(step, self.init, x) for x in self.xs])
+    self.assertAllClose(got, want, rtol=1e-5)
 
   @red(OTHER_EXPECTED_COTANGENT_BY_RELEASE)
   @parameterized.parameters(True, False)

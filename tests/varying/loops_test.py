@@ -484,6 +484,23 @@ class ShardMapLoopsTest(MeshTestCase):
       self.assertAllClose(jax.jit(f)(self.x),
                           emulated(scan_carry, self.x).reshape(-1))
 
+  @red(UNEQUAL_TYPES)
+  def test_a_weak_carry_is_traced_once(self):
+    traces = []
+    def f(x):
+      def body(c, _):
+        traces.append(c)
+        return c * x[0], None
+      return lax.scan(body, 1., None, length=2)[0][None]
+    x = np.float32([2., 3.])
+    got = jax.jit(sharded(f, make_mesh('1d'), P('x')))(x)
+    self.assertAllClose(got, x ** 2)
+    self.assertLen(traces, 1)
+
+  @red("^AttributeError: module 'jax.errors' has no attribute")
+  def test_the_warning_is_public(self):
+    self.assertTrue(issubclass(jax.errors.DivergentLoopWarning, UserWarning))
+
   def test_adds_no_frame_outside(self):
     files = []
 
