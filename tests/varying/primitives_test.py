@@ -6,6 +6,7 @@ from jax import lax
 from jax._src import core
 from jax._src import test_util as jtu
 from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import Primitive
 from jax.extend.random import threefry_2x32
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -204,6 +205,19 @@ class PrimitiveTypesTest(jtu.JaxTestCase):
                   mesh=mesh, in_specs=(P(), P('x')), out_specs=P('x'))
     self.assertArraysEqual(maybe_jit(jit)(f)(a, v),
                            np.searchsorted(a, v).astype(np.int32))
+
+  @red(WRONG_AXES_OF_EACH)
+  def test_primitive_of_a_library_however_it_is_defined(self):
+    rule = lambda x: core.ShapedArray(x.shape, x.dtype)
+    for way in ('def_abstract_eval', 'def_effectful_abstract_eval',
+                'def_effectful_abstract_eval2'):
+      prim = Primitive('tenfold')
+      define = getattr(prim, way, None)  # the last is there from 0.7 on
+      if define is not None:
+        define((lambda x: (rule(x), frozenset()))
+               if way == 'def_effectful_abstract_eval' else rule)
+        self.assertEqual(self.types(prim.bind, F32(np.arange(4)),
+                                    in_specs=P('x')), [{'x'}], way)
 
   def test_same_jaxpr_where_nothing_was_wrong(self):
     # Operands of one type are bound as they are.
