@@ -29,7 +29,7 @@ from mend.proof import fork_servers, pytest_run, testing
 from mend.releases import bases
 from mend.trees import tree
 
-_FIRST, _SECONDS = 12, 8.  # tests of the first attempt, and how long they take
+_FIRST, _SECONDS = 30, 20.  # the likeliest tests, and how long they take
 _LIMIT = 120.0  # seconds for one test
 _PLUGIN = ("-p", "executed_lines")
 
