@@ -92,6 +92,19 @@ class ResultShardingsTest(jtu.JaxTestCase):
       self.assertSaid(constrained(sharding), sharding)
 
   @red(OTHER_SHARDING_MESH)
+  def test_constraint_of_a_product_with_an_array(self):
+    # Arrays are literals, where JAX has that option: no look at their truth.
+    for option, value in (('jax_use_simplified_jaxpr_constants', True),
+                          ('jax_use_shardy_partitioner', False)):
+      if hasattr(jax.config, option):
+        self.addCleanup(jax.config.update, option,
+                        getattr(jax.config, option))
+        jax.config.update(option, value)
+    sharding = layout('x')
+    self.assertSaid(
+        lambda x: lax.with_sharding_constraint(x * X, sharding), sharding)
+
+  @red(OTHER_SHARDING_MESH)
   @parameterized.named_parameters(*CALLS.items())
   def test_within_calls(self, call):
     self.assertSaid(call(constrained(layout('x', 'y'))), layout('x', 'y'))

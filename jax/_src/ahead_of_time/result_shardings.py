@@ -174,8 +174,8 @@ def _unmerged(
   maker = next((e for e in jaxpr.eqns if operand in e.outvars), None)
   computes = maker is not None and not (
       foreign.name_of(maker.primitive) in _LAST | _NO_OPERATIONS or any(
-          isinstance(v, core.Literal) and v.aval.shape == () and v.val in (0, 1)
-          for v in maker.invars))
+          isinstance(v, core.Literal) and getattr(v.aval, 'shape', ()) == ()
+          and v.val in (0, 1) for v in maker.invars))
   return found if computes else None
 
 

@@ -57,7 +57,8 @@ def cond_rule(site: flow.Site, ins: list[Axes]) -> None:
     ops = _widen_refs(site, branches, ops)
   outs = zip(*(b.run(ops) for b in branches))
   typed = (isinstance(vs[0].aval, core.ShapedArray)
-           and not jaxprs.is_one_number(vs) for vs in zip(*(b.jaxpr.outvars for b in branches)))
+           and not jaxprs.is_one_number(vs)
+           for vs in zip(*(b.jaxpr.outvars for b in branches)))
   site.operands = [choice, *ops]
   site.outs = [flow.union(o) | index if t else flow.union(o)
                for o, t in zip(outs, typed)]
