@@ -161,8 +161,7 @@ class Runner:
 
 def _stages(mutant: Mutant, own: Sequence[str], others: Sequence[str],
             brief: bool) -> list[tuple[Sequence[str], bool, bool]]:
-  """What to run: files, whether one case of each test, whether the likeliest.
-  """
+  """The files to run; whether one case of each test; whether the likeliest."""
   stages = [(own, True, brief), (others, True, True)]
   if not brief:
     stages.append((own, False, False))

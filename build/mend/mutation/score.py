@@ -80,7 +80,7 @@ def _note(series: Sequence[patches.Patch], names: Sequence[str],
 def _likeliest(series: Sequence[patches.Patch],
                trees: Mapping[Base, _Mutants]
                ) -> dict[Base, list[MutantResult]]:
-  """What the likeliest tests kill on each base.
+  """Runs the likeliest tests on the mutants of each base.
 
   A survivor costs most, so a registration is tried on the newest base first,
   and where it survives on the next; with all tests, later, only if it survives
