@@ -3,9 +3,9 @@
 
 A word is a family or a patch; with a "-" before it, it is left out. A name that
 a family had before names it still. Words that only leave out begin with all
-patches. What a chosen patch needs is added; what
-needs a patch that is left out is left out, too. The project's tool reads
-`--patches` by this module, so it imports nothing of jax_mend.
+patches. What a chosen patch needs is added; what needs a patch that is left out
+is left out, too. The project's tool reads `--patches` by this module, so it
+imports nothing of jax_mend.
 """
 
 from __future__ import annotations

@@ -456,9 +456,8 @@ class ShardMapBranchesTest(MeshTestCase):
     one = one.astype(np.float32)
     self.assertEqual(str(zeros), str(one))
     def f(w, x):
-      same = lax.cond(x[0] > 2, lambda: w, lambda: w)
-      return same * lax.cond(x[0] > 2, lambda: jnp.asarray(zeros),
-                             lambda: jnp.asarray(one))
+      return lax.cond(x[0] > 2, lambda: jnp.asarray(zeros),
+                      lambda: jnp.asarray(one))
     as_literals = getattr(config, 'use_simplified_jaxpr_constants',
                           lambda _: contextlib.nullcontext())  # from 0.7 on
     with as_literals(True), self.assertRaisesRegex(ValueError, 'replicat'):
