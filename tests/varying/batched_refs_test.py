@@ -6,6 +6,7 @@ from jax import lax
 from jax._src import config
 from jax._src import core
 from jax._src import test_util as jtu
+from jax._src.state.primitives import ref_addupdate
 import jax.numpy as jnp
 import numpy as np
 from testing.red import red
@@ -304,13 +305,14 @@ class BatchedRefsTest(jtu.JaxTestCase):
     for n, part in enumerate(np.moveaxis(content, axis, 0)):
       at = at_index(*((i[n], a[n]) if batched else (i, a)))
       was.append(np.array(part[at]))
-      part[at] = 2. * part[at] - n
+      part[at] = 2. * part[at] + n
 
     def run(start):
       def one(ref, i, a, n):
         at = at_index(i, a)
         old = ref[at]
         ref[at] = 2. * old - n
+        ref_addupdate(ref, at, jnp.broadcast_to(2. * n, jnp.shape(old)))
         return old
       ref = new_ref(start)
       axes = (axis, *(2 * (0 if batched else None,)), 0)
@@ -326,10 +328,11 @@ class BatchedRefsTest(jtu.JaxTestCase):
     def f(ref, xs):
       old = ref[...]
       ref[...] = 2. * old + jnp.arange(float(old.shape[0]))
+      ref_addupdate(ref, ..., jnp.arange(float(old.shape[0])))
       return old
     def expected(ref, xs):
       old = ref.copy()
-      ref[...] = 2. * ref + np.arange(ref.shape[0], dtype=np.float32)
+      ref[...] = 2. * (ref + np.arange(ref.shape[0], dtype=np.float32))
       return old
     self.assert_as_numpy(f, expected, shape, 1)
 

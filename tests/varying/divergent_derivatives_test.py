@@ -400,6 +400,17 @@ class RetriedRulesTest(jtu.JaxTestCase):
     got, = self.gradient(lambda w, x: w * lax.psum(x[0], 'x'), bwd, 2.)
     self.assertAllClose(got, 6.5, check_dtypes=False)
 
+  def test_a_sum_after_a_predicate(self):
+    # Which agrees until w is cast; what says so moves no sum.
+    def bwd(res, ct):
+      w, x = res
+      v = lax.cond(lax.all_gather(x[0], 'x')[0] < w, lambda x: x,
+                   lambda x: 0. * x, x[0])
+      total = lax.psum(v + 0. * where_some(w, x), 'x')
+      return ct * total, jnp.zeros_like(x)
+    got, = self.gradient(lambda w, x: w * lax.psum(x[0], 'x'), bwd, 2.)
+    self.assertAllClose(got, 6.5, check_dtypes=False)
+
   def test_another_parameter(self):
     def bwd(res, ct):
       w, v, x = res

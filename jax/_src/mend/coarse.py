@@ -111,8 +111,7 @@ _OWN = {'axis_index', 'ppermute', 'all_to_all', 'ragged_all_to_all',
         'pgather'}
 # What runs code that isn't JAX's, or holds jaxprs in a way of its own.
 _OUTSIDE = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
-            'pallas_call', 'run_state', 'for', 'custom_call', 'xla_call',
-            'python_callback', 'infeed')
+            'pallas_call', 'run_state', 'for', 'infeed')
 _REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 # The classes of JAX's own operations that only compute: what they hold is their
 # types, sizes, names and flags. The modules that define them enter them.

@@ -53,17 +53,20 @@ Results = tuple[list[Any], list[Known]]
 # Operations on single elements, or that move them.
 _ELEMENTWISE = {
     'abs', 'acos', 'acosh', 'add', 'add_any', 'and', 'asin', 'asinh', 'atan',
-    'atan2', 'atanh', 'bitcast_convert_type', 'broadcast_in_dim', 'cbrt',
-    'ceil', 'clamp', 'clz', 'concatenate', 'conj', 'convert_element_type',
-    'copy', 'cos', 'cosh', 'div', 'eq', 'erf', 'erf_inv', 'erfc', 'exp',
-    'exp2', 'expand_dims', 'expm1', 'floor', 'full', 'ge', 'gt', 'imag',
-    'integer_pow', 'iota', 'is_finite', 'le', 'lgamma', 'log', 'log1p',
-    'logistic', 'lt', 'max', 'min', 'mul', 'ne', 'neg', 'nextafter', 'not',
-    'optimization_barrier', 'or', 'pad', 'population_count', 'pow', 'real',
-    'rem', 'reshape', 'rev', 'round', 'rsqrt', 'select_n', 'shift_left',
-    'shift_right_arithmetic', 'shift_right_logical', 'sign', 'sin', 'sinh',
-    'slice', 'split', 'sqrt', 'square', 'squeeze', 'stop_gradient', 'sub',
-    'tan', 'tanh', 'transpose', 'xor', 'random_wrap', 'random_unwrap'}
+    'atan2', 'atanh', 'bessel_i0e', 'bessel_i1e', 'bitcast_convert_type',
+    'broadcast_in_dim', 'cbrt', 'ceil', 'clamp', 'clz', 'complex',
+    'concatenate', 'conj', 'convert_element_type', 'copy', 'cos', 'cosh',
+    'digamma', 'div', 'eq', 'eq_to', 'erf', 'erf_inv', 'erfc', 'exp', 'exp2',
+    'expm1', 'floor', 'ge', 'gt', 'imag', 'integer_pow', 'iota', 'is_finite',
+    'le', 'le_to', 'lgamma', 'log', 'log1p', 'log2', 'logistic', 'lt',
+    'lt_to', 'max', 'min', 'mul', 'mulhi', 'ne', 'neg', 'nextafter', 'not',
+    'one_minus_square', 'optimization_barrier', 'or', 'pad', 'polygamma',
+    'polynomial', 'population_count', 'pow', 'random_clone', 'random_unwrap',
+    'random_wrap', 'real', 'reduce_precision', 'rem', 'reshape', 'rev',
+    'round', 'rsqrt', 'select_n', 'shift_left', 'shift_right_arithmetic',
+    'shift_right_logical', 'sign', 'sin', 'sinh', 'slice', 'split', 'sqrt',
+    'square', 'squeeze', 'stack', 'stop_gradient', 'sub', 'tan', 'tanh',
+    'tile', 'transpose', 'unstack', 'xor', 'zeta'}
 # A reduction of a checked shard_map as one without types, and its parameters.
 _PLAIN = {'unreduced_reduce_scatter': 'reduce_scatter_p', **{
     name: f'{row.how}_p' for name, row in anatomy.REDUCTIONS.rows.items()
