@@ -86,6 +86,7 @@ EXCHANGES = {
                    lambda w: [np.stack([w] * 4)] * 4),
     'psum': (lambda w: lax.psum(w, 'i'), lambda w: [4. * w] * 4),
     'pmax': (lambda w: lax.pmax(w, 'i'), lambda w: [w] * 4),
+    'pmin': (lambda w: lax.pmin(w, 'i'), lambda w: [w] * 4),
 }
 W = np.arange(1., 9., dtype=np.float32).reshape(4, 2)
 
@@ -100,7 +101,7 @@ class SameOperandTest(jtu.JaxTestCase):
         lambda w: move(jnp.asarray(W) if literal else w)[None])
     self.assertAllClose((jax.jit(f) if jit else f)(W), np.stack(results(W)))
 
-  @parameterized.parameters(*sorted(set(EXCHANGES) - {'pmax'}))
+  @parameterized.parameters(*sorted(set(EXCHANGES) - {'pmax', 'pmin'}))
   def test_gradient_beside_a_literal(self, name):
     move, results = EXCHANGES[name]
     f = smap(P(), P('i'))(

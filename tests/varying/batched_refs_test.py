@@ -328,11 +328,11 @@ class BatchedRefsTest(jtu.JaxTestCase):
     def f(ref, xs):
       old = ref[...]
       ref[...] = 2. * old + jnp.arange(float(old.shape[0]))
-      ref_addupdate(ref, ..., jnp.arange(float(old.shape[0])))
+      ref_addupdate(ref, ..., 2. * old + jnp.arange(float(old.shape[0])))
       return old
     def expected(ref, xs):
       old = ref.copy()
-      ref[...] = 2. * (ref + np.arange(ref.shape[0], dtype=np.float32))
+      ref[...] = 4. * ref + 2. * np.arange(ref.shape[0], dtype=np.float32)
       return old
     self.assert_as_numpy(f, expected, shape, 1)
 
