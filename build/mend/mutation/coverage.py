@@ -107,7 +107,7 @@ class Coverage:
   def _score(self, mutant: Mutant, test: Test) -> int:
     number = self._number[mutant]
     return (2 * (2 * number in test.marks) + (2 * number + 1 in test.marks)
-            + 2 * bool(self._names[mutant] & test.bound))
+            + 2 * len(self._names[mutant] & test.bound))
 
   def _of_each(self, files: Sequence[str], one: bool) -> Iterator[
       tuple[str, tuple[Test, ...]]]:
