@@ -9,6 +9,7 @@ from absl.testing import parameterized
 import array_api_compat
 import jax
 from jax import sharding as js
+from jax._src import config
 from jax._src import test_util as jtu
 import jax.numpy as jnp
 import numpy as np
@@ -219,15 +220,21 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
     compiled = jax.jit(lambda x: x + 1, in_shardings=columns(2, one),
                        out_shardings=columns(2, one)).lower(y).compile()
     yield compiled(jax.device_put(y, columns(2, one)))
-    yield jax.pmap(lambda x: x + 1, devices=[device])(y[None])
-    if jax.__version_info__ < (0, 10):
-      yield jax.device_put_replicated(y, [device])
-      yield jax.device_put_sharded([y], [device])
+    yield from self.placed_by_pmap(device, y)
+    if hasattr(config, 'pmap_shmap_merge'):
+      with config.pmap_shmap_merge(False):
+        yield from [*self.placed_by_pmap(device, y)]
     if jax.__version_info__ >= (0, 6, 1):
       stored = serialize_executable.serialize(jax.jit(
           lambda x: x + 1).lower(x).compile())
       yield serialize_executable.deserialize_and_load(
           *stored, execution_devices=[device])(x)
+
+  def placed_by_pmap(self, device, y):
+    yield jax.pmap(lambda x: x + 1, devices=[device])(y[None])
+    if jax.__version_info__ < (0, 10):
+      yield jax.device_put_replicated(y, [device])
+      yield jax.device_put_sharded([y], [device])
 
   def test_token_that_left_its_program(self):
     token = self.token()

@@ -173,6 +173,15 @@ class ImpliedMemoriesTest(jtu.JaxTestCase):
       self.assertAllClose(np.asarray(h * h), STATE * STATE)
       self.assertEqual((ones * x).sharding.memory_kind, 'device')
 
+  @red(OTHER_MEMORY)
+  def test_called_again_moves_again(self):
+    # The fast path of jit, in C++, would hand on what isn't moved.
+    h, ones = single(STATE), jnp.ones(8)
+    jax.block_until_ready((h * ones, h * h))
+    with jtu.count_pjit_cpp_cache_miss() as count:
+      jax.block_until_ready((h * ones, h * h))
+    self.assertEqual(count() if callable(count) else count[0], 1)
+
   @red('^ValueError: Memory kind mismatch with xla::PjRtBuffers')
   @parameterized.named_parameters(
       ('_zeros_like', jnp.zeros_like, 0), ('_ones_like', jnp.ones_like, 1),

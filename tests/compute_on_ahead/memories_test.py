@@ -12,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import numpy as np
 from testing.red import red
 from testing.sharding import eight_devices
+from varying.testing.common import equations
 
 config.parse_flags_with_absl()
 eight_devices()
@@ -176,6 +177,30 @@ class ComputeOnMemoriesTest(jtu.JaxTestCase):
     self.assertAllClose(np.asarray(w), GRADIENT - 0.1 * expected, rtol=1e-5,
                         atol=1e-6)
     self.assertEqual(momentum.sharding.memory_kind, 'pinned_host')
+
+  @red('^ValueError: Expected cotangent type', cases=[
+      'no_compute_on', 'result_on_device'])
+  @red(OTHER_MEMORY, cases=['indices', 'moved_before'])
+  @parameterized.named_parameters(
+      ('_moved_before', loss(moved_before)),
+      ('_result_on_device', loss(result_on_device)),
+      ('_no_compute_on', loss(no_compute_on)),
+      ('_indices', lambda s, g: (s[np.array([3, 1, 3])] * 2).sum()))
+  def test_where_derivatives_are_computed(self, f):
+    # A cotangent is moved once, and what uses it runs where the state is.
+    jaxpr = jax.make_jaxpr(jax.grad(f, argnums=(0, 1)))(
+        self.state, self.gradient).jaxpr
+    moves = 0
+    for eqn in equations(jaxpr):
+      ins, outs = [{v.aval.memory_space for v in each if v.aval.shape}
+                   for each in (eqn.invars, eqn.outvars)]
+      if eqn.primitive.name == 'device_put' and HOST in ins | outs:
+        self.assertNotEqual(ins, outs)
+        moves += 1
+      elif eqn.primitive.name in ('compute_on', 'scatter-add'):
+        self.assertIn(HOST, ins)
+        self.assertNotIn(DEVICE, ins)
+    self.assertGreater(moves, 0)
 
   def test_one_memory_has_no_transfers(self):
     def f(s, g):

@@ -147,6 +147,40 @@ class ShowVaryingTest(jtu.JaxTestCase):
     self.assertEqual(own is not None, hasattr(lax, 'pvary') or hasattr(
         lax, 'pcast'))
 
+  def test_casts_under_vmap(self):
+    # What moves the batch to the front reads no value.
+    def f(w, a):
+      y = jax.vmap(lambda w, a: w * a, in_axes=(1, 0))(w, a)  # moved
+      z = jax.vmap(lambda w, a: w[0] * a, in_axes=(1, 0))(w, a)  # spread
+      return lax.psum(y.sum() + z.sum(), XY)
+    got = self.lines(mapped(f, self.mesh, (P(), P(*XY))), jnp.ones((2, 2)),
+                     rows())
+    for name in ('moved', 'spread'):
+      said, = got[name][1]
+      self.assertIn('`mul` takes operands that vary alike', said)
+
+  def test_a_carry_that_the_body_makes_the_same(self):
+    def f(w, a):
+      def body(c, x):
+        return w.sum(), c * x  # body
+      c, ys = lax.scan(body, a.sum(), a.sum(0))  # loop
+      return lax.psum(c + ys.sum(), XY)
+    got = self.lines(mapped(f, self.mesh, (P(), P(*XY))), jnp.ones(2), rows())
+    said, = got['body'][1] + got['loop'][1]
+    self.assertEndsWith(said, "cast to vary over 'x', 'y': a carry of the loop,"
+                        ' which varies there at its start or elsewhere')
+
+  def test_what_is_kept_for_a_gradient_is_on_no_line(self):
+    # Up to 0.6.0 a scalar is put into an array, and taken out of it.
+    loss = lambda w, a: lax.psum((jnp.sin(w.sum()) * a).sum(), XY)
+    got = self.shown(jax.grad(mapped(loss, self.mesh, (P(), P(*XY)))),
+                     jnp.ones(2), rows())
+    self.assertNotIn('show(f)', str(got))
+
+  def test_colours_of_axes_differ(self):
+    from jax._src.sanitizer import pictures
+    self.assertLen(set(pictures._COLOURS), 6)
+
   def test_carries_at_their_fixpoint(self):
     def f(a):
       def step(c, x):

@@ -23,6 +23,7 @@ import collections
 from typing import Any, NamedTuple
 
 from jax._src import core
+from jax._src.lax import parallel
 from jax._src.mend import anatomy
 from jax._src.mend import source_lines
 from jax._src.sanitizer import axes as axes_lib
@@ -31,14 +32,8 @@ from jax._src.sanitizer import sites
 import numpy as np
 
 _OWN_CASTS = ('pcast', 'pvary')
-# What users write: a sum that was traced in one is theirs.
-_COLLECTIVES = (
-    'psum', 'pmean', 'pmax', 'pmin', 'psum_scatter', 'all_gather', 'all_to_all',
-    'ppermute', 'pshuffle', 'pswapaxes', 'pbroadcast', 'axis_index',
-    'ragged_all_to_all', 'pargmax', 'pargmin', 'axis_size', 'all_gather_start')
 # What reads their result is the reader.
-PASSING = ('broadcast_in_dim', 'convert_element_type', 'reshape', 'squeeze',
-            'expand_dims', 'transpose', 'copy')
+PASSING = ('broadcast_in_dim', 'squeeze', 'transpose')
 
 
 class Reason(NamedTuple):
@@ -69,11 +64,18 @@ def of(annotated: Annotated, eqn: core.JaxprEqn) -> Reason | None:
     why = _why(annotated, eqn, called)
     return Reason(what, 'cast', axes, why) if why else None
   reduction = anatomy.REDUCTIONS[eqn.primitive]
-  if reduction and reduction.how == 'psum' and called not in _COLLECTIVES:
+  if reduction and reduction.how == 'psum' and not _is_collective(called):
     whose = 'your cast' if called in _OWN_CASTS else 'the cast'
     return Reason(what, 'sum', axes, f'the gradient of {whose} here: each '
                   'device has its own part of it')
   return None
+
+
+def _is_collective(called: str) -> bool:
+  """True of a function that users write: a sum traced in one is theirs."""
+  function = getattr(parallel, called, None)
+  return called not in _OWN_CASTS and (
+      getattr(function, '__module__', '') == parallel.__name__)
 
 
 def _operand(v: Any) -> str:
@@ -117,7 +119,7 @@ def _why(annotated: Annotated, cast: core.JaxprEqn, called: str) -> str:
 def _read_by(annotated: Annotated, eqn: core.JaxprEqn, place: int, new,
              called: str) -> str:
   name = axes_lib.name_of(eqn.primitive)
-  if called in _COLLECTIVES:
+  if _is_collective(called):
     return f'the gradient of `{called}`'
   inner = annotated.inner.get(id(eqn), [])
   loop = anatomy.loop(eqn)
@@ -211,8 +213,4 @@ def _of_body(annotated: Annotated, new) -> str:
   return 'a carry of the loop, which varies there at its start or elsewhere'
 
 
-def _of_map(annotated: Annotated, new) -> str:
-  return 'a result of the shard_map'
-
-
-_RESULTS = {'branch': _of_branch, 'body': _of_body, 'map': _of_map}
+_RESULTS = {'branch': _of_branch, 'body': _of_body}
