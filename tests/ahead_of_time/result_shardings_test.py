@@ -6,6 +6,8 @@ import jax
 from jax import lax
 from jax._src import config
 from jax._src import test_util as jtu
+from jax._src.lax import lax as lax_internal
+import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jax.sharding import SingleDeviceSharding
 import numpy as np
@@ -71,6 +73,19 @@ CALLS = {
 }
 
 
+# The last operation of each is gone before anything is laid out.
+UNDONE = {
+    'copy': jnp.copy,
+    'convert_element_type': lambda x: lax.convert_element_type(
+        lax_internal._convert_element_type(x, weak_type=True), np.float32),
+    'reshape': lambda x: lax.reshape(lax.reshape(x, (4, 8)), x.shape),
+    'squeeze': lambda x: lax.squeeze(lax.reshape(x, (1, *x.shape)), (0,)),
+    'transpose': lambda x: x.T.T,
+    'broadcast_in_dim': lambda x: lax.expand_dims(
+        lax.squeeze(x, (1,)), (1,)) if x.ndim == 3 else x,
+}
+
+
 class ResultShardingsTest(jtu.JaxTestCase):
 
   def assertSaid(self, f, expected):
@@ -103,6 +118,20 @@ class ResultShardingsTest(jtu.JaxTestCase):
     sharding = layout('x')
     self.assertSaid(
         lambda x: lax.with_sharding_constraint(x * X, sharding), sharding)
+
+  @parameterized.named_parameters(*UNDONE.items())
+  def test_constraint_of_what_is_undone(self, f):
+    # GSPMD, which merges the constraint with the argument's layout then.
+    option = 'jax_use_shardy_partitioner'
+    if hasattr(jax.config, option):
+      self.addCleanup(jax.config.update, option, getattr(jax.config, option))
+      jax.config.update(option, False)
+    jitted = jax.jit(lambda x: lax.with_sharding_constraint(f(x), layout()))
+    for shape in ((8, 1, 4), (8, 4)):
+      x = jax.device_put(np.ones(shape, np.float32), layout('x'))
+      said, made = jax.eval_shape(jitted, x).sharding, jitted(x).sharding
+      self.assertTrue(said is None or said.is_equivalent_to(made, len(shape)),
+                      (said, made))
 
   @red(OTHER_SHARDING_MESH)
   @parameterized.named_parameters(*CALLS.items())

@@ -41,6 +41,10 @@ PROGRAMS = {
         lambda x: lax.composite(
             lambda y: y + inner(jnp.ones(x.shape)).sum(), 'test.beside')(x[0]),
         lambda x: x[0] + np.float32(len(x) ** 2)),
+    'called': (  # or in a function that is no composite's
+        lambda x: lax.composite(jax.jit(
+            lambda y: y + jnp.ones(x.shape).sum()), 'test.called')(x[0]),
+        lambda x: x[0] + np.float32(len(x))),
 }
 ONE, TWO = {}, {'platforms': ['cpu', 'tpu']}
 

@@ -55,8 +55,8 @@ _CALLS = anatomy.named(
     anatomy.VJP)
 _LAST = {'sharding_constraint', 'shard_map', *_CALLS}
 # What XLA may take away before it lays out anything.
-_NO_OPERATIONS = {'copy', 'convert_element_type', 'reduce_precision',
-                  'reshape', 'squeeze', 'transpose', 'broadcast_in_dim'}
+_NO_OPERATIONS = {'copy', 'convert_element_type', 'reshape', 'squeeze',
+                  'transpose', 'broadcast_in_dim'}
 
 
 def fill(shardings: Sequence[Any], traced: Any) -> list[Any]:
