@@ -305,6 +305,19 @@ class CotangentTest(Base):
     np.testing.assert_allclose(y, np.sin(1.5), rtol=1e-5)
     np.testing.assert_allclose(t, np.cos(1.5) * x[:, 0], rtol=1e-5)
 
+  @red(OTHER_TANGENTS)
+  @parameterized.parameters(False, True)
+  def test_hessian_times_a_vector_of_each_device(self, jit):
+    w, v = np.float32([.5, 1.]), np.arange(8, dtype=np.float32)
+    def f(w, v):
+      gradient = jax.grad(lambda w: jnp.sum(jnp.sin(w) ** 3))
+      return jax.linearize(gradient, w)[1](v)
+    g = shard_map(f, mesh=make_mesh(4),
+                  in_specs=(P(), P('x')), out_specs=P('x'))
+    second = 6 * np.sin(w) * np.cos(w) ** 2 - 3 * np.sin(w) ** 3
+    self.assertAllClose((jax.jit(g) if jit else g)(w, v),
+                        np.tile(second, 4) * v, rtol=1e-5, atol=1e-5)
+
   def test_float64(self):
     def f(x):
       return jax.vjp(loss, x)[1](1.)[0]

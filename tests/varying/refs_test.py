@@ -270,6 +270,26 @@ class ShardMapRefsTest(MeshTestCase):
     self.assertAllClose(got, emulated(f, self.x))
 
   @red({
+      '<0.12': r'^AssertionError: \s*Not equal to tolerance',
+      '>=0.12': UNLIKE_REF,
+  })
+  @parameterized.parameters(jax.jit, jax.checkpoint)
+  def test_gradient_by_what_a_captured_ref_holds(self, wrap):
+    # The second derivative isn't summed over devices, as the first one is.
+    def f(w, x):
+      ref = jax.new_ref(w)
+      g = wrap(lambda x: jax.grad(lambda w: jnp.sum(w * x))(ref[...]))
+      summed = g(x)
+      ref[...] = x
+      return summed, g(x)
+    f = jax.shard_map(f, mesh=Mesh(np.array(jax.devices()[:4]), ('x',)),
+                      in_specs=(P(), P('x')), out_specs=(P(), P('x')))
+    x = np.arange(8, dtype=np.float32)
+    summed, own = jax.jit(f)(np.float32([10, 20]), x)
+    self.assertAllClose(summed, x.reshape(4, 2).sum(0))
+    self.assertAllClose(own, x)
+
+  @red({
       '<0.12': '^JaxprTypeError: Call primitive jit passes operand',
       '>=0.12': UNLIKE_REF,
   }, cases=['swapped'])
