@@ -140,7 +140,7 @@ class ShowVaryingTest(jtu.JaxTestCase):
     self.assertRegex(said, r"^float32\[.*4\] cast to vary over 'x': `mul` "
                      'takes operands that vary alike, and another varies over '
                      r"'x'$")
-    own = [got[n] for n in ('own', 'own, older') if got[n][0]]
+    own = [got[n] for n in ('own', 'own, older') if got.get(n, [''])[0]]
     cast = ('x', ["float32[4] cast to vary over 'x': your own cast"])
     self.assertEqual(own, [cast] if hasattr(lax, 'pvary') or hasattr(
         lax, 'pcast') else [])
