@@ -404,11 +404,12 @@ class RetriedRulesTest(jtu.JaxTestCase):
     # Which agrees until w is cast; what says so moves no sum.
     def bwd(res, ct):
       w, x = res
-      v = lax.cond(lax.all_gather(x[0], 'x')[0] < w, lambda x: x,
-                   lambda x: 0. * x, x[0])
-      total = lax.psum(v + 0. * where_some(w, x), 'x')
+      one = lax.cond(lax.all_gather(x[0], 'x')[0] < w, lambda: np.float32(1),
+                     lambda: np.float32(0))
+      total = lax.psum(one * x[0] + 0. * where_some(w, x), 'x')
       return ct * total, jnp.zeros_like(x)
-    got, = self.gradient(lambda w, x: w * lax.psum(x[0], 'x'), bwd, 2.)
+    got, = self.gradient(lambda w, x: w * lax.psum(x[0], 'x'), bwd,
+                         np.float32(2))
     self.assertAllClose(got, 6.5, check_dtypes=False)
 
   def test_another_parameter(self):
