@@ -31,9 +31,6 @@ from jax._src.mend import jaxprs
 
 _Row = TypeVar('_Row')
 _T = TypeVar('_T')
-# How names begin of what combines elements by a jaxpr, in whose types no axis
-# varies.
-REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 _ALL_OPEN = len(jaxprs.CLASSES) == 1  # there is nothing to open
 
 

@@ -112,6 +112,7 @@ _OWN = {'axis_index', 'ppermute', 'all_to_all', 'ragged_all_to_all',
 # What runs code that isn't JAX's, or holds jaxprs in a way of its own.
 _OUTSIDE = ('io_callback', 'debug_callback', 'debug_print', 'ffi_call',
             'pallas_call', 'run_state', 'for', 'infeed')
+_REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
 # The classes of JAX's own operations that only compute: what they hold is their
 # types, sizes, names and flags. The modules that define them enter them.
 computing: set[type] = set()
@@ -119,7 +120,7 @@ computing: set[type] = set()
 
 def held(eqn: core.JaxprEqn) -> list[core.Jaxpr]:
   """The jaxprs in an equation's parameters, but a kernel's or a reducer's."""
-  if name_of(eqn.primitive).startswith((*anatomy.REDUCERS, 'pallas_call')):
+  if name_of(eqn.primitive).startswith((*_REDUCERS, 'pallas_call')):
     return []
   found = list(jaxprs.in_params(eqn.params))
   traced = getattr(_operation_of(eqn), 'traced', None)

@@ -31,7 +31,6 @@ import heapq
 from typing import Any
 
 from jax._src import core
-from jax._src.mend import anatomy
 from jax._src.varying import dependences
 from jax._src.varying import types as vt
 from jax._src.varying.contents import contents, jaxprs_in, without_unused_sums
@@ -374,9 +373,13 @@ def each(site: Site, ins: list[Axes]) -> None:
                for o, v, i in zip(site.eqn.outvars, site.eqn.invars, ins)]
 
 
+# Their jaxprs combine two elements, and have no varying axes in their types.
+_REDUCERS = ('reduce', 'scatter', 'select_and_scatter')
+
+
 def applies_jaxpr(primitive: core.Primitive, params: dict[str, Any]) -> bool:
   """True if an equation has a jaxpr in whose types varying axes are."""
-  return (not vt.name_of(primitive).startswith(anatomy.REDUCERS)
+  return (not vt.name_of(primitive).startswith(_REDUCERS)
           and next(jaxprs_in(params), None) is not None)
 
 
