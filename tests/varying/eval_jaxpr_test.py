@@ -132,6 +132,23 @@ class EvalJaxprTest(jtu.JaxTestCase):
     each = [X.reshape(n, -1, 3).sum(0)[i % (4 // n)] * W * n for i in range(4)]
     np.testing.assert_allclose(got, each, rtol=1e-5)
 
+  @parameterized.parameters(
+      (lambda xs: lax.pmax(xs, 'x'), [{'y'}, set()]),
+      (lambda xs: lax.pmin(xs, 'x'), [{'y'}, set()]),
+      (jax.device_put, [{'x', 'y'}, set()]))
+  def test_each_of_several_goes_by_its_own_operand(self, f, axes):
+    seen = []
+
+    def body(x, w):
+      both = jaxpr_as_fun(jax.make_jaxpr(lambda a, b: f((a, b)))(w, w))
+      seen.extend(axes_of(y) for y in both(x[0], w))
+      return ()
+
+    jax.make_jaxpr(shard_map(
+        body, mesh=make_mesh(2, 2), in_specs=(P(('x', 'y')), P()),
+        out_specs=()))(X, W)
+    self.assertEqual(seen, axes)
+
   def test_nothing_is_cast_that_can_be_evaluated(self):
     seen = []
 

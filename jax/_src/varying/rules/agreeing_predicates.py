@@ -29,7 +29,6 @@ import copy
 from typing import Any
 
 from jax._src import core
-from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.mend import jaxprs
@@ -82,13 +81,11 @@ def _doubted_batch(args, dims, *, along):
   return doubted_p.bind(*args, along=along), dims[0]
 
 
-ad.defjvp_zero(doubted_p)
 batching.primitive_batchers[doubted_p] = _doubted_batch
 mlir.register_lowering(doubted_p, lambda ctx, predicate, along: [predicate])
-ad.defjvp_zero(agreed_p)
 batching.primitive_batchers[agreed_p] = _agreed_batch
 mlir.register_lowering(agreed_p, lambda ctx, predicate, along: [predicate])
-FLOW_RULES = {'agreed': agreed_rule, 'doubted': flow.each}
+FLOW_RULES = {'agreed': agreed_rule}
 BUILDERS = {'agreed': _build}
 MARKS = {'doubted': doubted_p}
 

@@ -21,13 +21,11 @@ from __future__ import annotations
 
 from jax._src import config
 from jax._src import core
-from jax._src.interpreters import ad
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir
 from jax._src.mend import pages
 from jax._src.mend import releases
 from jax._src import sharding_impls
-from jax._src.varying import flow
 import numpy as np
 
 compared_p = core.Primitive('compared')
@@ -73,8 +71,6 @@ def _batch(args, dims, /, **params):
   return compared_p.bind(*args, **params), dims[0]
 
 
-ad.defjvp_zero(compared_p)
 batching.primitive_batchers[compared_p] = _batch
 mlir.register_lowering(compared_p, _lower)
-FLOW_RULES = {'compared': flow.each}
 MARKS = {'compared': compared_p}
