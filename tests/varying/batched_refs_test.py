@@ -336,6 +336,14 @@ class BatchedRefsTest(jtu.JaxTestCase):
       return old
     self.assert_as_numpy(f, expected, shape, 1)
 
+  def test_what_is_added_may_be_batched_along_another_axis(self):
+    start = np.arange(9, dtype=np.float32).reshape(3, 3)
+    def run(x):
+      ref = new_ref(x)
+      jax.vmap(lambda ref, x: ref_addupdate(ref, ..., x), (1, 0))(ref, x * x)
+      return ref[...]
+    self.assert_gives(run, start, start + (start * start).T)
+
   def test_of_an_array_in_front_as_without(self):
     def f(ref, xs):
       def body(c, x):
