@@ -2,9 +2,9 @@
 """Every registered primitive has a sound rule for what varies (issue 3).
 
 Each primitive that jax registers must be one of these:
-  - bound by an example of ``testing.primitives``, on which a generic test shows the rule: with any
-    one, or all, of the operands varying, every result varies at least along
-    the union of the operands' axes, or the call is refused;
+  - bound by an example of ``testing.primitives``, on which a generic test shows
+    the rule: with any one, or all, of the operands varying, every result varies
+    at least along the union of the operands' axes, or the call is refused;
   - given the rule that is right by construction (``primitives.type_by_union``);
   - listed here with the reason why another rule is the right one.
 """
@@ -229,8 +229,8 @@ class RulesTest(jtu.JaxTestCase):
       if prim not in shown and prim.name not in REASON_OF and not kernel:
         unknown.append(f'{prim.name} of {sorted(modules)}')
     self.assertEmpty(
-        sorted(unknown), 'Give each an example in EXAMPLES, the rule of '
-        'primitives.type_by_union of varying.rules, or a reason in REASONS.')
+        sorted(unknown), 'Give each an example in testing.primitives, the rule '
+        'of primitives.type_by_union of varying.rules, or a reason in REASONS.')
 
   def test_no_reason_covers_what_is_joined(self):
     names = {p.name for p in varying_primitives.typed_by_union}

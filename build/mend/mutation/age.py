@@ -3,9 +3,8 @@
 
 A run with `--write` notes, for each patch, a digest of its edits and of the
 names of its modules in `build/mutation_run.json`. An edit or module that came
-later has been removed by no mutant: `check` bears with twelve such patches, of
-each family with a quarter, with more for two weeks, counted to the newest
-commit, and with any until the next release of Mend.
+later has been removed by no mutant: `check` bears with twelve such patches and
+of each family with a quarter, until the next release of Mend.
 """
 
 from __future__ import annotations
@@ -19,11 +18,9 @@ import pathlib
 from mend.editing.patches import Patch
 from mend.ground import report
 from mend.releases import bases
-from mend.trees import git
 import msgspec
 
 FILE = "build/mutation_run.json"
-_DAYS = 14
 _MOST = 12  # patches
 _OF_FAMILY = 4  # one in so many, or one
 # Between them these releases have 527 of the 563 edits.
@@ -76,13 +73,6 @@ def unseen(series: Sequence[Patch], run: Run) -> list[str]:
           and run.patches.get(p.id) != digest(p)]
 
 
-def is_old(run: Run, today: str) -> bool:
-  """True if a run is older than two weeks, or than a release of Mend."""
-  age = (datetime.date.fromisoformat(today)
-         - datetime.date.fromisoformat(run.date)).days
-  return age > _DAYS or run.release < bases.release()
-
-
 def too_late(series: Sequence[Patch], run: Run) -> list[str]:
   """The patches to run, so that `check` goes on passing; none if it does.
 
@@ -102,12 +92,10 @@ def too_late(series: Sequence[Patch], run: Run) -> list[str]:
 def good(series: Sequence[Patch], root: pathlib.Path = bases.ROOT) -> bool:
   """True if the last run has looked at enough of what there is now."""
   run = last(root)
-  today = git.commit_of(root)[1] or run.date
   late, now = unseen(series, run), too_late(series, run)
-  old = is_old(run, today)
-  for name in now if old else ():
+  for name in now:
     report.say(f"NO MUTANT: {name} has changed since {run.date}; {COMMAND}")
   report.say(f"Mutation testing: of {run.date}, {len(series)} patches looked "
              f"at, {len(late)} changed since"
              + (f", too many: {COMMAND}" if now else "."))
-  return bool(series) and not (now and old)
+  return bool(series) and not now
