@@ -132,10 +132,15 @@ class EvalJaxprTest(jtu.JaxTestCase):
     each = [X.reshape(n, -1, 3).sum(0)[i % (4 // n)] * W * n for i in range(4)]
     np.testing.assert_allclose(got, each, rtol=1e-5)
 
-  @parameterized.parameters(
-      (lambda xs: lax.pmax(xs, 'x'), [{'y'}, set()]),
-      (lambda xs: lax.pmin(xs, 'x'), [{'y'}, set()]),
-      (jax.device_put, [{'x', 'y'}, set()]))
+  @red({
+      '<0.8.1': '^ValueError: Collective pvary must be applied to a '
+          'non-device-varying type',
+      '>=0.8.1': '^ValueError: pvary is a invariant->variant collective',
+  }, cases=['pmax', 'pmin'])
+  @parameterized.named_parameters(
+      ('_pmax', lambda xs: lax.pmax(xs, 'x'), [{'y'}, set()]),
+      ('_pmin', lambda xs: lax.pmin(xs, 'x'), [{'y'}, set()]),
+      ('_device_put', jax.device_put, [{'x', 'y'}, set()]))
   def test_each_of_several_goes_by_its_own_operand(self, f, axes):
     seen = []
 

@@ -13,6 +13,8 @@ from jax._src.lax import windowed_reductions as windows
 from jax._src.varying import flow
 from jax._src.varying import retype
 from jax._src.varying import types as vt
+from jax._src.varying.rules import agreeing_predicates
+from jax._src.varying.rules import compared
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 import numpy as np
@@ -181,6 +183,11 @@ class VaryingFlowTest(RegionTestCase):
       self.assertEqual(outs, [X])
       counts.append(count)
     self.assertEqual(counts[2] - counts[1], 2 * (counts[1] - counts[0]))
+
+  def test_marks_of_predicates_compute_nothing(self):
+    for mark in (agreeing_predicates.agreed_p, agreeing_predicates.doubted_p,
+                 compared.compared_p):
+      self.assertIs(mark.bind(True, along=frozenset()), True)
 
   def test_nests_cost_is_linear_and_near_that_of_written_casts(self):
     def calls(depth, start):
