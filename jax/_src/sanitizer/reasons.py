@@ -73,7 +73,7 @@ def of(annotated: Annotated, eqn: core.JaxprEqn) -> Reason | None:
 
 def _is_collective(called: str) -> bool:
   """True of a function that users write: a sum traced in one is theirs."""
-  function = getattr(parallel, called, None)
+  function = vars(parallel).get(called)
   return called not in _OWN_CASTS and (
       getattr(function, '__module__', '') == parallel.__name__)
 
