@@ -223,7 +223,8 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
     yield from self.placed_by_pmap(device, y)
     if hasattr(config, 'pmap_shmap_merge'):
       with config.pmap_shmap_merge(False):
-        yield from [*self.placed_by_pmap(device, y)]
+        found = [*self.placed_by_pmap(device, y)]
+      yield from found
     if jax.__version_info__ >= (0, 6, 1):
       stored = serialize_executable.serialize(jax.jit(
           lambda x: x + 1).lower(x).compile())

@@ -27,32 +27,22 @@ loose_p.def_abstract_eval(lambda x: x)
 mlir.register_lowering(loose_p, lambda ctx, x: [x])
 
 
-def _refuse(function: str, reason: str, aval: core.AbstractValue):
+def _refuse(ct, _):
   raise ValueError(
-      f'{function} of shard_map: in a function within jit or control flow, a '
-      'rule of jax.custom_jvp makes the tangent of a replicated value differ '
-      f'between devices. Expected one that is replicated, as {reason}; got '
-      f'{aval.str_short()} for such a tangent. In the rule, make the '
+      'jax.grad of shard_map: in a function within jit or control flow, a rule '
+      'of jax.custom_jvp makes the tangent of a replicated value differ '
+      'between devices. Expected one that is replicated, as the cotangent is '
+      'summed over the devices before it reaches the rule; got '
+      f'{ct.aval.str_short()} for such a tangent. In the rule, make the '
       'tangent the same on all devices, for instance with jax.lax.psum or '
       'jax.lax.pmean, or call the function without jit and control flow.' +
       pages.see('replication.md#gradients'))
 
 
-def _transposed(ct, _):
-  _refuse('jax.grad', 'the cotangent is summed over the devices before it '
-          'reaches the rule', ct.aval)
-
-
-def _rewritten(mesh, in_rep, x):
-  del mesh, in_rep
-  _refuse('jax.vmap(..., spmd_axis_name=)', 'the function is typed once more, '
-          'for the axis of the batch', x.aval)
-
-
-ad.deflinear2(loose_p, _transposed)
+ad.deflinear2(loose_p, _refuse)
 batching.defvectorized(loose_p)
 sm.register_standard_check(loose_p)
-sm.register_rewrite(loose_p)(_rewritten)
+sm.register_standard_rewrite(loose_p)
 
 
 def mark(tangent, rep, primal_rep):
