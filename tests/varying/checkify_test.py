@@ -339,6 +339,18 @@ class MessagesTest(jtu.JaxTestCase):
         [p[1][0] for p in parts]), rtol=1e-4)
     np.testing.assert_allclose(got[1], sum(p[1][1] for p in parts), rtol=1e-4)
 
+  @red('^AssertionError: .* has length of [23], expected 1', bases='>=0.10.2')
+  def test_effects_are_told_apart_by_shapes_and_dtypes(self):
+    # What varies, the mesh and weak types would make three of one.
+    def f(x, w):
+      checkify.check(w < 9., 'in f: {w}', w=w)
+      return after(small(x, w), w)
+    f = in_shard_map(f, (4,))
+    def g(x, w):
+      return before(f(after(x, w), w), w)
+    error, _ = jax.jit(checkify.checkify(g))(X, W)
+    self.assertLen([e for e in error._pred if e.shape_dtypes], 1)
+
 
 def over_explicit(f, sizes=(2, 2), manual=('x', 'y')):
   """``f`` of a device's own array over Explicit axes, and the whole array."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analysis of what varies in a jaxpr; tests of its loops are next door."""
+import gc
 import inspect
 import sys
 
@@ -117,22 +118,30 @@ def nested_loops(depth, x, c):
 
 
 def calls_to_trace(fun, *args):
-  """The number of Python functions that tracing ``fun`` calls."""
+  """The number of Python functions that tracing ``fun`` calls.
+
+  Without those that differ from run to run: what the garbage collector calls,
+  and JAX's search in a set of effects, in the order of their addresses.
+  """
   count = 0
 
   def note(frame, event, arg):
     del arg
     nonlocal count
+    code = frame.f_code
     # Before Python 3.12 a comprehension is a call.
-    count += event == 'call' and not frame.f_code.co_name.endswith('comp>')
+    count += event == 'call' and not (code.co_name.endswith('comp>') or
+                                      code.co_filename.endswith('effects.py'))
 
   jax.make_jaxpr(lambda *args: fun(*args))(*args)  # what is made once
   before = sys.getprofile()
+  gc.disable()
   sys.setprofile(note)
   try:
     jax.make_jaxpr(lambda *args: fun(*args))(*args)
   finally:
     sys.setprofile(before)
+    gc.enable()
   return count
 
 

@@ -4,6 +4,7 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import test_util as jtu
+from jax.experimental import hijax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
@@ -69,6 +70,27 @@ def single(f):
   return jax.vmap(f, (0, None))
 
 
+HiPrim = (hijax.HiPrim if hasattr(hijax, 'HiPrim') else
+          hijax.VJPHiPrimitive)  # 0.11's name
+
+
+class Product(HiPrim):
+  """A user's own operation: the product of two arrays of one type."""
+
+  def __init__(self, aval):
+    self.in_avals, self.out_aval, self.params = (aval, aval), aval, {}
+    super().__init__()
+
+  def expand(self, x, y):
+    return x * y
+
+  def vjp_fwd(self, nzs_in, x, y):
+    return self(x, y), (x, y)
+
+  def vjp_bwd_retval(self, res, g):
+    return g * res[1], g * res[0]
+
+
 class HijaxTest(jtu.JaxTestCase):
 
   @red(SCAN_CARRY, cases={'form': 'loop'})
@@ -90,6 +112,18 @@ class HijaxTest(jtu.JaxTestCase):
         jax.grad(f, (0, 1))(*args), jax.jvp(f, args, args)[1]))
     self.assertAllClose(both(loss(sharded))(A, W), both(loss(single))(A, W),
                         rtol=1e-5)
+
+  @red(r'^AssertionError: \s+Not equal to tolerance rtol=1e-05, atol=1e-06\s+'
+       'Mismatched elements: 3 / 3')
+  @parameterized.parameters(lambda f: f, jax.jit)
+  def test_a_users_own_operation(self, wrap):
+    def loss(per_row, product):
+      f = lambda a, w: in_branch(wrap(product), a, w)
+      return lambda a, w: jnp.sum(per_row(f)(a, w) * (A + 1.))
+    got = jax.jit(jax.value_and_grad(loss(
+        sharded, lambda x, y: Product(jax.typeof(x))(x, y)), 1))(A, W)
+    want = jax.jit(jax.value_and_grad(loss(single, jnp.multiply), 1))(A, W)
+    self.assertAllClose(got, want, rtol=1e-5)
 
   @red(r'^AssertionError: \(ShapedArray\(float32\[2,3\]\), '
        r'ShapedArray\(float32\[2,3\]\{V:x\}\),')

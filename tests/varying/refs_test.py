@@ -197,6 +197,14 @@ def made_in_loop(x, new=jax.new_ref):
   return jnp.append(ys, c)
 
 
+def adds_the_carry(x, new=jax.new_ref):  # which varies after the first trip
+  def body(c, a):
+    ref = new(jnp.ones(()))
+    ref[...] += c
+    return ref[...] * a, None
+  return lax.scan(body, 1., x)[0][None]
+
+
 def in_remat(x, new=jax.new_ref):
   def f(x):
     ref = new(jnp.zeros(2))
@@ -224,8 +232,8 @@ def vmapped(x, new=jax.new_ref):
 PROGRAMS = {f.__name__: f for f in [
     straight, added, written_where_it_varies, swapped, slices, scanned,
     by_carry, reads_earlier, by_predicate, in_branch, in_one_branch_of_several,
-    passed_to_jit, captured_by_jit, nested, made_in_loop, in_remat,
-    loop_over_refs, vmapped]}
+    passed_to_jit, captured_by_jit, nested, made_in_loop, adds_the_carry,
+    in_remat, loop_over_refs, vmapped]}
 # Upstream accepted these, with a type that claimed too much.
 RIGHT_BEFORE = {'by_predicate', 'in_branch'}
 
@@ -361,7 +369,8 @@ class ShardMapRefsTest(MeshTestCase):
   @parameterized.parameters(
       'straight', 'added', 'swapped', 'scanned', 'by_carry', 'reads_earlier',
       'in_one_branch_of_several', 'passed_to_jit',
-      'captured_by_jit', 'made_in_loop', 'loop_over_refs', 'vmapped')
+      'captured_by_jit', 'made_in_loop', 'adds_the_carry', 'loop_over_refs',
+      'vmapped')
   def test_gradient(self, name):
     if jax.__version_info__ < (0, 9, 2):
       self.skipTest('refs made of constants in a shard_map have no gradient')

@@ -114,6 +114,7 @@ TEXTS = {
               'square': 'bea3b396'},
     '0.8.1': {'product': '4558b07e'},
     '0.8.2': {'product': '860f5d06'},
+    '0.8.3': {'product': '860f5d06'},
     '0.9.0': {'product': '860f5d06', 'psum': '1c2f3835',
               'square': 'b44dcde8'},
     '0.9.1': {'product': '860f5d06', 'psum': '1c2f3835',
