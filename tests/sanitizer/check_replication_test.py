@@ -307,6 +307,18 @@ class CheckReplicationTest(jtu.JaxTestCase):
       f = mapped(f, self.mesh, P('x'), axis_names={'x'})
     self.assertIn('result 0 of the shard_map', self.said(f, rows()))
 
+  def test_map_in_a_map_over_the_same_axes(self):
+    def outer(inner):
+      options = dict(in_specs=P(), out_specs=P())
+      g = (jax.shard_map(inner, **options) if hasattr(jax, 'shard_map') else
+           mapped(inner, self.mesh, **options))
+      return jax.jit(mapped(lambda a: lax.psum(g(a).sum(), XY), self.mesh,
+                            P(*XY)))
+    f = jax.debug.check_replication(outer(lambda a: a * 2))
+    self.assertAllClose(f(rows()), 2 * rows().sum())
+    f = outer(lambda a: tell_apart(lax.psum(a, XY)))
+    self.assertFound(self.said(f, rows()), 'tell_apart(lax.psum(a')
+
   def test_backward_pass(self):
     check = jax.debug.check_replication
     @jax.custom_vjp

@@ -24,6 +24,10 @@ UNEQUAL_BRANCHES_BY_NAME = ('^TypeError: cond branches must have equal output '
                             r'types but they differ\.\s+true_fun is <lambda>')
 
 
+def make_mesh():
+  return Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+
+
 def in_cond(x):
   return lax.cond(x[0] > 2, lambda: lax.psum(x, 'x'), lambda: x)
 
@@ -87,6 +91,26 @@ def after_promotion(x):
   return lax.scan(body, 0., x)[0][None]
 
 
+# Functions that nobody knows the arguments of while they are traced.
+
+
+def in_custom_vjp(x):
+  f = jax.custom_vjp(in_cond)
+  f.defvjp(lambda x: (f(x), None), lambda _, g: (g,))
+  return f(x)
+
+
+def in_custom_jvp(x):
+  f = jax.custom_jvp(in_cond)
+  f.defjvp(lambda x, t: (f(*x), t[0]))
+  return f(x)
+
+
+def in_nested_map(x):
+  mesh = {} if hasattr(jax, 'shard_map') else dict(mesh=make_mesh())  # 0.6.0
+  return shard_map(jax.jit(in_cond), in_specs=P(), out_specs=P(), **mesh)(x)
+
+
 def in_derivative(x):
   w = jnp.float32(3.)
   w = lax.psum(x[0], 'x') * w
@@ -96,7 +120,8 @@ def in_derivative(x):
 
 REFUSED = {f.__name__: f for f in [
     in_cond, in_switch, in_while_body, in_while_predicate, in_fori,
-    over_both_axes, deep_inside, after_promotion]}
+    over_both_axes, deep_inside, after_promotion, in_custom_vjp, in_custom_jvp,
+    in_nested_map]}
 
 
 def other_axis(x):
@@ -149,7 +174,7 @@ class ShardMapDivergenceTest(MeshTestCase):
   def setUp(self):
     super().setUp()
     self.x = jnp.array([1., 2., 3., 4.])
-    self.mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
+    self.mesh = make_mesh()
 
   def traced(self, f):
     # Traced only: upstream would deadlock.
@@ -157,7 +182,9 @@ class ShardMapDivergenceTest(MeshTestCase):
         f, mesh=self.mesh, in_specs=P('x'), out_specs=P(('x', 'y'))))(self.x)
 
   @red(UNEQUAL_BRANCHES_BY_NAME,
-       cases=['after_promotion', 'in_cond', 'over_both_axes'])
+       cases=['after_promotion', 'in_cond', 'over_both_axes',
+              'in_custom_vjp', 'in_custom_jvp'])
+  @red(UNEQUAL_BRANCHES_BY_NAME, bases='>=0.6.1', cases=['in_nested_map'])
   @red(NOT_REFUSED)
   @parameterized.parameters(*sorted(REFUSED))
   def test_refuses(self, name):
@@ -236,6 +263,20 @@ class ShardMapDivergenceTest(MeshTestCase):
     want = (g(x) + g(2. * x)).reshape(-1)
     self.assertAllClose(jax.jit(f)(self.x), want)
     self.assertAllClose(f(self.x), want)
+
+  @red(UNEQUAL_BRANCHES_BY_NAME)
+  def test_admits_functions_that_a_solve_does_not_apply(self):
+    def on(c, b):  # nobody knows c while this is traced
+      half = lambda v: lax.cond(
+          c[0] > 2, lambda: lax.psum(v, 'x') / 4, lambda: v / 2)
+      return lax.custom_linear_solve(
+          lambda v: 2. * half(v) + v, b, lambda matvec, b: b / 2,
+          transpose_solve=lambda vecmat, b: half(b))
+    f = shard_map(lambda x: jax.jit(on)(x, 2. * x), mesh=self.mesh,
+                  in_specs=P('x'), out_specs=P('x'))
+    self.assertAllClose(jax.jit(f)(self.x), self.x)
+    with self.assertRaisesRegex(ValueError, "psum over mesh axis 'x'"):
+      jax.make_jaxpr(jax.grad(lambda x: f(x).sum()))(self.x)
 
   @red('^TypeError: .*jax_allow_divergent_collectives', api_missing=True)
   def test_option_admits(self):

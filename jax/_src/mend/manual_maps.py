@@ -24,7 +24,8 @@ class ManualMap(NamedTuple):
     in_specs: a partition spec for each operand.
     out_specs: a partition spec for each result.
     checked: whether its check is on.
-    manual: the axes that it makes manual.
+    manual: the axes that it makes manual; on 0.6.0, in another one, with those
+      that the other makes so.
   """
   mesh: Any
   in_specs: tuple
@@ -43,8 +44,10 @@ def of(eqn: core.JaxprEqn) -> ManualMap:
         tuple(map(_spec, params['out_names'])), params['check_rep'],
         frozenset(mesh.axis_names) - params['auto'])
   manual: Any = params.get('newly_manual_axes', params.get('manual_axes'))
+  # Before 0.10 one over all axes, in another one, names the other's axes, too.
   return ManualMap(mesh, tuple(params['in_specs']), tuple(params['out_specs']),
-                   params['check_vma'], frozenset(manual))
+                   params['check_vma'],
+                   frozenset(manual).difference(mesh.abstract_mesh.manual_axes))
 
 
 def _spec(names: dict) -> PartitionSpec:

@@ -91,8 +91,9 @@ def of_program(jaxpr: Any, backward: bool = False) -> list[Annotated]:
 def _mapped(outer: Annotated | None, eqn: core.JaxprEqn, ins: Sequence[Axes],
             backward: bool) -> Annotated:
   parts = manual_maps.of(eqn)
-  own = tuple(a for a in parts.mesh.axis_names if a in parts.manual)
   names, typed = (outer.names, outer.typed) if outer else ((), Axes())
+  own = tuple(a for a in parts.mesh.axis_names
+              if a in parts.manual.difference(names))
   # Without its check an inner one's types say nothing of outer axes.
   typed = typed | set(own) if (parts.checked and manual_axes.AXES_OF_ARRAY
                                ) else Axes()

@@ -459,7 +459,8 @@ def mapped(plan, eqn: core.JaxprEqn, values: Sequence[Any],
                            jnp.bool_(False))
   spec = manual_maps.named  # the axes in a spec
   none = PartitionSpec()
-  own = tuple(a for a in parts.mesh.axis_names if a in parts.manual)
+  own = tuple(a for a in parts.mesh.axis_names
+              if a in parts.manual.difference(outer.names))
   several = frozenset(a for a in own if parts.mesh.shape[a] > 1)
 
   def body(found, coordinates, counters, *args):

@@ -166,7 +166,8 @@ def inside(eqn: Any, number: int, part: anatomy.Inner, types: Sequence[Axes]
   ins = [Dependence(axes, {}) for axes in ins_types]
   own = NO_AXES
   if part.role == 'map':
-    own = manual_maps.of(eqn).manual
+    # On 0.6.0 a map in another one names the other's axes, too.
+    own = manual_maps.of(eqn).manual - NO_AXES.union(*types)
     ins[:len(jaxpr.invars)] = [
         dependences.on_input(n) for n in range(len(jaxpr.invars))]
   elif part.role:
