@@ -6,6 +6,7 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import config
+from jax._src import core
 import jax.numpy as jnp
 import jax.scipy.sparse.linalg
 from jax.sharding import Mesh
@@ -14,6 +15,7 @@ import numpy as np
 from testing.oracle import MeshTestCase
 from testing.red import red
 from testing.sharding import eight_devices, shard_map
+from varying.testing.common import cast
 
 config.parse_flags_with_absl()
 eight_devices()
@@ -169,6 +171,13 @@ def inside_mapped_predicate(x):
   return jax.vmap(f)(x)
 
 
+def converted(f, x):
+  """``jax.closure_convert`` by hand: a function, and what ``f`` captures."""
+  jaxpr = jax.make_jaxpr(f)(x)
+  return (lambda x, *consts: core.eval_jaxpr(jaxpr.jaxpr, consts, x)[0],
+          jaxpr.consts)
+
+
 class ShardMapDivergenceTest(MeshTestCase):
 
   def setUp(self):
@@ -263,6 +272,22 @@ class ShardMapDivergenceTest(MeshTestCase):
     want = (g(x) + g(2. * x)).reshape(-1)
     self.assertAllClose(jax.jit(f)(self.x), want)
     self.assertAllClose(f(self.x), want)
+
+  @red(NOT_REFUSED)
+  @parameterized.parameters(jax.closure_convert, converted)
+  def test_refuses_another_value_for_a_captured_one(self, convert):
+    def f(other, x):
+      total = cast(lax.psum(x[0], 'x'), ['x'])
+      one = jnp.float32(1.)
+      g, consts = convert(
+          lambda v: lax.cond(total > 4, lambda: v, lambda: 2 * v), one)
+      return g(one, *[x[0] for _ in consts] if other else consts)
+    run = lambda other: jax.jit(shard_map(
+        lambda x: f(other, x), mesh=make_mesh(), in_specs=P('x'),
+        out_specs=P()))
+    self.assertAllClose(run(False)(self.x), jnp.float32(2.))
+    with self.assertRaisesRegex(ValueError, 'traced for later use'):
+      run(True)(self.x)
 
   @red(UNEQUAL_BRANCHES_BY_NAME)
   def test_admits_functions_that_a_solve_does_not_apply(self):

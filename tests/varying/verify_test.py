@@ -24,6 +24,11 @@ from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import ships
 
+try:
+  from jax.experimental import hijax
+except ImportError:  # before 0.9
+  hijax = None
+
 config.parse_flags_with_absl()
 
 NONE, X = map(frozenset, ['', 'x'])
@@ -59,7 +64,29 @@ def _(size, batched, a, w):
 
 
 with_jvp.defjvp(lambda p, t: (with_jvp(*p), with_jvp(p[0], t[1])))
-with_vjp.defvjp(lambda a, w: (total(a) * w, a), lambda a, ct: (a, ct))
+with_vjp.defvjp(lambda a, w: (total(a) * w, a),
+                lambda a, ct: (a, total(a) * ct))
+HiPrim = getattr(hijax, 'HiPrim', getattr(hijax, 'VJPHiPrimitive', None))
+
+
+def with_operation(a, w):
+  class Operation(HiPrim):
+
+    def __init__(self):
+      self.in_avals = (jax.typeof(a), jax.typeof(w))
+      self.out_aval, self.params = jax.typeof(w), {}
+      super().__init__()
+
+    def expand(self, a, w):
+      return total(a) * w
+
+    def vjp_fwd(self, nzs_in, a, w):
+      return self(a, w), a
+
+    def vjp_bwd_retval(self, a, ct):
+      return a, total(a) * ct
+
+  return Operation()(a, w)
 
 
 def solve(a, w):
@@ -514,6 +541,16 @@ class WalkTest(VerifyTestCase):
         mesh=make_mesh(2), in_specs=P('x'), out_specs=P() if same else P('x'))
     with jax.enable_checks(True):
       jax.make_jaxpr(jax.jit(f))(np.ones(4, np.float32))
+
+  @parameterized.parameters(with_vjp, with_operation)
+  def test_linear_part_of_a_derivative(self, f):
+    if f is with_operation and not HiPrim:
+      self.skipTest('no operations that hold their own rules')
+    g = shard_map(lambda a, w: jax.jit(f)(a[0], w), mesh=make_mesh(4),
+                  in_specs=(P('x'), P()), out_specs=P())
+    with jax.enable_checks(True):
+      self.assertAllClose(jax.jit(jax.grad(g, 1))(jnp.arange(4.), WEIGHT),
+                          jnp.float32(6.))
 
   @parameterized.product(sizes=[(4,), (2, 2)])
   def test_derivative_of_a_root(self, sizes):
