@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 from testing.red import red
-from testing.sharding import shard_map
+from testing.sharding import UNCHECKED, shard_map
 from varying.testing.common import MESHES
 from varying.testing.common import blockwise
 from varying.testing.common import cast
@@ -141,6 +141,18 @@ class CustomJvpTest(jtu.JaxTestCase):
                      (x,), (x,))
       return x * t
     np.testing.assert_allclose(run(g, where), 2. * X, rtol=1e-6)
+
+  @red(JVP_RULE, bases='<0.7.2')
+  @parameterized.parameters([{}], [UNCHECKED])
+  def test_tangent_from_outside(self, options):
+    slope = jnp.float32(3.)  # of no mesh
+    f = jax.custom_jvp(jnp.sin)
+    f.defjvp(lambda w, t: (f(*w), slope))
+    g = shard_map(lambda x, w: x * jax.jvp(f, (w,), (w,))[1],
+                  mesh=make_mesh(4), in_specs=(P('x'), P()), out_specs=P('x'),
+                  **options)
+    self.assertAllClose(g(X, slope), 3 * X)
+    self.assertAllClose(jax.jit(g)(X, slope), 3 * X)
 
   def test_matching_rule_is_unchanged(self):
     f = jax.custom_jvp(lambda x: jnp.sin(x))

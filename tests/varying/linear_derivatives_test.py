@@ -55,6 +55,9 @@ def plus(p, s):
   return jax.grad(lambda p: p + s)(p)
 
 
+# Has a function's equations copied as it is traced.
+INLINE = jax.Inline.JAX_EARLY if hasattr(jax, 'Inline') else True
+
 # Each with the gradient by p.
 GRADIENTS = dict(
     plus=(plus, lambda p, s: 1.),
@@ -68,7 +71,7 @@ GRADIENTS = dict(
     jit=(jax.jit(plus), lambda p, s: 1.),
     jit_of_a_closure=(lambda p, s: jax.jit(jax.grad(lambda p: p + s))(p),
                       lambda p, s: 1.),
-    inline=(jax.jit(plus, inline=True), lambda p, s: 1.),
+    inline=(jax.jit(plus, inline=INLINE), lambda p, s: 1.),
     residual=(lambda p, s: jax.grad(product)(p, s), lambda p, s: s),
     checkpoint=(lambda p, s: jax.grad(jax.checkpoint(lambda p: p + s))(p),
                 lambda p, s: 1.),
@@ -81,11 +84,12 @@ GRADIENTS = dict(
           lambda p, s: 1.),
 )
 LOOPS = dict(
-    scan=lambda step, c: lax.scan(
-        lambda c, _: (step(c), None), c, None, length=4)[0],
-    fori_loop=lambda step, c: lax.fori_loop(0, 4, lambda _, c: step(c), c),
-    while_loop=lambda step, c: lax.while_loop(
-        lambda k: k[0] < 4, lambda k: (k[0] + 1, step(k[1])), (0, c))[1],
+    scan=lambda step, c, trips=4: lax.scan(
+        lambda c, _: (step(c), None), c, None, length=trips)[0],
+    fori_loop=lambda step, c, trips=4: lax.fori_loop(
+        0, trips, lambda _, c: step(c), c),
+    while_loop=lambda step, c, trips=4: lax.while_loop(
+        lambda k: k[0] < trips, lambda k: (k[0] + 1, step(k[1])), (0, c))[1],
     nested=lambda step, c: LOOPS['twice'](lambda c: LOOPS['twice'](step, c), c),
     twice=lambda step, c: lax.scan(
         lambda c, _: (step(c), None), c, None, length=2)[0],
@@ -191,6 +195,17 @@ class LinearDerivativesTest(jtu.JaxTestCase):
       return lax.scan(outer, (one, p), None, length=2)[0][1]
     got, x = mapped(f, '2d')
     np.testing.assert_allclose(got, 2 - .01 * 4 * x.size, rtol=1e-5)
+
+  @red(UNEQUAL_TYPES)
+  @parameterized.parameters(False, INLINE)
+  def test_function_that_was_traced_before(self, inline):
+    def f(x, p, axes):
+      del axes
+      one, gradient = jnp.ones(()), jax.jit(plus, inline=inline)
+      gradient(p, one)
+      return LOOPS['scan'](descent(gradient, x), (one, p))[1]
+    got, x = mapped(f, '1d')
+    np.testing.assert_allclose(got, expected(x, lambda p, s: 1.), rtol=1e-5)
 
   @red(UNEQUAL_TYPES)
   def test_gradient_of_the_loop(self):
@@ -303,15 +318,16 @@ class BackwardRuleTest(jtu.JaxTestCase):
       '<0.6.1': OTHER_COTANGENT,
       '>=0.6.1': '^TypeError: .* must have equal types',
   })
-  @parameterized.parameters(
-      (lambda p, s: p + s, 1.88), (lambda p, s: p * s, 1.38))
-  def test_loop_in_a_rule(self, loss, wanted):
+  @parameterized.product(
+      loss=[(lambda p, s: p + s, 1.88), (lambda p, s: p * s, 1.38)],
+      loop=['scan', 'fori_loop', 'while_loop'])
+  def test_loop_in_a_rule(self, loss, loop):
+    loss, wanted = loss
     def f(x):
       g = jax.custom_vjp(lambda w: w * 1.)
       def bwd(_, ct):
-        step = lambda c, _: (descent(
-            lambda p, s: jax.grad(lambda p: loss(p, s))(p), x)(c), None)
-        return lax.scan(step, (jnp.ones(()), two()), None, length=3)[0][1] * ct,
+        step = descent(lambda p, s: jax.grad(lambda p: loss(p, s))(p), x)
+        return LOOPS[loop](step, (jnp.ones(()), two()), 3)[1] * ct,
       g.defvjp(lambda w: (w * 1., None), bwd)
       return jax.grad(g)(cast(two(), ('x',)))
     # Three steps along four devices' gradients, of 1 or of the terms.
