@@ -102,6 +102,18 @@ class EagerRefsTest(jtu.JaxTestCase):
     self.assertAllClose(got, self.x * wanted.sum())
 
   @red(REF_REFUSED)
+  def test_captured_and_passed_to_another_shard_map(self):
+    mesh = make_mesh('square')
+    ref = new_ref(jax.device_put(jnp.ones(4), NamedSharding(mesh, P())))
+    inner = jax.shard_map(lambda ref, x: ref[...] * x, in_specs=(P(), P()),
+                          out_specs=P(), axis_names={'y'})
+    f = jax.shard_map(lambda x: inner(ref, x), mesh=mesh, in_specs=P('x'),
+                      out_specs=P('x'), axis_names={'x'})
+    self.assertAllClose(self.run_or_fail(f, self.x), self.x)
+    ref[...] = 2. * jnp.ones(4)
+    self.assertAllClose(f(self.x), 2. * self.x)
+
+  @red(REF_REFUSED)
   def test_captured_ref_is_another_one_the_next_time(self):
     mesh = make_mesh('line')
     whole = NamedSharding(mesh, P())
