@@ -72,6 +72,15 @@ def twice_auto(x):
   return lax.scan(lambda c, _: (auto(layer)(c), None), x, None, length=2)[0]
 
 
+def scaled(x, within=lambda c, scale: layer(c) * scale):
+  scale = jnp.cos(x)  # a constant of the loop
+  return lax.scan(lambda c, _: (within(c, scale), None), x, None, length=2)[0]
+
+
+def scaled_auto(x):
+  return scaled(x, auto(lambda c, scale: layer(c) * scale))
+
+
 def branch(x):
   return lax.cond(jnp.sum(x) > 0., layer, jnp.cos, x)
 
@@ -110,6 +119,21 @@ def own_vjp(x):
   return f(x)
 
 
+def zero_jvp(x):  # beside another whose tangent is zero
+  f = jax.custom_jvp(lambda x: (layer(x), jnp.cos(x)))
+  f.defjvp(lambda primals, tangents: (
+      f(*primals), (jax.jvp(layer, primals, tangents)[1],
+                    jnp.zeros_like(primals[0]))))
+  return f(x)[0]
+
+
+def zero_vjp(x):  # of two operands, of which one has no gradient
+  f = jax.custom_vjp(lambda x, y: layer(x) + 0 * y)
+  f.defvjp(lambda x, y: (f(x, y), x),
+           lambda x, ct: (*jax.vjp(layer, x)[1](ct), None))
+  return f(x, jnp.cos(x))
+
+
 def taken(x):
   return layer(x)[:, INDEX]
 
@@ -126,7 +150,8 @@ BODIES = dict(
     in_jit=(layer, jax.jit(auto(layer))),
     in_checkpoint=(layer, jax.checkpoint(auto(layer))),
     checkpoint_within=(layer, auto(jax.checkpoint(layer))),
-    own_jvp=(layer, auto(own_jvp)), own_vjp=(layer, auto(own_vjp)))
+    own_jvp=(layer, auto(own_jvp)), own_vjp=(layer, auto(own_vjp)),
+    zero_jvp=(layer, auto(zero_jvp)), zero_vjp=(layer, auto(zero_vjp)))
 
 
 def loss(f):
@@ -154,7 +179,7 @@ USES = dict(
 
 # Without jit, where each operation is compiled by itself.
 EAGER_BODIES = ['product', 'in_scan', 'in_cond', 'in_jit', 'checkpoint_within',
-                'own_jvp', 'own_vjp']
+                'own_jvp', 'own_vjp', 'zero_jvp', 'zero_vjp']
 EAGER_USES = ['value', 'grad', 'jvp', 'saved', 'vmap']
 RIGHT = ['value', 'jvp']  # within jit, where the axes are named, upstream too
 
@@ -242,6 +267,10 @@ class ChangedAxesTest(MappedTestCase):
   @parameterized.parameters(*EAGER_BODIES)
   def test_eager_body(self, name):
     self.check(*BODIES[name], jit=not common.RUNS_PARTLY_MANUAL)
+
+  def test_eager_second_derivative(self):
+    self.check(scaled, scaled_auto, 'second',
+               jit=not common.RUNS_PARTLY_MANUAL)
 
   @red({
       '<0.7': FROM_MANUAL,
