@@ -288,6 +288,28 @@ class CapturedTest(jtu.JaxTestCase):
     with self.assertRaisesRegex(NotImplementedError, 'as an operand'):
       jax.jit(f)(x, w)
 
+  @red({
+      '<0.6.2': OTHER_CONTEXT_MESH,
+      '>=0.6.2,<0.10': r'^AssertionError: "as an operand\|equal types" does not '
+                       'match "Closing over',
+      '>=0.10': CLOSED_OVER_EXPLICIT,
+  })
+  def test_split_operand_in_a_rule_is_refused(self):
+    mesh = mesh_of('1d')
+    x, w = placed(mesh, P('x'))
+    def g(x, w):
+      f = jax.custom_jvp(jnp.sin)
+      def rule(primals, tangents):
+        scale, _ = lax.scan(lambda c, _: (2. * c, None), w, None, length=1)
+        return f(*primals), tangents[0] * jnp.sum(scale)
+      f.defjvp(rule)
+      return jax.jit(f)(x)
+    f = mapped(g, '1d', mesh)
+    refused = NotImplementedError if jax.__version_info__ < (0, 10) else (
+        TypeError)  # the rule's trace doesn't say where it is
+    with self.assertRaisesRegex(refused, 'as an operand|equal types'):
+      jax.grad(lambda x: jnp.sum(f(x, w)))(x)
+
   @red(OTHER_ABSTRACT_MESH, cases={'program': ['indexing', 'filled']})
   @red(OTHER_ABSTRACT_MESH, bases='>=0.7.2', cases={'program': 'written'})
   @red(OTHER_ABSTRACT_MESH, bases='>=0.9.1')

@@ -227,6 +227,14 @@ class ChangedAxesTest(MappedTestCase):
   def test_use_of_named(self, use):
     self.check(layer, auto(layer, axes='y'), use)
 
+  if hasattr(config, 'remat3'):
+
+    @parameterized.product(use=['checkpoint', 'saved'],
+                           name=['layer', 'product', 'in_scan'])
+    def test_remat3(self, use, name):
+      with config.remat3(True):
+        self.check(*BODIES[name], use)
+
   @parameterized.parameters(*MESHES)
   def test_mesh(self, sizes, types):
     self.check(layer, auto(layer), sizes=sizes, types=types)
