@@ -47,6 +47,8 @@ CALLS = {
         lambda c, a: (c + a * r, c), jnp.zeros(4), r),
     'while': lambda r: lax.while_loop(
         lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + r.sum()), (0, 0.)),
+    'while_of_zeros': lambda r: lax.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + r), (0, jnp.zeros(4))),
     'while_mapped': lambda r: lax.while_loop(
         lambda c: c[0] < r[1], lambda c: (c[0] + 1., c[1] + 1),
         (0., jnp.zeros(4))),
