@@ -102,7 +102,8 @@ class MappedCarriesTest(OracleTestCase):
                jit=jit)
 
   @red(NO_AXIS)
-  @parameterized.product(name=['scan', 'while', 'cond', 'nested'],
+  @parameterized.product(name=['scan', 'while', 'while_of_zeros', 'while_mapped',
+                               'fori', 'fori_mapped', 'cond', 'nested'],
                          jit=[True, False])
   def test_context(self, name, jit):
     self.check(jax.vmap(CALLS[name]), rows(), P('x'), context=True, jit=jit)
@@ -125,6 +126,16 @@ class MappedCarriesTest(OracleTestCase):
     spread = jax.device_put(rows(), NamedSharding(mesh, P('x')))
     for out in jax.tree.leaves(jax.jit(jax.vmap(CALLS[name]))(spread)):
       self.assertEqual(out.sharding.spec[0], 'x')
+
+  @red(NO_AXIS)
+  @parameterized.parameters('while', 'while_of_zeros', 'fori_mapped')
+  def test_type_of_initial_values(self, name):
+    mesh = explicit_mesh(2, 2)
+    spread = jax.device_put(rows(), NamedSharding(mesh, P('x')))
+    eqns = jax.make_jaxpr(jax.vmap(CALLS[name]))(spread).jaxpr.eqns
+    loop = next(e for e in eqns if e.primitive.name == 'while')
+    for out, init in zip(reversed(loop.outvars), reversed(loop.invars)):
+      self.assertEqual(init.aval.sharding.spec, out.aval.sharding.spec)
 
   @red('^ValueError: Resource axis: [xy] of .* is not found in mesh')
   @parameterized.product(name=['scan', 'scan_of_zeros', 'while', 'cond'],
