@@ -62,6 +62,9 @@ CALLS = {
     'switch': lambda r: lax.switch(
         r[1].astype(int) % 3,
         [lambda s: s + 1., lambda s: s * 2, lambda s: s + r.sum()], 3.),
+    'solve': lambda r: lax.custom_linear_solve(
+        lambda v: (r[1] + 1.) * v, jnp.ones(4), lambda _, b: b / (r[1] + 1.),
+        lambda _, b: b / (r[1] + 1.)),
     'nested': lambda r: lax.scan(
         lambda c, a: (lax.fori_loop(0, 2, lambda _, d: d + a, c), None),
         0., r)[0],
@@ -120,11 +123,14 @@ class MappedCarriesTest(OracleTestCase):
     self.check(jax.vmap(f), rows(), P('x'), context=True, jit=jit)
 
   @red(NO_AXIS)
-  @parameterized.parameters('scan', 'while_mapped', 'fori', 'cond_of_ones')
+  @parameterized.parameters('scan', 'while_mapped', 'fori', 'cond_of_ones',
+                            'solve')
   def test_type(self, name):
     mesh = explicit_mesh(2, 2)
     spread = jax.device_put(rows(), NamedSharding(mesh, P('x')))
-    for out in jax.tree.leaves(jax.jit(jax.vmap(CALLS[name]))(spread)):
+    f = jax.jit(jax.vmap(CALLS[name]))
+    for out in [*jax.tree.leaves(f(spread)), *jax.make_jaxpr(f)(
+        spread).out_avals]:
       self.assertEqual(out.sharding.spec[0], 'x')
 
   @red(NO_AXIS)
