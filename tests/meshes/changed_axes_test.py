@@ -227,7 +227,7 @@ class ChangedAxesTest(MappedTestCase):
   def test_use_of_named(self, use):
     self.check(layer, auto(layer, axes='y'), use)
 
-  if hasattr(config, 'remat3'):
+  if jax.__version_info__ >= (0, 11):
 
     @parameterized.product(use=['checkpoint', 'saved'],
                            name=['layer', 'product', 'in_scan'])

@@ -24,9 +24,9 @@ from varying.testing.common import cast
 from varying.testing.common import make_mesh
 from varying.testing.common import ships
 
-try:
+if jax.__version_info__ >= (0, 9):
   from jax.experimental import hijax
-except ImportError:  # before 0.9
+else:
   hijax = None
 
 config.parse_flags_with_absl()
