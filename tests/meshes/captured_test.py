@@ -290,8 +290,8 @@ class CapturedTest(jtu.JaxTestCase):
 
   @red({
       '<0.6.2': OTHER_CONTEXT_MESH,
-      '>=0.6.2,<0.10': r'^AssertionError: "as an operand\|equal types" does not '
-                       'match "Closing over',
+      '>=0.6.2,<0.10': r'^AssertionError: "as an operand\|equal types" does '
+                       'not match "Closing over',
       '>=0.10': CLOSED_OVER_EXPLICIT,
   })
   def test_split_operand_in_a_rule_is_refused(self):
