@@ -308,6 +308,8 @@ class CheckReplicationTest(jtu.JaxTestCase):
     self.assertIn('result 0 of the shard_map', self.said(f, rows()))
 
   def test_map_in_a_map_over_the_same_axes(self):
+    if jax.__version_info__ < (0, 5, 3):
+      self.skipTest('XLA crashes on it, on stock jax with check_rep=False too')
     def outer(inner):
       options = dict(in_specs=P(), out_specs=P())
       g = (jax.shard_map(inner, **options) if hasattr(jax, 'shard_map') else
