@@ -9,25 +9,20 @@ from jax._src import config
 from jax._src import core
 import jax.numpy as jnp
 import jax.scipy.sparse.linalg
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.oracle import MeshTestCase
 from testing.red import red
-from testing.sharding import eight_devices, shard_map
+from testing.sharding import shard_map
 from varying.testing.common import cast
+from varying.testing.common import make_mesh
 
 config.parse_flags_with_absl()
-eight_devices()
 
 # What pristine JAX says.
 NOT_REFUSED = '^AssertionError: ValueError not raised'
 UNEQUAL_BRANCHES_BY_NAME = ('^TypeError: cond branches must have equal output '
                             r'types but they differ\.\s+true_fun is <lambda>')
-
-
-def make_mesh():
-  return Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('x', 'y'))
 
 
 def in_cond(x):
@@ -109,7 +104,8 @@ def in_custom_jvp(x):
 
 
 def in_nested_map(x):
-  mesh = {} if hasattr(jax, 'shard_map') else dict(mesh=make_mesh())  # 0.6.0
+  # 0.6.0 needs the mesh once more.
+  mesh = {} if hasattr(jax, 'shard_map') else dict(mesh=make_mesh(2, 2))
   return shard_map(jax.jit(in_cond), in_specs=P(), out_specs=P(), **mesh)(x)
 
 
@@ -183,7 +179,7 @@ class ShardMapDivergenceTest(MeshTestCase):
   def setUp(self):
     super().setUp()
     self.x = jnp.array([1., 2., 3., 4.])
-    self.mesh = make_mesh()
+    self.mesh = make_mesh(2, 2)
 
   def traced(self, f):
     # Traced only: upstream would deadlock.
@@ -283,7 +279,7 @@ class ShardMapDivergenceTest(MeshTestCase):
           lambda v: lax.cond(total > 4, lambda: v, lambda: 2 * v), one)
       return g(one, *[x[0] for _ in consts] if other else consts)
     run = lambda other: jax.jit(shard_map(
-        lambda x: f(other, x), mesh=make_mesh(), in_specs=P('x'),
+        lambda x: f(other, x), mesh=make_mesh(2, 2), in_specs=P('x'),
         out_specs=P()))
     self.assertAllClose(run(False)(self.x), jnp.float32(2.))
     with self.assertRaisesRegex(ValueError, 'traced for later use'):

@@ -273,7 +273,8 @@ def _is_inside(trace) -> bool:
     mesh = getattr(frame, 'mesh', None)
     if (isinstance(each, releases.shard_map_module().ShardMapTrace) or
         getattr(debug, 'traced_for', None) == 'shard_map' or
-        mesh is not None and mesh._any_axis_manual):  # up to 0.6.0
+        # Up to 0.9 some traces, such as a rule's, don't know what is around.
+        mesh is not None and mesh._any_axis_manual):
       return True
   return False
 
