@@ -126,3 +126,16 @@ class NestedTest(jtu.JaxTestCase):
       jax.make_jaxpr(outer(lambda x, w: inner(lambda x, w: lax.cond(
           lax.psum(x.sum(), 'j') > 0, lambda: lax.psum(x, 'i'),
           lambda: x))(x, w)))(X, W)
+
+  @parameterized.named_parameters(('_all_axes', 'ij'), ('_one', 'i'))
+  def test_no_axis_left(self, axes):
+    m = mesh() if axes == 'ij' else Mesh(np.array(jax.devices()[:4]), ('i',))
+    axes = tuple(axes)
+    g = shard_map(jnp.sin, mesh=m, in_specs=P(), out_specs=P())
+    f = jax.jit(shard_map(lambda x: lax.psum(g(x), axes), mesh=m,
+                          in_specs=P(axes), out_specs=P()))
+    if jax.__version_info__ < (0, 5, 3):  # XLA would end the process
+      with self.assertRaisesRegex(NotImplementedError, 'all of which are'):
+        f(X)
+    else:
+      self.assertAllClose(f(X), np.sin(X).sum(0, keepdims=True), rtol=1e-4)

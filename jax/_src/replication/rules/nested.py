@@ -9,7 +9,10 @@ collective over an axis of the outer one passes through the rewrite of the
 inner one to that of the outer one.
 
 Limits: what 0.5.3 cannot run with ``check_rep=False`` either, as an inner
-``shard_map`` with an axis of the outer one in ``auto``.
+``shard_map`` with an axis of the outer one in ``auto``; and on 0.5.1 and 0.5.2
+an inner one without an axis but those that are manual in the outer one: XLA's
+partitioner ends the process, with ``check_rep=False`` as well, so that it is
+refused (``process_or_refuse``).
 """
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from jax._src import core
 from jax._src import mesh as mesh_lib
 from jax._src import util
 from jax._src.mend import axis_types
+from jax._src.mend import pages
 from jax._src.replication.rules import flow
 from jax._src.replication.rules import type_rules
 from jax._src.replication.rules import verify
@@ -73,6 +77,25 @@ def process_shard_map(trace, prim, fun, tracers, **params):
   with core.set_current_trace(trace.parent_trace):
     outs = prim.bind(fun, *vals, **params)
   return [sm.RewriteTracer(trace, r, x) for r, x in zip(out_rep(), outs)]
+
+
+def process_or_refuse(trace, prim, fun, tracers, **params):
+  """``process_shard_map`` where XLA divides by the axes that are left, by 0.
+
+  Raises:
+    NotImplementedError: no axis is left. XLA takes a scalar, but whoever looks
+      at the program, as ``jax.debug.check_replication``, adds arrays to it.
+  """
+  names = params['mesh'].axis_names
+  if set(names) <= set(trace.mesh.axis_names):
+    raise NotImplementedError(
+        'jax.experimental.shard_map.shard_map within another: expected a mesh '
+        'with an axis that is not manual in the outer one; got the axes '
+        f'{names}, all of which are. XLA of this release crashes on an array '
+        'that is passed to it. Call the function without the inner shard_map, '
+        'leave an axis to the outer one\'s `auto`, or use jax 0.5.3 or later.'
+        + pages.see('replication.md#a-shard_map-within-another'))
+  return process_shard_map(trace, prim, fun, tracers, **params)
 
 
 @flow.register(sm.shard_map_p)
