@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """cond in shard_map with check_rep=True."""
-import unittest
-
 import jax
 from jax import lax
+from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
 REPORT = "jax#27664"
 
 
 def _shard_map(f, in_specs, out_specs):
-  if jax.__version_info__ >= (0, 6):
-    raise unittest.SkipTest("check_rep's rules are of the 0.5 line")
-  from jax.experimental.shard_map import shard_map
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ('i',))
+  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
   return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-
-
-P = jax.sharding.PartitionSpec
 
 
 def gradient_under_a_varying_predicate():

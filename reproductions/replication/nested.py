@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shard_map within another, with check_rep=True."""
-import unittest
-
 import jax
 from jax import lax
+from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
 REPORT = "jax#27664"
@@ -12,11 +12,7 @@ REPORT = "jax#27664"
 
 def nested_shard_map():
   """a shard_map over the auto axes of another one, and its gradient"""
-  if jax.__version_info__ >= (0, 6):
-    raise unittest.SkipTest("check_rep's rules are of the 0.5 line")
-  from jax.experimental.shard_map import shard_map
-  P = jax.sharding.PartitionSpec
-  mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
                            ('i', 'j'))
   inner = shard_map(lambda x: x * lax.psum(x.sum(), 'j'), mesh=mesh,
                     in_specs=P('j'), out_specs=P('j'))

@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """ppermute over one axis where devices part ways along another."""
-
-import numpy as np
-
 import jax
 from jax import lax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.experimental.shard_map import shard_map
+from jax.sharding import Mesh, PartitionSpec as P
+import numpy as np
 
 REPORT = "jax#40823"
 
 
 def permute_in_a_branch():
   """ppermute over y in a branch that some devices along x take"""
-  shard_map = getattr(jax, "shard_map", None)
-  if shard_map is None:
-    from jax.experimental.shard_map import shard_map
   mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
   swap = [(0, 1), (1, 0)]
 
