@@ -8,6 +8,7 @@ import sys
 from absl.testing import parameterized
 import array_api_compat
 import jax
+from jax import export
 from jax import sharding as js
 from jax._src import config
 from jax._src import test_util as jtu
@@ -377,6 +378,23 @@ class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
       for way in (jax.vmap, lambda f: jax.jit(jax.vmap(f))):
         if not home.startswith('mesh'):
           np.testing.assert_array_equal(way(f)(x[None]), HOST[None])
+
+  def test_shape_of_what_runs_where_the_program_does(self):
+    plain, g = jax.ShapeDtypeStruct((8,), 'float32'), jax.jit(lambda x: x * 2)
+    def f(x):
+      d = device_of(x)
+      if d is not None:
+        shape = jax.ShapeDtypeStruct(
+            (8,), 'float32', sharding=js.SingleDeviceSharding(d))
+        self.assertEqual((shape, hash(shape)), (plain, hash(plain)))
+        self.assertEqual(export.export(g)(shape).mlir_module(),
+                         export.export(g)(plain).mlir_module())
+        np.testing.assert_array_equal(
+            g.lower(shape).compile()(HOST), 2 * HOST)
+      return x.sum()
+    x = jnp.asarray(HOST)
+    for way in (jax.jit, lambda f: jax.jit(jax.grad(f)), jax.make_jaxpr):
+      way(f)(x)
 
   def test_two_arrays(self):
     # As scikit-learn compares them.
