@@ -6,6 +6,7 @@ from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import test_util as jtu
+from jax.extend.core import jaxpr_as_fun
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 import numpy as np
@@ -81,6 +82,20 @@ CALLS = {
 }
 
 
+def steep(r):
+  return jnp.sin(r) * r
+
+
+# Each calls a jitted function that was traced for an array over no mesh.
+TRACED = {
+    'linearized': lambda r: jax.linearize(jax.jit(steep), jnp.ones(4))[1](r),
+    'jaxpr': lambda r: jaxpr_as_fun(
+        jax.make_jaxpr(jax.jit(steep))(jnp.ones(4)))(r)[0],
+    'closed_over': lambda r: jax.closure_convert(
+        jax.jit(steep), jnp.ones(4))[0](r),
+}
+
+
 def rows():
   return np.arange(32, dtype=np.float32).reshape(8, 4) / 7
 
@@ -98,6 +113,11 @@ class MappedCarriesTest(OracleTestCase):
     self.check(jax.vmap(CALLS[name]), rows(), P('x'), sizes, jit=jit)
 
   @red(NO_AXIS)
+  @parameterized.product(name=list(TRACED), jit=[True, False])
+  def test_traced_for_another_array(self, name, jit):
+    self.check(jax.vmap(TRACED[name]), rows(), P('x'), jit=jit)
+
+  @red(NO_AXIS)
   @parameterized.product(name=['scan', 'while_mapped', 'cond', 'nested'],
                          jit=[True, False])
   def test_columns(self, name, jit):
@@ -110,7 +130,7 @@ class MappedCarriesTest(OracleTestCase):
   def test_context(self, name, jit):
     self.check(jax.vmap(CALLS[name]), rows(), P('x'), context=True, jit=jit)
 
-  @red(NO_AXIS, bases='<0.8', cases={'jit': True})
+  @red(NO_AXIS, bases='<0.8.1', cases={'jit': True})
   @red('^ShardingTypeError: select ')
   @parameterized.product(order=[1, 2], jit=[True, False])
   def test_branches_of_which_one_has_zeros(self, order, jit):
