@@ -13,13 +13,10 @@ REPORT = "jax#40823"
 
 
 def _sharded(f, out_specs, in_specs=None, shape=(2,), names=("x",)):
-  shard_map = getattr(jax, "shard_map", None)
-  if shard_map is None:
-    from jax.experimental.shard_map import shard_map
   devices = np.array(jax.devices()[:np.prod(shape)]).reshape(shape)
-  return shard_map(f, mesh=Mesh(devices, names),
-                   in_specs=P("x") if in_specs is None else in_specs,
-                   out_specs=out_specs)
+  return jax.shard_map(f, mesh=Mesh(devices, names),
+                       in_specs=P("x") if in_specs is None else in_specs,
+                       out_specs=out_specs)
 
 
 def psum():

@@ -9,13 +9,10 @@ REPORT = "shard_map: Python tangents"
 
 def python_tangent():
   """jit of jvp of a shard_map with a Python float for the tangent"""
-  shard_map = getattr(jax, "shard_map", None)
-  if shard_map is None:
-    from jax.experimental.shard_map import shard_map
   p = jax.sharding.PartitionSpec
   mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
-  f = shard_map(lambda w, x: w * x, mesh=mesh, in_specs=(p(), p("x")),
-                out_specs=p("x"))
+  f = jax.shard_map(lambda w, x: w * x, mesh=mesh, in_specs=(p(), p("x")),
+                    out_specs=p("x"))
   x = np.arange(len(jax.devices()), dtype=np.float32)
   out = jax.jit(lambda w: jax.jvp(lambda w: f(w, x), (w,), (3.,))[1])(2.)
   np.testing.assert_allclose(out, 3 * x)

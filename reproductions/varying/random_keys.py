@@ -5,18 +5,13 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
-try:
-  from jax import shard_map
-except ImportError:
-  from jax.experimental.shard_map import shard_map
-
 REPORT = "jax#28193"
 
 
 def _run(f, x, *shared, out=P("x")):
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
   specs = (P("x"),) + (P(),) * len(shared)
-  g = shard_map(f, mesh=mesh, in_specs=specs, out_specs=out)
+  g = jax.shard_map(f, mesh=mesh, in_specs=specs, out_specs=out)
   return np.asarray(jax.jit(g)(x, *shared))
 
 

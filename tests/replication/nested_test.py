@@ -130,12 +130,19 @@ class NestedTest(jtu.JaxTestCase):
   @parameterized.named_parameters(('_all_axes', 'ij'), ('_one', 'i'))
   def test_no_axis_left(self, axes):
     m = mesh() if axes == 'ij' else Mesh(np.array(jax.devices()[:4]), ('i',))
-    axes = tuple(axes)
     g = shard_map(jnp.sin, mesh=m, in_specs=P(), out_specs=P())
-    f = jax.jit(shard_map(lambda x: lax.psum(g(x), axes), mesh=m,
-                          in_specs=P(axes), out_specs=P()))
+    axes = tuple(axes)
+    self.check_no_axis_left(shard_map(
+        lambda x: lax.psum(g(x), axes), mesh=m, in_specs=P(axes),
+        out_specs=P()), np.sin(X).sum(0, keepdims=True))
+
+  def test_no_axis_left_by_two(self):
+    f = lambda x, w: inner(jnp.sin, P(), P())(x) * w
+    self.check_no_axis_left(lambda x: outer(inner(f))(x, W), np.sin(X) * W)
+
+  def check_no_axis_left(self, f, want):
     if jax.__version_info__ < (0, 5, 3):  # XLA would end the process
       with self.assertRaisesRegex(NotImplementedError, 'all of which are'):
-        f(X)
+        jax.jit(f)(X)
     else:
-      self.assertAllClose(f(X), np.sin(X).sum(0, keepdims=True), rtol=1e-4)
+      self.assertAllClose(jax.jit(f)(X), want, rtol=1e-4)

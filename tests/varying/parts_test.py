@@ -331,6 +331,12 @@ class TableTest(jtu.JaxTestCase):
         ValueError, 'may be the whole already.*pmean.*psum'):
       gradient(rule, container, mesh=make_mesh(*mesh), **where)
 
+  @red({
+      '<0.8.2': WHOLE_NOT_NAMED,
+      '>=0.8.2': WHOLE_NOT_NAMED_BY_RULE,
+  }, bases='>=0.8.1,<0.9', cases={
+      'container': 'mapped', 'what': ['gather', 'what_all_share_then_cast']})
+  @red(SUM_UNDER_VMAP, bases='>=0.8.1,<0.9', cases=['mapped'])
   @red(WHOLE_NOT_NAMED_BY_RULE, bases='>=0.8.2')
   @red(WHOLE_NOT_NAMED_BY_GRAD, bases='==0.6.0', cases=BY_WHOLE)
   @red(WHILE_CARRY, bases='<0.8.2', cases=['looped'])
@@ -338,11 +344,6 @@ class TableTest(jtu.JaxTestCase):
        cases=['scanned', 'scanned_from_behind'])
   @red(COND_TYPES, bases='<0.8.1', cases=['branched'])
   @red(UNEQUAL_BRANCHES, bases='>=0.8.1,<0.8.2', cases=['branched'])
-  @red(WHOLE_NOT_NAMED, bases='>=0.8.1,<0.8.2',
-       cases={'container': 'mapped', 'what': 'gather'})
-  @red(WHOLE_NOT_NAMED, bases='>=0.8.1,<0.8.2',
-       cases={'container': 'mapped', 'what': 'what_all_share_then_cast'})
-  @red(SUM_UNDER_VMAP, bases='>=0.8.1,<0.8.2', cases=['mapped'])
   @red(WHOLE_NOT_NAMED, bases='<0.8.2')
   @parameterized.product(container=CONTAINERS, what=[*REFUSED])
   def test_refused(self, container, what):

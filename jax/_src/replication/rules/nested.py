@@ -30,15 +30,18 @@ from jax.experimental import shard_map as sm
 
 def own(mesh, auto=frozenset()):
   """Returns `mesh`, or what it is without auto axes and those of outer ones."""
-  context = mesh_lib.get_abstract_mesh()
-  if context.empty and not auto:
-    return mesh
-  manual = () if context.empty else axis_types.names_of(
-      context, axis_types.AxisType.Manual)
+  manual = _manual_outside()
   names = tuple(a for a in mesh.axis_names if a not in auto and a not in manual)
   if len(names) == len(mesh.axis_names):
     return mesh
   return flow.Axes(names, {a: mesh.shape[a] for a in names})
+
+
+def _manual_outside():
+  """The axes that shard_maps outside of what is traced have made manual."""
+  context = mesh_lib.get_abstract_mesh()
+  return () if context.empty else axis_types.names_of(
+      context, axis_types.AxisType.Manual)
 
 
 def rewrite(fun, mesh, in_names, out_names_thunk, auto):
@@ -87,7 +90,7 @@ def process_or_refuse(trace, prim, fun, tracers, **params):
       at the program, as ``jax.debug.check_replication``, adds arrays to it.
   """
   names = params['mesh'].axis_names
-  if set(names) <= set(trace.mesh.axis_names):
+  if set(names) <= {*trace.mesh.axis_names, *_manual_outside()}:
     raise NotImplementedError(
         'jax.experimental.shard_map.shard_map within another: expected a mesh '
         'with an axis that is not manual in the outer one; got the axes '
