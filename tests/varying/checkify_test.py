@@ -27,6 +27,7 @@ MISMATCHED_AXES = ('^Exception: The branches of cond produced mismatched '
 NOT_VERIFIED = ('^ValueError: Cannot lower jaxpr with verifier '
                 r"errors:\s+'sdy\.manual_computation' op result shape,")
 SPREAD_ERROR = r'^ShardingTypeError: Use `\.at\[\.\.\.\]\.get\(out_sharding=\)`'
+SPREAD_SLICE = '^ShardingTypeError: dynamic_slice on sharded dims'
 SPREAD_SORT = '^ShardingTypeError: Arguments to sort must be unsharded'
 AT_MAPPED_INDICES = (r'^AssertionError: \s+- at mapped index 2: x is 2\.0 '
                      r'\(`check` failed\)\s+- at mapped index 3: x is 2\.0')
@@ -36,6 +37,9 @@ W = np.float32(2.)
 F32 = jnp.float32
 ERRORS = checkify.all_checks
 ENTER = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
+# Beside an Explicit axis, in one array dimension.
+OTHERS = [AxisType.Explicit,
+          *([AxisType.Auto] if jax.__version_info__ >= (0, 7) else [])]
 # What makes a shard_map over 'x' and 'y' manual along 'x' only.
 ALONG_X = partly_manual('y', of='xy')
 
@@ -311,8 +315,8 @@ class MessagesTest(jtu.JaxTestCase):
       got = checked(f, True, X - 2, W)
     self.compare(got, per_device(small, X - 2, W, number=2))
 
-  @red('^ShardingTypeError: Use `.at')
-  @jtu.sample_product(other=[AxisType.Auto, AxisType.Explicit])
+  @red('^ShardingTypeError: Use `.at', bases='>=0.7')
+  @jtu.sample_product(other=OTHERS)
   def test_explicit_axes(self, other):
     mesh = typed_mesh((2, 2), ('x', 'y'), (other, AxisType.Explicit))
     spec = P(('x', 'y'))
@@ -383,7 +387,8 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
       g, x = over_explicit(small)
       self.assertIsNone(jax.jit(checkify.checkify(g))(x * 0)[0].get())
 
-    @red(SPREAD_SORT, bases='>=0.9')
+    @red({'>=0.9,<0.9.1': SPREAD_ERROR, '>=0.9.1,<0.9.2': SPREAD_SLICE,
+          '>=0.9.2': SPREAD_SORT})
     def test_throw(self):
       g, x = over_explicit(small)
       error, _ = jax.jit(checkify.checkify(g))(x)
@@ -391,7 +396,7 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
                                   r'x is [46]\.0 \(`check` failed'):
         error.throw()
 
-    @red(SPREAD_SORT, bases='>=0.9')
+    @red({'>=0.9,<0.9.2': SPREAD_SLICE, '>=0.9.2': SPREAD_SORT})
     def test_thrown_again(self):
       g, x = over_explicit(small)
       def again(x):
@@ -401,8 +406,8 @@ if jax.__version_info__ >= (0, 9):  # before, what is spread can be read
       error, _ = jax.jit(checkify.checkify(again))(x)
       self.assertIn('x is 6.0', error.get())
 
-    @red({'>=0.9,<0.10': UNLIKE_CASES,
-          '>=0.10': '^DuplicateSpecError: A single NamedSharding spec'})
+    @red({'>=0.9,<0.10.2': UNLIKE_CASES,
+          '>=0.10.2': '^DuplicateSpecError: A single NamedSharding spec'})
     def test_over_another_number_of_devices(self):
       (f, x), (g, y) = over_explicit(small), over_explicit(small, manual=('x',))
       run = jax.jit(checkify.checkify(lambda x, y: (f(x), g(y))))

@@ -21,6 +21,7 @@ config.parse_flags_with_absl()
 
 # What pristine JAX says.
 NOT_REFUSED = '^AssertionError: ValueError not raised'
+GROUPS_UNKNOWN = '^TypeError: _psum_invariant_abstract_eval'
 UNEQUAL_BRANCHES_BY_NAME = ('^TypeError: cond branches must have equal output '
                             r'types but they differ\.\s+true_fun is <lambda>')
 
@@ -250,6 +251,7 @@ class ShardMapDivergenceTest(MeshTestCase):
     line = f.__code__.co_firstlineno + 1
     self.assertRegex(where, rf'divergent_collectives_test\.py:{line}\b')
 
+  @red(GROUPS_UNKNOWN, bases='>=0.8.1,<0.9', cases=['mapped_predicate'])
   @parameterized.parameters('other_axis', 'same_predicate', 'cast_inside',
                             'same_trip_count', 'mapped_predicate')
   def test_admits(self, name):
@@ -260,6 +262,7 @@ class ShardMapDivergenceTest(MeshTestCase):
     want = both(jnp.stack([self.x.reshape(2, 2)] * 2))[0].reshape(-1)
     self.assertAllClose(got, want)
 
+  @red(GROUPS_UNKNOWN, bases='>=0.8.1,<0.9')
   def test_guard_admits_mapped_predicate(self):
     f = shard_map(mapped_predicate, mesh=self.mesh, in_specs=P('x'),
                   out_specs=P('x'))
