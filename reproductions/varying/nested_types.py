@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gradient of a shard_map inside of one over another axis, on 0.6.0."""
-import unittest
-
 import jax
+from jax.experimental.shard_map import shard_map
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
@@ -11,9 +10,6 @@ REPORT = "shard_map: nested"
 
 def replication():
   """what varies outside of a nested shard_map varies inside of it (0.6.0)"""
-  if jax.__version_info__ >= (0, 7):
-    raise unittest.SkipTest("nested otherwise in later releases")
-  from jax.experimental.shard_map import shard_map
   mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
   inner = shard_map(lambda a, b: a * b, mesh=mesh, in_specs=(P(), P("y")),
                     out_specs=P("y"))
