@@ -93,10 +93,10 @@ def process_or_refuse(trace, prim, fun, tracers, **params):
   if set(names) <= {*trace.mesh.axis_names, *_manual_outside()}:
     raise NotImplementedError(
         'jax.experimental.shard_map.shard_map within another: expected a mesh '
-        'with an axis that is not manual in the outer one; got the axes '
+        'with an axis that is not manual in an outer one; got the axes '
         f'{names}, all of which are. XLA of this release crashes on an array '
         'that is passed to it. Call the function without the inner shard_map, '
-        'leave an axis to the outer one\'s `auto`, or use jax 0.5.3 or later.'
+        'leave an axis to `auto` of an outer one, or use jax 0.5.3 or later.'
         + pages.see('replication.md#a-shard_map-within-another'))
   return process_shard_map(trace, prim, fun, tracers, **params)
 
