@@ -6,9 +6,10 @@ tests run until one fails, those that cover the mutant first: one case of the
 tests of its patch, then of the likeliest of those of the patches that depend on
 it, and that it depends on; then all cases of its patch's. A registration, an
 entry of a table say, may be a case of another patch's: it is tried with all of
-these, too. An edit that only they would kill lacks a test of its own. A run
-costs an import of jax and the tests up to the first that fails. Results are
-remembered, so that a stopped run goes on.
+these, too. An edit that only they would kill lacks a test of its own. A test
+kills if it passes on the whole wheel. A run costs an import of jax and the
+tests up to the first that fails. Results are remembered, so that a stopped run
+goes on.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from mend.releases.bases import Base
 from mend.trees import tree
 
 _LIMIT = 60.0  # seconds for one test: a mutant may deadlock
+_RULE = "2"  # of what kills: results by another are forgotten
 _PROBES = bases.ROOT / "build" / "probes"
 _TESTS = bases.ROOT / "tests"
 
@@ -73,6 +75,8 @@ class Runner:
         self._python, every, result, sharing.of(self._python, base))
     self._overlays: queue.SimpleQueue[overlays.Overlay] = queue.SimpleQueue()
     self._died: set[str] = set()  # tests whose process did
+    # Whether a test passes on the whole wheel, by its file and name.
+    self._whole: dict[tuple[str, str], bool] = {}
 
   def make_overlays(self, folder: pathlib.Path) -> None:
     """Makes an overlay for each worker."""
@@ -138,25 +142,40 @@ class Runner:
 
   def _first_failure(self, overlay: overlays.Overlay, file: str,
                      tests: Sequence[str]) -> str:
-    outcomes = self._run(overlay, file, tests)
-    if any(outcome.died for outcome in outcomes.values()):
-      # Perhaps of a full memory, or the machine's sleep.
-      outcomes = self._run(overlay, file, tests)
-    for test, outcome in outcomes.items():
-      if outcome.status == pytest_run.FAILED:
-        if outcome.died:  # or this run is being stopped
-          self._died.add(f"{file} {test}")
-        return f"{file} {test}"
-    return ""
+    """The first test that a mutant fails and the whole wheel passes, or ""."""
+    left = list(tests)
+    while True:
+      outcomes = self._run(overlay, file, left)
+      if any(outcome.died for outcome in outcomes.values()):
+        # Perhaps of a full memory, or the machine's sleep.
+        outcomes = self._run(overlay, file, left)
+      failed = next((test for test, outcome in outcomes.items()
+                     if outcome.status == pytest_run.FAILED), "")
+      if failed and self._passes_whole(file, failed):
+        if outcomes[failed].died:  # or this run is being stopped
+          self._died.add(f"{file} {failed}")
+        return f"{file} {failed}"
+      left = [test for test in left if test not in outcomes]
+      if not failed or not left:
+        return ""
 
-  def _run(self, overlay: overlays.Overlay, file: str,
+  def _passes_whole(self, file: str, test: str) -> bool:
+    """Whether a test passes without a mutant; one that doesn't kills none."""
+    if (file, test) not in self._whole:
+      outcomes = self._run(None, file, [test])
+      self._whole[file, test] = all(
+          o.status != pytest_run.FAILED for o in outcomes.values())
+    return self._whole[file, test]
+
+  def _run(self, overlay: overlays.Overlay | None, file: str,
            tests: Sequence[str]) -> dict[str, pytest_run.Outcome]:
     return pytest_run.run_file(
         self._python, bases.ROOT / file, limit=_LIMIT, first=True,
         options=testing.OPTIONS, only=tests or None,
         server=self._servers.of(self._python), env={
             **testing.JOB_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(
-                map(str, (overlay.folder, _PROBES, _TESTS)))})
+                map(str, (*([overlay.folder] if overlay else []), _PROBES,
+                          _TESTS)))})
 
 
 def _stages(mutant: Mutant, own: Sequence[str], others: Sequence[str],
@@ -174,7 +193,8 @@ class _Memory:
   """A record with a name, kept from one run to the next."""
 
   def __init__(self, *name: str):
-    self._path = cache.folder("mutation") / (cache.key(*name) + ".json")
+    self._path = cache.folder("mutation") / (
+        cache.key(_RULE, *name) + ".json")
 
   def read(self, default: dict[str, Any]) -> dict[str, Any]:
     if not self._path.is_file():

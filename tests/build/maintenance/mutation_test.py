@@ -188,10 +188,32 @@ def test_a_process_that_dies_is_asked_again(runs, found):
   made = runner.Runner.__new__(runner.Runner)
   left = [{"T.s": Outcome("passed"), "T.t": outcome} for outcome in runs]
   made._run = lambda overlay, file, tests: left.pop(0)
-  made._died = set()
+  made._died, made._whole = set(), {("a", "T.t"): True}
   assert made._first_failure(None, "a", ["T.s", "T.t"]) == found
   assert not left
   assert made._died == ({found} if runs[-1].died else set())
+
+
+@pytest.mark.parametrize("also,found", [(["T.u"], "a T.u"), ([], "")])
+def test_a_test_that_fails_on_the_whole_wheel_kills_nothing(also, found):
+  made = runner.Runner.__new__(runner.Runner)
+  asked = []
+  def run(overlay, file, tests):
+    asked.append((overlay, *tests))
+    outcomes = {}
+    for test in tests:
+      bad = test == "T.t" or overlay and test in also
+      outcomes[test] = Outcome("failed" if bad else "passed")
+      if bad:
+        break
+    return outcomes
+  made._run, made._died, made._whole = run, set(), {}
+  names = ["T.s", "T.t", "T.u"]
+  assert made._first_failure("over", "a", names) == found
+  assert asked == [("over", *names), (None, "T.t"), ("over", "T.u"),
+                   *[(None, "T.u")] * len(also)]
+  made._first_failure("over", "a", names)
+  assert asked.count((None, "T.t")) == 1
 
 
 @pytest.mark.parametrize("died", [False, True])
