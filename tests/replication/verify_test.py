@@ -109,6 +109,16 @@ class VerifyTest(jtu.JaxTestCase):
     jax.make_jaxpr(f)(ROWS, np.float32(1))
     self.assertGreater(verify.checked, before)
 
+  def test_forward_rule_hands_on_what_all_have(self):
+    @jax.custom_vjp
+    def f(a, w):
+      return a * w
+    f.defvjp(lambda a, w: (a * w, (a, w)),
+             lambda res, ct: (ct * res[1], ct * res[0]), optimize_remat=True)
+    g = mapped(lambda a, w: jax.grad(f)(a, w))
+    self.assertAllClose(jax.jit(g)(ROWS, np.float32(3)),
+                        np.full_like(ROWS, 3))
+
   @parameterized.parameters('jit', 'grad', 'jvp', 'vmap')
   def test_looks_at_every_equation_of_what_is_right(self, transform):
     def f(a, w):
