@@ -514,18 +514,17 @@ class WalkTest(VerifyTestCase):
       jax.jit(lambda *args: h(*args))(*args)
     self.assertEqual(verify.checked, before)
 
-  def test_what_jax_checks_itself(self):
+  @parameterized.parameters(False, True)
+  def test_what_jax_checks_itself(self, checks):
     # JAX holds an equation's types against the rule that made them.
-    mesh = make_mesh(4)
-    f = shard_map(lambda x: jnp.sin(x) * lax.psum(x, 'x'), mesh=mesh,
+    f = shard_map(lambda x: jnp.sin(x) * lax.psum(x, 'x'), mesh=make_mesh(4),
                   in_specs=P('x'), out_specs=P('x'))
     with jax.enable_checks(False):
       jaxpr = vt.open_jaxpr(jax.make_jaxpr(f)(np.ones(4, np.float32)))
-    for checks in (False, True):
-      before = verify.checked
-      with jax.enable_checks(checks):
-        core.check_jaxpr(jaxpr)
-      self.assertEqual(verify.checked > before, checks)
+    before = verify.checked
+    with jax.enable_checks(checks):
+      core.check_jaxpr(jaxpr)
+    self.assertEqual(verify.checked > before, checks)
 
   def test_each_jaxpr_once(self):
     jaxpr = body_of(PROGRAMS['while'], make_mesh(4))
