@@ -199,8 +199,11 @@ class Comparer:
         found, parts[-1] = lax.optimization_barrier((found, parts[-1]))
       parts.append(digests.differ(found, axes))
       order += members
-    places = sorted(range(len(order)), key=order.__getitem__)
-    return jnp.concatenate(parts)[jnp.array(places)]
+    # By slices: 0.6.1 and 0.6.2 refuse a gather beside an Explicit axis.
+    whole = jnp.concatenate(parts)
+    return whole if len(parts) == 1 else jnp.concatenate([
+        lax.slice_in_dim(whole, n, n + 1)
+        for n in sorted(range(len(order)), key=order.__getitem__)])
 
   def on_any_device(self, flag: Any) -> Any:
     """True on all devices that run it if it is on one."""
