@@ -207,15 +207,11 @@ def of_texts(stock: Run, mended: Run, again: Run | None = None,
 def other_output(stock: Run, mended: Run, again: Run | None = None,
                  mended_again: Run | None = None) -> texts.Pairs:
   """The lines of standard output that differ, where they are the same twice."""
-  one, two = stock.text("stdout"), mended.text("stdout")
-  found = texts.stable(one, two, _repeats(
-      "stdout", (stock, again), (mended, mended_again)))
+  lines = lambda run: texts.own(run.text("stdout"))
+  found = texts.stable(lines(stock), lines(mended), [
+      (lines(a), lines(b))
+      for a, b in ((stock, again), (mended, mended_again)) if b])
   return [*texts.differing(*found)] if found else []
-
-
-def _repeats(name: str, *both: tuple[Run, Run | None]) -> list[
-    tuple[texts.Lines, texts.Lines]]:
-  return [(one.text(name), two.text(name)) for one, two in both if two]
 
 
 def ended_otherwise(stock: Run, mended: Run, again: Run | None = None,

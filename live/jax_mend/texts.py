@@ -10,9 +10,18 @@ import math
 _ALIGNED = 200  # lines of which a longest common part is looked for
 _GONE = "\0"  # stands for a word that isn't the same twice
 
+# What is printed below Python, in an order that is a race: two runs of two may
+# well end it alike, and so would be held for stable.
+_RACES = ("[Gloo] Rank ",)
+
 Lines = Sequence[str]
 Pair = tuple[str | None, str | None]
 Pairs = list[Pair]
+
+
+def own(lines: Lines) -> list[str]:
+  """The lines of a text that are a program's own."""
+  return [line for line in lines if not line.startswith(_RACES)]
 
 
 def stable(one: Lines, two: Lines, repeats: Iterable[tuple[Lines, Lines]],

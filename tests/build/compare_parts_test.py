@@ -36,6 +36,12 @@ def test_words_that_are_not_the_same_twice_are_left_out(lib):
   assert differing(["a"], ["a", "b"], (["a"], ["c"])) == [(None, "b")]
 
 
+def test_ranks_that_meet_in_another_order_are_left_out(lib):
+  meets = "[Gloo] Rank {} is connected to 3 peer ranks. Expected number: 3"
+  lines = [meets.format(3), "loss 1.5", meets.format(0), "at [Gloo] Rank 1"]
+  assert lib("texts").own(lines) == ["loss 1.5", "at [Gloo] Rank 1"]
+
+
 def test_other_lines_are_found_in_linear_time(lib):
   texts = lib("texts")
   one = [f"step {n} of 60000" for n in range(60_000)]

@@ -82,7 +82,7 @@ def process_shard_map(trace, prim, fun, tracers, **params):
   return [sm.RewriteTracer(trace, r, x) for r, x in zip(out_rep(), outs)]
 
 
-def process_or_refuse(trace, prim, fun, tracers, **params):
+def process_or_refuse(trace, prim, fun, tracers, /, **params):
   """``process_shard_map`` where XLA divides by the axes that are left, by 0.
 
   Raises:
