@@ -160,7 +160,7 @@ class Runner:
         return ""
 
   def _passes_whole(self, file: str, test: str) -> bool:
-    """Whether a test passes without a mutant; one that doesn't kills none."""
+    """Runs a test without a mutant, once; one that fails there kills none."""
     if (file, test) not in self._whole:
       outcomes = self._run(None, file, [test])
       self._whole[file, test] = all(
