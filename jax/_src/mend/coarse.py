@@ -321,12 +321,6 @@ def _operation(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
   return Found([union(ins)] * len(eqn.outvars))
 
 
-def _remat_opt(eqn: core.JaxprEqn, ins: list[Axes], setting: Setting) -> Found:
-  """A custom_vjp's forward rule, with ``optimize_remat``: it is run as it is.
-  """
-  return of_jaxpr(eqn.params['fwd_jaxpr'], ins, setting)
-
-
 _RULES: dict[str, Callable[[core.JaxprEqn, list[Axes], Setting], Found]] = {
     'shard_map': _shard_map, 'agreed': _agreed, 'device_put': _put,
-    'call_hi_primitive': _operation, 'remat_opt': _remat_opt}
+    'call_hi_primitive': _operation}
