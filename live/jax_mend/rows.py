@@ -210,14 +210,18 @@ def other_output(stock: Run, mended: Run, again: Run | None = None,
   lines = lambda run: texts.own(run.text("stdout"))
   found = texts.stable(lines(stock), lines(mended), [
       (lines(a), lines(b))
-      for a, b in ((stock, again), (mended, mended_again)) if b])
+      for a, b in _repeated((stock, again), (mended, mended_again))])
   return [*texts.differing(*found)] if found else []
+
+
+def _repeated(*both: tuple[Run, Run | None]) -> list[tuple[Run, Run]]:
+  return [(one, two) for one, two in both if two]
 
 
 def ended_otherwise(stock: Run, mended: Run, again: Run | None = None,
                     mended_again: Run | None = None) -> str:
   """The part of two ends that differs and is the same twice; "" for none."""
-  repeated = [(a, b) for a, b in ((stock, again), (mended, mended_again)) if b]
+  repeated = _repeated((stock, again), (mended, mended_again))
   for name, of in (("exit status", lambda run: run.status),
                    ("error", lambda run: run.error.get("type"))):
     if of(stock) != of(mended) and all(of(a) == of(b) for a, b in repeated):

@@ -12,8 +12,7 @@ REPORT = "jax#27664"
 
 def nested_shard_map():
   """a shard_map over the auto axes of another one, and its gradient"""
-  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2),
-                           ('i', 'j'))
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ('i', 'j'))
   inner = shard_map(lambda x: x * lax.psum(x.sum(), 'j'), mesh=mesh,
                     in_specs=P('j'), out_specs=P('j'))
   f = shard_map(lambda x: inner(x), mesh=mesh, in_specs=P('i'),

@@ -186,6 +186,20 @@ class ArrayApiTracedDeviceTest(jtu.JaxTestCase):
     self.assertIs(pickle.loads(pickle.dumps(token)), token)
     self.assertIs(copy.deepcopy(token), token)
 
+  def test_shape_of_what_runs_where_the_program_does(self):
+    plain, g = jax.ShapeDtypeStruct((8,), 'float32'), jax.jit(lambda x: x * 2)
+    def f(x):
+      shape = jax.ShapeDtypeStruct(
+          (8,), 'float32', sharding=js.SingleDeviceSharding(x.device))
+      self.assertEqual((shape, hash(shape)), (plain, hash(plain)))
+      self.assertEqual(export.export(g)(shape).mlir_module(),
+                       export.export(g)(plain).mlir_module())
+      np.testing.assert_array_equal(g.lower(shape).compile()(HOST), 2 * HOST)
+      return x.sum()
+    x = jnp.asarray(HOST)
+    for way in (jax.jit, lambda f: jax.jit(jax.grad(f)), jax.make_jaxpr):
+      way(f)(x)
+
   def test_token_places_like_none(self):
     token = self.token()
     info = jnp.__array_namespace_info__()
@@ -378,23 +392,6 @@ class ArrayApiNoTracedDeviceTest(jtu.JaxTestCase):
       for way in (jax.vmap, lambda f: jax.jit(jax.vmap(f))):
         if not home.startswith('mesh'):
           np.testing.assert_array_equal(way(f)(x[None]), HOST[None])
-
-  def test_shape_of_what_runs_where_the_program_does(self):
-    plain, g = jax.ShapeDtypeStruct((8,), 'float32'), jax.jit(lambda x: x * 2)
-    def f(x):
-      d = device_of(x)
-      if d is not None:
-        shape = jax.ShapeDtypeStruct(
-            (8,), 'float32', sharding=js.SingleDeviceSharding(d))
-        self.assertEqual((shape, hash(shape)), (plain, hash(plain)))
-        self.assertEqual(export.export(g)(shape).mlir_module(),
-                         export.export(g)(plain).mlir_module())
-        np.testing.assert_array_equal(
-            g.lower(shape).compile()(HOST), 2 * HOST)
-      return x.sum()
-    x = jnp.asarray(HOST)
-    for way in (jax.jit, lambda f: jax.jit(jax.grad(f)), jax.make_jaxpr):
-      way(f)(x)
 
   def test_two_arrays(self):
     # As scikit-learn compares them.

@@ -37,7 +37,7 @@ W = np.float32(2.)
 F32 = jnp.float32
 ERRORS = checkify.all_checks
 ENTER = getattr(jax, 'set_mesh', None) or jax.sharding.use_mesh
-# Beside an Explicit axis, in one array dimension.
+# Beside an Explicit axis in one array dimension; 0.6 refuses to mix them there.
 OTHERS = [AxisType.Explicit,
           *([AxisType.Auto] if jax.__version_info__ >= (0, 7) else [])]
 # What makes a shard_map over 'x' and 'y' manual along 'x' only.

@@ -145,10 +145,7 @@ class Runner:
     """The first test that a mutant fails and the whole wheel passes, or ""."""
     left = list(tests)
     while True:
-      outcomes = self._run(overlay, file, left)
-      if any(outcome.died for outcome in outcomes.values()):
-        # Perhaps of a full memory, or the machine's sleep.
-        outcomes = self._run(overlay, file, left)
+      outcomes = self._twice_if_died(overlay, file, left)
       failed = next((test for test, outcome in outcomes.items()
                      if outcome.status == pytest_run.FAILED), "")
       if failed and self._passes_whole(file, failed):
@@ -162,10 +159,18 @@ class Runner:
   def _passes_whole(self, file: str, test: str) -> bool:
     """Runs a test without a mutant, once; one that fails there kills none."""
     if (file, test) not in self._whole:
-      outcomes = self._run(None, file, [test])
+      outcomes = self._twice_if_died(None, file, [test])
       self._whole[file, test] = all(
           o.status != pytest_run.FAILED for o in outcomes.values())
     return self._whole[file, test]
+
+  def _twice_if_died(self, overlay: overlays.Overlay | None, file: str,
+                     tests: Sequence[str]) -> dict[str, pytest_run.Outcome]:
+    outcomes = self._run(overlay, file, tests)
+    if any(outcome.died for outcome in outcomes.values()):
+      # Perhaps of a full memory, or the machine's sleep.
+      outcomes = self._run(overlay, file, tests)
+    return outcomes
 
   def _run(self, overlay: overlays.Overlay | None, file: str,
            tests: Sequence[str]) -> dict[str, pytest_run.Outcome]:
