@@ -2,6 +2,7 @@
 """compute_on around jax.jit, called and ahead of time (jax#27825)."""
 
 import jax
+from jax.experimental.compute_on import compute_on
 import numpy as np
 
 REPORT = "jax#27825"
@@ -9,7 +10,6 @@ REPORT = "jax#27825"
 
 def _host(f):
   """`f` on the host, in the spelling of this release."""
-  from jax.experimental.compute_on import compute_on
   if jax.__version_info__ < (0, 11, 1):
     return compute_on("device_host")(f)
   return compute_on(f, compute_type="device_host",

@@ -2,23 +2,21 @@
 """The compute type on each operation of compute_on (jax#27825)."""
 
 import jax
+from jax.experimental.compute_on import compute_on
 import jax.numpy as jnp
 import numpy as np
 
 REPORT = "jax#27825"
 
 
-def _host(f):
-  """`f` on the host, in the spelling of this release."""
-  from jax.experimental.compute_on import compute_on
-  if jax.__version_info__ < (0, 11, 1):
-    return compute_on("device_host")(f)
-  return compute_on(f, compute_type="device_host",
-                    out_memory_spaces=jax.memory.Space.Device)
-
-
 def _unmarked(f, operation):
-  text = jax.jit(_host(f)).lower(np.ones(4, np.float32)).as_text()
+  """The lines with `operation` that lack the compute type."""
+  if jax.__version_info__ < (0, 11, 1):
+    f = compute_on("device_host")(f)
+  else:
+    f = compute_on(f, compute_type="device_host",
+                   out_memory_spaces=jax.memory.Space.Device)
+  text = jax.jit(f).lower(np.ones(4, np.float32)).as_text()
   return [line.strip() for line in text.splitlines()
           if operation in line and "_xla_compute_type" not in line]
 

@@ -9,17 +9,14 @@ import numpy as np
 
 REPORT = "jax#27664"
 
-
-def _shard_map(f, in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
-  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+_MESH = Mesh(np.array(jax.devices()[:2]), ('i',))
 
 
 def gradient_under_a_varying_predicate():
   """the backward pass of a branch that some devices take has no sum in it"""
-  f = _shard_map(
+  f = shard_map(
       lambda x, w: lax.cond(x[0] > 1, lambda: x * w, lambda: jnp.sin(x * w)),
-      (P('i'), P()), P('i'))
+      mesh=_MESH, in_specs=(P('i'), P()), out_specs=P('i'))
   grad = jax.grad(lambda w: f(jnp.arange(4.), w).sum())
   # Only the text: where the sum is inside, running it may hang.
   try:
@@ -35,9 +32,9 @@ def gradient_under_a_varying_predicate():
 
 def divergent_collective():
   """a collective in a branch that some devices take is refused"""
-  f = _shard_map(
+  f = shard_map(
       lambda x: lax.cond(x[0] > 1, lambda: lax.psum(x, 'i'), lambda: x),
-      P('i'), P('i'))
+      mesh=_MESH, in_specs=P('i'), out_specs=P('i'))
   try:
     jax.make_jaxpr(f)(jnp.arange(4.))
   except ValueError as e:

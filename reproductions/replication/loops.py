@@ -10,11 +10,6 @@ import numpy as np
 REPORT = "jax#27664"
 
 
-def _shard_map(f, in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
-  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-
-
 def adaptive_time_step():
   """a time loop with a global step runs in shard_map with the check on"""
   def steps(u):
@@ -24,9 +19,10 @@ def adaptive_time_step():
       return u + dt * jnp.sin(u), t + dt
     return lax.while_loop(lambda c: c[1] < 1, body, (u, 0.))
 
-  u = jnp.linspace(0., 7., 8)
+  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
+  f = shard_map(steps, mesh=mesh, in_specs=P('i'), out_specs=(P('i'), P()))
   try:
-    _, t = jax.jit(_shard_map(steps, P('i'), (P('i'), P())))(u)
+    _, t = jax.jit(f)(jnp.linspace(0., 7., 8))
   except NotImplementedError as e:
     raise AssertionError(str(e)[:60]) from None
   assert abs(t - 1) < 1e-5, f"t = {t}"

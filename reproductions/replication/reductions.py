@@ -10,15 +10,11 @@ import numpy as np
 REPORT = "jax#27664"
 
 
-def _shard_map(f, in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
-  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-
-
 def pmax_over_groups_varies():
   """pmax over groups of devices is not taken to be the same everywhere"""
-  f = _shard_map(
-      lambda x: lax.pmax(x[0], 'i', axis_index_groups=[[0], [1]]), P('i'), P())
+  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
+  f = shard_map(lambda x: lax.pmax(x[0], 'i', axis_index_groups=[[0], [1]]),
+                mesh=mesh, in_specs=P('i'), out_specs=P())
   try:
     out = f(jnp.arange(2.))
   except ValueError as e:

@@ -9,42 +9,40 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "jax#40823"
 
-
-def _sharded(f, out_specs, in_specs=None, shape=(2,), names=("x",)):
-  shard_map = getattr(jax, "shard_map", None)
-  if shard_map is None:
-    from jax.experimental.shard_map import shard_map
-  devices = np.array(jax.devices()[:np.prod(shape)]).reshape(shape)
-  return shard_map(f, mesh=Mesh(devices, names),
-                   in_specs=P("x") if in_specs is None else in_specs,
-                   out_specs=out_specs)
+_MESH = Mesh(np.array(jax.devices()[:2]), ("x",))
 
 
-def _refused(f, *args):
-  """The error that tracing f raises, or None."""
+def _claimed(f, x, returned):
+  """out_specs=P() is refused for `f`, which returns `returned`."""
+  claim = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P())
   try:
-    jax.make_jaxpr(f)(*args)
-  except ValueError as e:  # that of out_specs; another error is no refusal
-    return e
+    jax.make_jaxpr(claim)(x)
+  except ValueError as e:
+    assert "out_specs" in str(e), e
+    return "out_specs=P() is refused"
+  raise AssertionError(
+      f"out_specs=P() is accepted though devices return {returned}")
 
 
 def cond_result():
   """cond's result varies over what its predicate does"""
   f = lambda x: lax.cond(x[0] > 2, lambda: 1., lambda: 2.)
-  error = _refused(_sharded(f, P()), jnp.array([1., 3.]))
-  assert error is None or "out_specs" in str(error), error
-  assert error is not None, (
-      "out_specs=P() is accepted though devices return 2 and 1")
-  return "out_specs=P() is refused"
+  return _claimed(f, jnp.array([1., 3.]), "2 and 1")
 
 
 def branches_differ():
   """cond takes branches that differ in what varies"""
   f = lambda x: lax.cond(lax.psum(x[0], "x") > 0, lambda: x,
                          lambda: jnp.zeros(1))
-  out = jax.jit(_sharded(f, P("x")))(jnp.array([1., 3.]))
+  f = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P("x"))
+  out = jax.jit(f)(jnp.array([1., 3.]))
   assert out.tolist() == [1., 3.], out
   return "runs without an annotation"
 
@@ -56,7 +54,7 @@ def gradient():
                    lambda: w * x[0])
     return lax.psum(out, "x")
   w, x = jnp.float32(1.), jnp.array([2., 3.])
-  run = _sharded(f, P(), (P(), P("x")))
+  run = shard_map(f, mesh=_MESH, in_specs=(P(), P("x")), out_specs=P())
   # Traced first: with the sum inside of the branch, this can deadlock.
   text = str(jax.make_jaxpr(jax.grad(run))(w, x))
   inside = text[text.rindex("cond["):]

@@ -13,31 +13,27 @@ except ImportError:
 REPORT = "jax#28193"
 
 
-def _run(f, *args, specs=None):
+def _same(f, x, want):
+  """`f` of `x`, split over the devices, is `want`."""
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  specs = specs or (P("x"),) * len(args)
-  return jax.jit(shard_map(
-      f, mesh=mesh, in_specs=specs, out_specs=P("x")))(*args)
-
-
-def _same(got, want):
+  f = shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+  got = jax.jit(f)(x)
   np.testing.assert_allclose(got, want, rtol=1e-5)
-  return f"{np.asarray(got)[:3]}, as without shard_map"
-
+  return f"{got[:3]}, as without shard_map"
 
 
 def value_and_grad():
   """value_and_grad works inside shard_map"""
   x = jnp.arange(1., 9.)
   f = lambda x: jax.value_and_grad(lambda x: jnp.sum(x ** 2))(x)[1]
-  return _same(_run(f, x), 2 * x)
+  return _same(f, x, 2 * x)
 
 
 def hessian():
   """hessian works inside shard_map"""
   x = jnp.arange(1., 5.)
   f = lambda x: jax.hessian(lambda x: jnp.sum(x ** 3))(x)[0]
-  return _same(_run(f, x), 6 * x)
+  return _same(f, x, 6 * x)
 
 
 def vjp():
@@ -46,7 +42,7 @@ def vjp():
   def f(x):
     _, pull = jax.vjp(lambda x: jnp.sum(x ** 2), x)
     return pull(1.0)[0] + pull(jnp.ones(()))[0]
-  return _same(_run(f, x), 4 * x)
+  return _same(f, x, 4 * x)
 
 
 def linear_transpose():
@@ -54,11 +50,11 @@ def linear_transpose():
   x = jnp.arange(1., 9.)
   f = lambda x: x * jax.linear_transpose(
       lambda y: 3. * y, x)(jnp.ones(x.shape))[0]
-  return _same(_run(f, x), 3 * x)
+  return _same(f, x, 3 * x)
 
 
 def linearize():
   """the function that linearize returns takes a tangent that does not vary"""
   x = jnp.arange(1., 9.)
   f = lambda x: jax.linearize(jnp.sin, x)[1](jnp.ones(x.shape))
-  return _same(_run(f, x), np.cos(x))
+  return _same(f, x, np.cos(x))

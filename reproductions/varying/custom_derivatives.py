@@ -12,18 +12,16 @@ except ImportError:
 
 REPORT = "jax#28193"
 
+_X = jnp.arange(1., 9.)
 
-def _run(f, *args, specs=None):
+
+def _same(f, want, w=1.):
+  """`f(x, w)`, x split over the devices, is `want`."""
   mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  specs = specs or (P("x"),) * len(args)
-  return jax.jit(shard_map(
-      f, mesh=mesh, in_specs=specs, out_specs=P("x")))(*args)
-
-
-def _same(got, want):
+  got = jax.jit(shard_map(f, mesh=mesh, in_specs=(P("x"), P()),
+                          out_specs=P("x")))(_X, jnp.float32(w))
   np.testing.assert_allclose(got, want, rtol=1e-5)
-  return f"{np.asarray(got)[:3]}, as without shard_map"
-
+  return f"{got[:3]}, as without shard_map"
 
 
 def custom_jvp_constant_slope():
@@ -32,8 +30,7 @@ def custom_jvp_constant_slope():
   def f(x):
     return x * 1.
   f.defjvp(lambda p, t: (f(*p), jnp.ones(p[0].shape)))
-  x = jnp.arange(1., 9.)
-  return _same(_run(lambda x: x * jax.jvp(f, (x,), (x,))[1], x), x)
+  return _same(lambda x, w: x * jax.jvp(f, (x,), (x,))[1], _X)
 
 
 def custom_vjp_constant_cotangent():
@@ -42,8 +39,7 @@ def custom_vjp_constant_cotangent():
   def f(x):
     return jnp.sum(x ** 2)
   f.defvjp(lambda x: (f(x), x.shape), lambda s, g: (jnp.ones(s),))
-  x = jnp.arange(1., 9.)
-  return _same(_run(lambda x: x * jax.vjp(f, x)[1](x[0])[0], x), x)
+  return _same(lambda x, w: x * jax.vjp(f, x)[1](x[0])[0], _X)
 
 
 def custom_vjp_replicated_parameter():
@@ -53,9 +49,7 @@ def custom_vjp_replicated_parameter():
     return jnp.sum(x * w)
   f.defvjp(lambda x, w: (f(x, w), (x, w)),
            lambda r, g: (None, jnp.sum(g * r[0])))
-  x = jnp.arange(1., 9.)
   def g(x, w):
     y, pull = jax.vjp(lambda w: f(x, w), w)
     return x * 0. + pull(y * 0. + 1.)[0]
-  return _same(_run(g, x, jnp.float32(2.), specs=(P("x"), P())),
-               np.full(8, 36.))
+  return _same(g, np.full(8, 36.), w=2.)

@@ -5,16 +5,12 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "jax#40823"
-
-
-def _sharded(f, in_specs, out_specs):
-  try:
-    from jax import shard_map
-  except ImportError:
-    from jax.experimental.shard_map import shard_map
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
 
 
 def descent():
@@ -27,7 +23,8 @@ def descent():
       return lax.cond(far, step, lambda y: y, y), i + 1
     return lax.while_loop(lambda c: c[1] < 5, body, (0., 0))[0][None]
   x = np.array([0., 1., 2., 3.], np.float32)
-  g = _sharded(f, P("x"), P("x"))
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  g = shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
   try:
     text = str(jax.make_jaxpr(g)(x))
   except (TypeError, ValueError) as e:

@@ -6,22 +6,19 @@ from jax import export
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "shard_map: ffi and export"
-
-
-def _shard_map(f, in_specs, out_specs):
-  try:
-    from jax import shard_map
-  except ImportError:
-    from jax.experimental.shard_map import shard_map
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  return jax.jit(shard_map(f, mesh=mesh, in_specs=in_specs,
-                           out_specs=out_specs))
+_MESH = Mesh(np.array(jax.devices()[:4]), ("x",))
 
 
 def _must_refuse(f, in_specs, *args):
+  claim = shard_map(f, mesh=_MESH, in_specs=in_specs, out_specs=P())
   try:
-    out = _shard_map(f, in_specs, P())(*args)
+    out = jax.jit(claim)(*args)
   except ValueError as e:
     assert "replicat" in str(e), e
     return "the claim P() is refused"
@@ -42,9 +39,10 @@ def exported_call():
 def exported_gradient():
   """The gradient of a shared operand of an exported function"""
   exp = export.export(jax.jit(lambda w, x: w * x))(_VECTOR, _VECTOR)
-  f = _shard_map(lambda w, x: exp.call(w, x[0])[None], (P(), P("x")), P("x"))
+  f = shard_map(lambda w, x: exp.call(w, x[0])[None], mesh=_MESH,
+                in_specs=(P(), P("x")), out_specs=P("x"))
   w = np.ones(3, np.float32)
-  got = jax.grad(lambda w: jnp.sum(f(w, _X)))(w)
+  got = jax.grad(lambda w: jnp.sum(jax.jit(f)(w, _X)))(w)
   assert np.allclose(got, _X.sum(0)), f"{_X.sum(0)} is right, got {got}"
   return "summed over the devices"
 

@@ -13,16 +13,15 @@ except ImportError:
 REPORT = "jax#28193"
 
 
-def _run(f, *args, specs=None):
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  specs = specs or (P("x"),) * len(args)
-  return jax.jit(shard_map(
-      f, mesh=mesh, in_specs=specs, out_specs=P("x")))(*args)
+_MESH = Mesh(np.array(jax.devices()[:4]), ("x",))
 
 
-def _same(got, want):
+def _same(f, x, want):
+  """`f` of `x`, split over x, is `want`."""
+  run = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P("x"))
+  got = jax.jit(run)(x)
   np.testing.assert_allclose(got, want, rtol=1e-5)
-  return f"{np.asarray(got)[:3]}, as without shard_map"
+  return f"{got[:3]}, as without shard_map"
 
 
 def jvp_of_scan():
@@ -30,31 +29,30 @@ def jvp_of_scan():
   x = jnp.arange(1., 9.)
   loop = lambda x: jax.lax.fori_loop(0, 2, lambda i, c: c * c, x)
   f = lambda x: jax.jvp(loop, (x,), (jnp.ones(x.shape),))[1]
-  return _same(_run(f, x), 4 * x ** 3)
+  return _same(f, x, 4 * x ** 3)
 
 
 def jvp_varying_direction():
   """jvp takes a direction that varies where the point does not"""
   v = jnp.arange(1., 9.)
   f = lambda v: jax.jvp(jax.nn.relu, (jnp.ones(v.shape),), (v,))[1]
-  return _same(_run(f, v), v)
+  return _same(f, v, v)
 
 
 def jvp_primal_output():
   """jvp's primal output is replicated if the primal is, in a custom_jvp too"""
   w, v = jnp.ones(()), jnp.arange(1., 9.)
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
   f = lambda w, v: jax.jvp(jax.nn.silu, (w,), (v[0],))[0]
   got = jax.jit(shard_map(
-      f, mesh=mesh, in_specs=(P(), P("x")), out_specs=P()))(w, v)
-  return _same(got[None], jax.nn.silu(w)[None])
+      f, mesh=_MESH, in_specs=(P(), P("x")), out_specs=P()))(w, v)
+  np.testing.assert_allclose(got, jax.nn.silu(w), rtol=1e-5)
+  return f"{got}, as without shard_map"
 
 
 def jvp_tangent_through_jit():
   """a tangent that varies is not called replicated when it leaves a jit"""
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
   f = lambda v: jax.jvp(jnp.sin, (1.,), (v[0],))[1]
-  g = shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P())
+  g = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P())
   try:
     got = jax.jit(g)(jnp.arange(1., 5.))
   except ValueError as e:

@@ -7,17 +7,13 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "shard_map: Pallas kernels"
-
-
-def _shard_map(f, in_specs, out_specs):
-  try:
-    from jax import shard_map
-  except ImportError:
-    from jax.experimental.shard_map import shard_map
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  return jax.jit(shard_map(f, mesh=mesh, in_specs=in_specs,
-                           out_specs=out_specs))
+_MESH = Mesh(np.array(jax.devices()[:4]), ("x",))
 
 
 def _times(x_ref, w_ref, o_ref):
@@ -34,8 +30,9 @@ _W = np.array([[1, 2, 3, 4]], np.float32)
 
 
 def _must_refuse(f, in_specs, *args):
+  claim = shard_map(f, mesh=_MESH, in_specs=in_specs, out_specs=P())
   try:
-    out = _shard_map(f, in_specs, P())(*args)
+    out = jax.jit(claim)(*args)
   except ValueError as e:
     assert "require replication" in str(e), e
     return "the claim P() is refused"
@@ -45,8 +42,9 @@ def _must_refuse(f, in_specs, *args):
 
 def shared_factor():
   """A kernel that multiplies each device's rows by a factor they share"""
-  got = _shard_map(lambda x, w: _call(_times, x, w), (P("x"), P()),
-                   P("x"))(_X, _W)
+  f = shard_map(lambda x, w: _call(_times, x, w), mesh=_MESH,
+                in_specs=(P("x"), P()), out_specs=P("x"))
+  got = jax.jit(f)(_X, _W)
   assert (got == _X * _W).all(), got
   return "x * w"
 

@@ -9,51 +9,45 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "jax#40823"
 
-
-def _sharded(f, out_specs, in_specs=None, shape=(2,), names=("x",)):
-  shard_map = getattr(jax, "shard_map", None)
-  if shard_map is None:
-    from jax.experimental.shard_map import shard_map
-  devices = np.array(jax.devices()[:np.prod(shape)]).reshape(shape)
-  return shard_map(f, mesh=Mesh(devices, names),
-                   in_specs=P("x") if in_specs is None else in_specs,
-                   out_specs=out_specs)
+_MESH = Mesh(np.array(jax.devices()[:2]), ("x",))
 
 
-def _refused(f, *args):
-  """The error that tracing f raises, or None."""
+def _claimed(f, x, returned):
+  """out_specs=P() is refused for `f`, which returns `returned`."""
+  claim = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P())
   try:
-    jax.make_jaxpr(f)(*args)
-  except ValueError as e:  # that of out_specs; another error is no refusal
-    return e
+    jax.make_jaxpr(claim)(x)
+  except ValueError as e:
+    assert "out_specs" in str(e), e
+    return "out_specs=P() is refused"
+  raise AssertionError(
+      f"out_specs=P() is accepted though devices return {returned}")
 
 
 def while_result():
   """while_loop's result varies over what its predicate does"""
   f = lambda x: lax.while_loop(lambda c: c < x[0], lambda c: c + 1., 0.)
-  error = _refused(_sharded(f, P()), jnp.array([1., 3.]))
-  assert error is None or "out_specs" in str(error), error
-  assert error is not None, (
-      "out_specs=P() is accepted though devices return 1 and 3")
-  return "out_specs=P() is refused"
+  return _claimed(f, jnp.array([1., 3.]), "1 and 3")
 
 
 def fori_bound():
   """fori_loop's result varies over what its bound does"""
   f = lambda x: lax.fori_loop(0, x[0], lambda i, c: c + 1, 0)
-  error = _refused(_sharded(f, P()), jnp.array([1, 3]))
-  assert error is None or "out_specs" in str(error), error
-  assert error is not None, (
-      "out_specs=P() is accepted though devices return 1 and 3")
-  return "out_specs=P() is refused"
+  return _claimed(f, jnp.array([1, 3]), "1 and 3")
 
 
 def scan_carry():
   """scan takes a carry that starts replicated and becomes varying"""
   f = lambda x: lax.scan(lambda c, a: (c + a, c), 0., x)[1]
-  out = jax.jit(_sharded(f, P("x")))(jnp.arange(4.))
+  f = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P("x"))
+  out = jax.jit(f)(jnp.arange(4.))
   assert out.tolist() == [0., 0., 0., 2.], out
   return "runs without an annotation"
 
@@ -62,6 +56,7 @@ def while_carry():
   """while_loop takes a carry that starts replicated and becomes varying"""
   body = lambda s: (s[0] + 1, s[1] + jnp.sum(s[2]), s[2])
   f = lambda x: lax.while_loop(lambda s: s[0] < 2, body, (0, 0., x))[1][None]
-  out = jax.jit(_sharded(f, P("x")))(jnp.arange(4.))
+  f = shard_map(f, mesh=_MESH, in_specs=P("x"), out_specs=P("x"))
+  out = jax.jit(f)(jnp.arange(4.))
   assert out.tolist() == [2., 10.], out
   return "runs without an annotation"

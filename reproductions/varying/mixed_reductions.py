@@ -12,26 +12,23 @@ from jax.sharding import PartitionSpec as P
 REPORT = "jax#40823"
 
 
-def _sharded(f, out_specs, in_specs=None, shape=(2,), names=("x",)):
-  devices = np.array(jax.devices()[:np.prod(shape)]).reshape(shape)
-  return jax.shard_map(f, mesh=Mesh(devices, names),
-                       in_specs=P("x") if in_specs is None else in_specs,
-                       out_specs=out_specs)
+def _over_both(reduction):
+  """`reduction` over (x, y) of 1 and 3, by x."""
+  mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
+  f = jax.shard_map(lambda x: reduction(x, ("x", "y")), mesh=mesh,
+                    in_specs=P("x"), out_specs=P())
+  return jax.jit(f)(jnp.array([1., 3.])).tolist()
 
 
 def psum():
   """psum over (x, y) takes a value that varies over x only"""
-  f = lambda x: lax.psum(x, ("x", "y"))
-  out = jax.jit(_sharded(f, P(), shape=(2, 2), names=("x", "y")))(
-      jnp.array([1., 3.]))
-  assert out.tolist() == [8.], out
+  out = _over_both(lax.psum)
+  assert out == [8.], out
   return "each device adds its own copy"
 
 
 def pmax():
   """pmax over (x, y) takes a value that varies over x only"""
-  f = lambda x: lax.pmax(x, ("x", "y"))
-  out = jax.jit(_sharded(f, P(), shape=(2, 2), names=("x", "y")))(
-      jnp.array([1., 3.]))
-  assert out.tolist() == [3.], out
+  out = _over_both(lax.pmax)
+  assert out == [3.], out
   return "the largest value"

@@ -14,18 +14,14 @@ except ImportError:
 REPORT = "jax#40823"
 
 
-def _run(f, x, *shared, out=P("x")):
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  specs = (P("x"),) + (P(),) * len(shared)
-  g = shard_map(f, mesh=mesh, in_specs=specs, out_specs=out)
-  return np.asarray(jax.jit(g)(x, *shared))
-
-
 def gradient_of_shared_rate():
   """odeint's gradient with respect to a shared argument is summed"""
   y = jnp.arange(1., 5.)
   def loss(y, k):
     return odeint(lambda y, t, k: -k * y, y, jnp.array([0., 1.]), k)[1].sum()
-  got = _run(jax.grad(loss, 1), y, jnp.float32(.5), out=P())
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  f = shard_map(jax.grad(loss, 1), mesh=mesh, in_specs=(P("x"), P()),
+                out_specs=P())
+  got = jax.jit(f)(y, jnp.float32(.5))
   np.testing.assert_allclose(got, -10 * np.exp(-.5), rtol=1e-3)
   return f"{got}, as without shard_map"

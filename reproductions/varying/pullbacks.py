@@ -6,16 +6,12 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "jax#28193"
-
-
-def _sharded(f, in_specs, out_specs):
-  try:
-    from jax import shard_map
-  except ImportError:
-    from jax.experimental.shard_map import shard_map
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  return shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
 
 
 def _plain(w, z):
@@ -34,9 +30,10 @@ _with_rule.defvjp(lambda *args: jax.vjp(_plain, *args),
 def _compare(program):
   """The gradient of a sum over devices, and of the same without a rule."""
   x, w = np.arange(4, dtype=np.float32), np.float32(.7)
-  total = _sharded(
+  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
+  total = shard_map(
       lambda w, x: lax.psum(program(_with_rule, w, x[0]), "x"),
-      (P(), P("x")), P())
+      mesh=mesh, in_specs=(P(), P("x")), out_specs=P())
   try:
     got = jax.jit(jax.grad(total))(w, x)
   except (TypeError, ValueError) as e:

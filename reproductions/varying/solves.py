@@ -6,19 +6,14 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 import numpy as np
 
+try:
+  from jax import shard_map
+except ImportError:  # jax 0.6.0
+  from jax.experimental.shard_map import shard_map
+
 REPORT = "shard_map: solves"
 
-
-def _shard_map(f, in_specs, out_specs):
-  try:
-    from jax import shard_map
-  except ImportError:
-    from jax.experimental.shard_map import shard_map
-  mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
-  return jax.jit(shard_map(f, mesh=mesh, in_specs=in_specs,
-                           out_specs=out_specs))
-
-
+_MESH = Mesh(np.array(jax.devices()[:4]), ("x",))
 _A = np.eye(3, dtype=np.float32) * np.arange(1, 5, dtype=np.float32)[
     :, None, None]
 _B = np.arange(1, 4, dtype=np.float32)
@@ -31,7 +26,8 @@ def _solve(a, b):
 
 def linear_solve():
   """custom_linear_solve with a matrix per device and a shared vector"""
-  f = _shard_map(lambda a, b: _solve(a[0], b)[None], (P("x"), P()), P("x"))
+  f = jax.jit(shard_map(lambda a, b: _solve(a[0], b)[None], mesh=_MESH,
+                        in_specs=(P("x"), P()), out_specs=P("x")))
   want = _B / np.arange(1, 5, dtype=np.float32)[:, None]
   assert np.allclose(f(_A, _B), want)
   grad = jax.grad(lambda b: jnp.sum(f(_A, b)))(_B)
@@ -46,7 +42,8 @@ def root():
       lambda y: y ** 3 - a, np.float32(1.),
       lambda f, y: lax.stop_gradient(jnp.cbrt(a)) + 0 * y,
       lambda g, y: y / g(np.float32(1.)))
-  f = _shard_map(lambda a: cube_root(a[0])[None], P("x"), P("x"))
+  f = jax.jit(shard_map(lambda a: cube_root(a[0])[None], mesh=_MESH,
+                        in_specs=P("x"), out_specs=P("x")))
   a = np.arange(1, 5, dtype=np.float32)
   grad = jax.grad(lambda a: jnp.sum(f(a)))(a)
   assert np.allclose(grad, np.cbrt(a) ** -2 / 3, rtol=1e-4)
