@@ -22,6 +22,7 @@ modules = ["jax/_src/greeting/kind.py"]
 tests = []
 changelog = "c"
 '''
+GREET = '\n[[edit]]\nfile = "jax/_src/greet.py"'
 OLD = "import os\n\ndef greet(name):\n  return name\n"
 NEW = "import os\n\ndef salute(name):\n  return name\n\ndef bow(name): pass\n"
 
@@ -43,9 +44,7 @@ def given(project, upstream, base):
 
 
 def test_a_name_implies_its_import_wherever_the_module_is(given):
-  _, result = given('''
-[[edit]]
-file = "jax/_src/greet.py"
+  _, result = given(GREET + '''
 op = "append"
 code = "x = greet_kind.to(other.greet_far, greet_nothing, greet_far)"
 ''')
@@ -58,9 +57,7 @@ code = "x = greet_kind.to(other.greet_far, greet_nothing, greet_far)"
 
 
 def test_what_the_code_imports_itself_is_left_to_it(given):
-  _, result = given('''
-[[edit]]
-file = "jax/_src/greet.py"
+  _, result = given(GREET + '''
 op = "insert"
 in = "greet"
 at = "start"
@@ -72,9 +69,7 @@ name = greet_kind.to(name)"""
 
 
 def test_a_late_import_stands_at_the_end_once(given, base):
-  _, result = given('''
-[[edit]]
-file = "jax/_src/greet.py"
+  _, result = given(GREET + '''
 op = "append"
 code = "greet_kind.to(1)"
 ''', 'late_imports = ["jax/_src/greet.py"]\n')
@@ -169,9 +164,7 @@ bases = "{releases}"
 def test_a_name_that_is_not_there(given, base, upstream, monkeypatch,
                                   kept_cache):
   del kept_cache  # where ruff is installed
-  series, result = given('''
-[[edit]]
-file = "jax/_src/greet.py"
+  series, result = given(GREET + '''
 op = "append"
 code = "tangents_ft = lacking_p"
 ''')
@@ -216,9 +209,7 @@ def test_an_edited_file_that_does_not_parse(given, base, upstream, monkeypatch,
                                             kept_cache):
   """`check` took it for sound: tree-sitter reads whatever it is given."""
   del kept_cache
-  series, result = given('''
-[[edit]]
-file = "jax/_src/greet.py"
+  series, result = given(GREET + '''
 op = "append"
 code = "fine = 1"
 
@@ -239,9 +230,7 @@ code = "info += ("
 
 
 def test_what_releases_spell_otherwise_is_a_table_of_them(given, base):
-  series, result = given('''
-[[edit]]
-file = "jax/_src/greet.py"
+  series, result = given(GREET + '''
 op = "replace_value"
 in = "greet"
 

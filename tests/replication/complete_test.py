@@ -15,19 +15,18 @@ from jax.experimental import io_callback
 from jax.experimental import shard_map as shard_map_lib
 from jax.experimental import sparse
 from jax.experimental.ode import odeint
-from jax.experimental.shard_map import shard_map
 import jax.export
 import jax.ffi
 import jax.numpy as jnp
 import jax.scipy as jsp
 from jax.scipy.sparse import linalg as sparse_linalg
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 import scipy.linalg
 import scipy.special
 from testing.red import red
 from testing.sharding import eight_devices
+from testing.sharding import smap
 
 jax.config.parse_flags_with_absl()
 
@@ -39,12 +38,6 @@ os.environ['XLA_FLAGS'] = os.environ.get('XLA_FLAGS', '') + (
     ' --xla_backend_optimization_level=0'
     ' --xla_llvm_disable_expensive_passes=true')
 eight_devices()
-
-
-def smap(in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
-  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
-                             out_specs=out_specs)
 
 
 # Modules that register primitives and that `import jax` leaves out.

@@ -6,24 +6,15 @@ from jax import lax
 from jax._src import test_util as jtu
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental.ode import odeint
-from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.red import red
 from testing.sharding import eight_devices
+from testing.sharding import smap
 
 jax.config.parse_flags_with_absl()
 eight_devices()
-
-
-def smap(in_specs, out_specs, two=False):
-  devices = np.array(jax.devices())
-  mesh = (Mesh(devices[:4].reshape(2, 2), ('i', 'j')) if two else
-          Mesh(devices[:2], ('i',)))
-  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
-                             out_specs=out_specs)
 
 
 def vjp_rule(symbolic_zeros):
@@ -112,7 +103,8 @@ class TypesTest(jtu.JaxTestCase):
         n, y = c
         return n + 1., y + f(n, w)
       return lax.while_loop(lambda c: c[0] < x[0], body, (0., 0.))[1]
-    g = smap((P('i'), P()), P('i'), two)(lambda x, w: run(x, w)[None])
+    sizes = (2, 2) if two else (2,)
+    g = smap((P('i'), P()), P('i'), sizes)(lambda x, w: run(x, w)[None])
     x, w = np.array([2., 4.], np.float32), np.float32(1.5)
     got = (jax.jit(g) if jit else g)(x, w)
     want = [1.5 * sum(np.sin(range(int(n)))) for n in x]
@@ -147,7 +139,7 @@ class GuardTest(jtu.JaxTestCase):
 
   def test_staged_on_two_axes(self):
     f = vjp_rule(False)
-    g = jax.jit(smap((P('i'), P()), P(), two=True)(
+    g = jax.jit(smap((P('i'), P()), P(), (2, 2))(
         lambda x, w: lax.psum(f(x, w).sum(), 'i')))
     x, w = np.linspace(0., 1., 4, dtype='float32'), np.float32(1.5)
     dx, dw = jax.jit(jax.grad(g, (0, 1)))(x, w)

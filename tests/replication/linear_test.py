@@ -5,28 +5,21 @@ import jax
 from jax import lax
 from jax._src import test_util as jtu
 from jax.custom_derivatives import linear_call
-from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
 from jax.scipy.sparse.linalg import bicgstab
 from jax.scipy.sparse.linalg import cg
 from jax.scipy.sparse.linalg import gmres
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.red import red
 from testing.sharding import eight_devices
+from testing.sharding import smap
 
 jax.config.parse_flags_with_absl()
 eight_devices()
 
 # What pristine JAX says.
 NO_RULE = '^NotImplementedError: No replication rule for'
-
-
-def smap(in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
-  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
-                             out_specs=out_specs)
 
 
 A = np.array([[4, 1, 0, .5], [1, 3, 1, 0], [0, 1, 5, 1], [.5, 0, 1, 4]],

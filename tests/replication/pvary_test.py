@@ -7,27 +7,19 @@ import jax
 from jax import lax
 from jax._src import test_util as jtu
 from jax.experimental import shard_map as shard_map_lib
-from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.red import red
 from testing.sharding import eight_devices
+from testing.sharding import smap
 
 jax.config.parse_flags_with_absl()
 eight_devices()
 
 # What pristine JAX says.
 NO_PVARY = "^AttributeError: .*has no attribute 'pvary'"
-
-
-def smap(in_specs, out_specs, two=False, **kwargs):
-  devices = np.array(jax.devices())
-  mesh = (Mesh(devices[:4].reshape(2, 2), ('i', 'j')) if two else
-          Mesh(devices[:2], ('i',)))
-  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
-                             out_specs=out_specs, **kwargs)
 
 
 X = np.array([1., 2., 3., 4.], np.float32)
@@ -69,7 +61,7 @@ class PvaryTest(jtu.JaxTestCase):
     self.assertEqual(rule(mesh, {'i', 'j'}, **eqn.params), {'j'})
 
   def test_one_axis_of_two(self):
-    f = lambda spec: smap((P('i', 'j'), P()), (P('i', 'j'), spec), two=True)(
+    f = lambda spec: smap((P('i', 'j'), P()), (P('i', 'j'), spec), (2, 2))(
         lambda x, w: (x, lax.pvary(w, 'i')[None]))
     x = np.arange(4.).reshape(2, 2)
     self.assertAllClose(jax.jit(f(P('i')))(x, 3.)[1], np.full(2, 3.),
@@ -78,7 +70,7 @@ class PvaryTest(jtu.JaxTestCase):
       jax.jit(f(P('j')))(x, 3.)
 
   def test_several_axes_and_a_pytree(self):
-    @smap((P('i', 'j'), P()), P('i', 'j'), two=True)
+    @smap((P('i', 'j'), P()), P('i', 'j'), (2, 2))
     def f(x, w):
       w = lax.pvary({'a': w, 'b': [w * 2]}, ('i', 'j'))
       return x * w['a'] + w['b'][0]

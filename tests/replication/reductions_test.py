@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """psum, pmin, pmax over groups and vmapped axes, with check_rep=True."""
+import functools
+
 from absl.testing import parameterized
 import jax
 from jax import lax
 from jax._src import test_util as jtu
-from jax.experimental.shard_map import shard_map
 import jax.numpy as jnp
-from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.red import red
 from testing.sharding import eight_devices
+from testing.sharding import smap
 
 jax.config.parse_flags_with_absl()
 eight_devices()
 
-
-def smap(in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:4]), ('i',))
-  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
-                             out_specs=out_specs)
-
+on_four = functools.partial(smap, sizes=(4,))
 
 GROUPS = [[0, 1], [2, 3]]
 X = np.array([1., 2., 3., 5.], np.float32)
@@ -31,7 +27,7 @@ class GroupsTest(jtu.JaxTestCase):
 
   @parameterized.named_parameters(('_eager', lambda f: f), ('_jit', jax.jit))
   def test_psum(self, transform):
-    f = smap((P('i'), P()), P('i'))(
+    f = on_four((P('i'), P()), P('i'))(
         lambda x, w: x * lax.psum(x * w, 'i', axis_index_groups=GROUPS))
     x, w = X, np.float32(2.)
     sums = np.array([3., 3., 8., 8.])
@@ -41,7 +37,7 @@ class GroupsTest(jtu.JaxTestCase):
     self.assertAllClose(dw, (x * sums).sum(), check_dtypes=False)
 
   def test_psum_of_a_replicated_value(self):
-    f = smap(P(), P('i'))(
+    f = on_four(P(), P('i'))(
         lambda w: lax.psum(w, 'i', axis_index_groups=GROUPS)[None])
     self.assertAllClose(jax.jit(f)(3.), np.full(4, 6.), check_dtypes=False)
     grad = jax.jit(jax.grad(lambda w: f(w).sum()))(3.)
@@ -51,7 +47,7 @@ class GroupsTest(jtu.JaxTestCase):
   @parameterized.named_parameters(('_psum', lax.psum), ('_pmax', lax.pmax),
                                   ('_pmin', lax.pmin))
   def test_result_varies(self, reduce):
-    f = smap(P('i'), P())(
+    f = on_four(P('i'), P())(
         lambda x: reduce(x[0], 'i', axis_index_groups=GROUPS))
     with self.assertRaisesRegex(ValueError, 'out_specs'):
       jax.jit(f)(X)
@@ -65,7 +61,7 @@ class ReplicatedTest(jtu.JaxTestCase):
        "for argument 'axes'")
   @parameterized.product(reduce=[lax.pmax, lax.pmin], jit=[False, True])
   def test_extremes_of_replicated_values(self, reduce, jit):
-    f = smap(P(), P())(lambda w: reduce((w, [-w]), 'i'))
+    f = on_four(P(), P())(lambda w: reduce((w, [-w]), 'i'))
     self.assertAllClose((jax.jit(f) if jit else f)(X), (X, [-X]))
 
 
@@ -97,14 +93,14 @@ class SameOperandTest(jtu.JaxTestCase):
                          literal=[True, False])
   def test_value(self, name, jit, literal):
     move, results = EXCHANGES[name]
-    f = smap((P(),), P('i'))(
+    f = on_four((P(),), P('i'))(
         lambda w: move(jnp.asarray(W) if literal else w)[None])
     self.assertAllClose((jax.jit(f) if jit else f)(W), np.stack(results(W)))
 
   @parameterized.parameters(*sorted(set(EXCHANGES) - {'pmax', 'pmin'}))
   def test_gradient_beside_a_literal(self, name):
     move, results = EXCHANGES[name]
-    f = smap(P(), P('i'))(
+    f = on_four(P(), P('i'))(
         lambda c: (move(c * W) * move(jnp.asarray(W)))[None])
     slope = jax.jit(jax.grad(lambda c: f(c).sum()))(np.float32(3.))
     self.assertAllClose(slope, np.square(results(W)).sum(), check_dtypes=False)
@@ -114,7 +110,7 @@ class VmappedAxisTest(jtu.JaxTestCase):
 
   @red(r'^ValueError: reduction axes \(0,\) contains out-of-bounds indices')
   def test_psum_over_a_vmapped_and_a_mesh_axis(self):
-    f = smap((P('i'), P()), P('i'))(lambda x, w: jax.vmap(
+    f = on_four((P('i'), P()), P('i'))(lambda x, w: jax.vmap(
         lambda r: r * lax.psum(r * w, ('v', 'i')), axis_name='v')(x))
     x, w = np.arange(8., dtype=np.float32), np.float32(2.)
     self.assertAllClose(jax.jit(f)(x, w), x * 56, check_dtypes=False)
@@ -129,7 +125,7 @@ class ZeroCotangentTest(jtu.JaxTestCase):
   def test_cast_with_a_zero_cotangent(self):
     # What lstsq casts has a result without a cotangent.
     spd = lambda r: r @ r.T + 3 * jnp.eye(4)
-    f = smap((P('i'), P()), P('i'))(
+    f = on_four((P('i'), P()), P('i'))(
         lambda x, r: jnp.linalg.lstsq(spd(r), x)[0])
     rng = np.random.RandomState(0)
     x, r = rng.randn(16, 4), rng.randn(4, 4)
@@ -145,7 +141,7 @@ class ZeroCotangentTest(jtu.JaxTestCase):
   @parameterized.parameters(False, True)
   def test_sum_with_a_zero_cotangent(self, jit):
     # One of two values that are summed together is not used.
-    f = smap((P('i'), P('i')), P())(
+    f = on_four((P('i'), P('i')), P())(
         lambda x, y: jnp.sin(lax.psum((x, y), 'i')[0]))
     grad = jax.grad(lambda x, y: f(x, y)[0], (0, 1))
     got = (jax.jit(grad) if jit else grad)(X, X)
@@ -156,7 +152,7 @@ class ZeroCotangentTest(jtu.JaxTestCase):
 class GuardTest(jtu.JaxTestCase):
 
   def test_pmax_with_groups(self):
-    f = smap(P('i'), P('i'))(
+    f = on_four(P('i'), P('i'))(
         lambda x: lax.pmax(x, 'i', axis_index_groups=GROUPS))
     self.assertAllClose(jax.jit(f)(X), np.array([2., 2., 5., 5.]),
                         check_dtypes=False)
@@ -165,12 +161,12 @@ class GuardTest(jtu.JaxTestCase):
       ('_psum', lax.psum, 11.), ('_pmax', lax.pmax, 5.),
       ('_pmin', lax.pmin, 1.))
   def test_without_groups_the_result_is_replicated(self, reduce, want):
-    f = smap(P('i'), P())(lambda x: reduce(x[0], 'i'))
+    f = on_four(P('i'), P())(lambda x: reduce(x[0], 'i'))
     self.assertAllClose(jax.jit(f)(X), want, check_dtypes=False)
     text = str(jax.make_jaxpr(f)(X))
     self.assertNotIn('pbroadcast', text)
 
   def test_pmax_over_a_vmapped_and_a_mesh_axis(self):
-    f = smap(P('i'), P())(lambda x: jax.vmap(
+    f = on_four(P('i'), P())(lambda x: jax.vmap(
         lambda r: lax.pmax(r, ('v', 'i')), axis_name='v', out_axes=None)(x))
     self.assertAllClose(jax.jit(f)(np.arange(8.)), 7., check_dtypes=False)

@@ -11,16 +11,11 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 from testing.red import red
 from testing.sharding import eight_devices
+from testing.sharding import smap
 from varying.testing.common import ships
 
 jax.config.parse_flags_with_absl()
 eight_devices()
-
-
-def smap(in_specs, out_specs):
-  mesh = Mesh(np.array(jax.devices()[:2]), ('i',))
-  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
-                             out_specs=out_specs)
 
 
 @red(r"^TypeError: 'NoneType' object is not iterable, raised by shard_map\.")

@@ -48,6 +48,14 @@ def typed_mesh(sizes, names, types):
   return jax.sharding.Mesh(devices, names, axis_types=types)
 
 
+def smap(in_specs, out_specs, sizes=(2,), **options):
+  """A decorator: `shard_map` over a mesh of i, or of i and j, of these sizes."""
+  devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
+  mesh = jax.sharding.Mesh(devices, ('i', 'j')[:len(sizes)])
+  return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
+                             out_specs=out_specs, **options)
+
+
 def partly_manual(*auto, of='xyz'):
   """A shard_map's arguments that leave these of the mesh's axes be."""
   if hasattr(jax, 'shard_map'):
