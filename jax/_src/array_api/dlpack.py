@@ -9,7 +9,9 @@ the capsule before it is handed over, and compared with that of the result:
 
 * with ``copy=True``, what shares its memory is copied, and the copy is waited
   for, so that a later write of the producer can't show in it;
-* with ``copy=False``, what doesn't share its memory is refused.
+* with ``copy=False``, what doesn't share its memory is refused. A dtype that
+  this configuration lacks is converted nevertheless, as by stock JAX: float64
+  becomes float32 as long as jax_enable_x64 is off.
 
 What a capsule can't carry, or the runtime can't read, is taken by value through
 NumPy: strided views, and NumPy arrays that are read-only or of dtypes that
@@ -37,7 +39,6 @@ from typing import Any
 
 from jax._src import array
 from jax._src import core
-from jax._src import dtypes
 from jax._src.mend import releases
 from jax._src import xla_bridge
 from jax._src.lib import xla_client as xc
@@ -105,10 +106,6 @@ def to_buffer(capsule: Any, device: xc.Device, *args: Any,
     return out
   if copy is None:
     return out
-  if dtypes.canonicalize_dtype(out.dtype) != out.dtype:
-    dtype = dtypes.canonicalize_dtype(out.dtype)
-    _may_copy(copy, f'{out.dtype} becomes {dtype}'
-              ' as long as jax_enable_x64 is off')
   if not out.size:
     return out
   shares = source is not None and out.unsafe_buffer_pointer() == source
