@@ -49,7 +49,7 @@ def typed_mesh(sizes, names, types):
 
 
 def smap(in_specs, out_specs, sizes=(2,), **options):
-  """A decorator: `shard_map` over a mesh of i, or of i and j, of these sizes."""
+  """A decorator: `shard_map` over a mesh of i, or i and j, of these sizes."""
   devices = np.array(jax.devices()[:np.prod(sizes)]).reshape(sizes)
   mesh = jax.sharding.Mesh(devices, ('i', 'j')[:len(sizes)])
   return lambda f: shard_map(f, mesh=mesh, in_specs=in_specs,
