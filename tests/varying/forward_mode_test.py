@@ -478,6 +478,62 @@ class TypesTest(BlockwiseTestCase):
     self.assertNotIn('pcast', text)
 
 
+# A collective, and what it makes of [x, y, ...] values, all devices' in numpy.
+COLLECTIVES = {
+    'psum': (lambda t: lax.psum(t, ('x', 'y')),
+             lambda a: np.broadcast_to(a.sum((0, 1)), a.shape)),
+    'pmean': (lambda t: lax.pmean(t, ('x', 'y')),
+              lambda a: np.broadcast_to(a.mean((0, 1)), a.shape)),
+    'psum_scatter': (
+        lambda t: lax.psum_scatter(t, ('x', 'y'), tiled=True),
+        lambda a: a.sum((0, 1)).reshape(*a.shape[:2], -1)),
+}
+DIRECTIONS = {
+    'shared': lambda w: w,
+    'along_x': lambda w: w * jnp.float32(1 + lax.axis_index('x')),
+    'along_y': lambda w: w * jnp.float32(1 + 2 * lax.axis_index('y')),
+}
+
+
+class DirectionOfCollectiveTest(jtu.JaxTestCase):
+  """The gradient by a tangent that varies over some axes of a collective."""
+
+  @red('^ValueError: Collective reduce_scatter must be applied to a device',
+       cases=['psum_scatter'])
+  @red({
+      '<0.8.1': '^ValueError: Collective psum_invariant must be applied to a ',
+      '>=0.8.1': '^ValueError: psum is a variant->invariant collective',
+  }, cases=['shared'])
+  @red({
+      '<0.6.1': r'^_RepError: \[<jax\.experimental\.shard_map\.NoFail',
+      '>=0.6.1,<0.7': r'^_RepError: \[<jax\._src\.shard_map\.NoFail',
+      '>=0.7,<0.8.2': r"^ValueError: .*'transpose\(f\)' was given out_specs",
+      '>=0.8.2,<0.10': '^ValueError: Input primal JAX type to VJP function is ',
+      '>=0.10': '^ValueError: Expected cotangent type float32',
+  })
+  @parameterized.product(
+      collective=list(COLLECTIVES), direction=list(DIRECTIONS),
+      where=[('2d', True), ('column', True), ('2d', False)])
+  def test_gradient(self, collective, direction, where):
+    sizes, jit = {'2d': (2, 2), 'column': (4, 1)}[where[0]], where[1]
+    on_device, on_all = COLLECTIVES[collective]
+    w = np.array([.5, .7, .9, .2], np.float32)
+    x, y = np.mgrid[:sizes[0], :sizes[1]][..., None]
+    factor = {'shared': 0. * x + 1., 'along_x': 1. + x,
+              'along_y': 1. + 2. * y}[direction] + 0. * y
+    weight = np.arange(1., 5.).reshape(*sizes, 1)
+    def f(b, w, weight):
+      out = jax.jvp(on_device, (b[0, 0],), (DIRECTIONS[direction](w),))[1]
+      return (out.sum() * weight[0, 0, 0])[None, None]
+    f = shard_map(f, mesh=make_mesh(*sizes), out_specs=P('x', 'y'),
+                  in_specs=(P('x', 'y'), P(), P('x', 'y')))
+    got = maybe_jit(jit)(jax.grad(lambda w: f(
+        np.ones((*sizes, 4), np.float32), w, weight.astype('float32')).sum()
+    ))(w)
+    want = [(on_all(factor * e) * weight).sum() for e in np.eye(4)]
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
 class LoopsByGatheredNumbersTest(jtu.JaxTestCase):
   """Loops that all devices go round equally often, by a number they share."""
 

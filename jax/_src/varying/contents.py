@@ -80,10 +80,15 @@ class Contents(NamedTuple):
 
 def named_axes(eqn: core.JaxprEqn) -> Axes:
   """The axes that the equation communicates over."""
-  params = eqn.params
+  return axes_of_collective(eqn.primitive, eqn.params)
+
+
+def axes_of_collective(primitive: core.Primitive, params: dict[str, Any]
+                       ) -> Axes:
+  """The axes that a primitive of these parameters communicates over."""
   axes = (params['axes'] if 'axes' in params else
           params['axis_name'] if 'axis_name' in params else ())
-  if not axes or vt.name_of(eqn.primitive) in _LOCAL:
+  if not axes or vt.name_of(primitive) in _LOCAL:
     return NO_AXES
   try:
     return frozenset(axes if isinstance(axes, (tuple, list)) else (axes,))

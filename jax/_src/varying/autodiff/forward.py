@@ -10,6 +10,9 @@ operation's rule is fitted where it is applied (jax#28193):
 
 * A rule made of ordinary operations is applied as it is: its operations join
   the axes of their operands. Where one refuses to, as below.
+* A collective's tangent varies along the axes that the collective is over, if
+  its primal does: a sum takes what varies along one of them, and its transpose
+  is of what varies along all.
 * What calls a jaxpr (``jit``, loops, branches, ``remat``, linear solves) has a
   rule that types its tangents by its primals: upstream refuses others, or takes
   them and calls a tangent replicated that is not. Tangents that vary along
@@ -39,6 +42,7 @@ from jax._src.mend.manual_axes import AXES_OF_ARRAY
 from jax._src.varying import flow
 from jax._src.varying import retype_values
 from jax._src.varying import types as vt
+from jax._src.varying.contents import axes_of_collective
 
 _ZEROS = (ad_util.Zero, ad_util.SymbolicZero)
 _tracer_axes = operator.attrgetter(f'aval.{AXES_OF_ARRAY}')
@@ -115,6 +119,18 @@ def _fitted(apply: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
   return [zeros[i] if i in zeros else next(outs) for i in range(n)]
 
 
+def _varying_over(axes: vt.Axes, primals: Sequence[Any],
+                  tangents: Sequence[Any]) -> list[Any]:
+  """The tangents, varying along those of the axes that their primals do."""
+  def raised(p, t):
+    if isinstance(t, _ZEROS):
+      return t
+    missing = axes & _axes(p) - _axes(t)
+    return vt.cast(t, missing) if missing and vt.promotable(
+        vt.typeof(t), _axes(t) | missing) else t
+  return [*map(raised, primals, tangents)]
+
+
 def fit_rule(primitive: core.Primitive, rule: Callable,
              primals: Sequence[Any], tangents: Sequence[Any]) -> Callable:
   """The forward-mode rule of a primitive, for tangents of any varying axes.
@@ -133,6 +149,8 @@ def fit_rule(primitive: core.Primitive, rule: Callable,
     return rule
 
   def fitted(primals, tangents, /, **params):
+    if over := axes_of_collective(primitive, params):
+      tangents = _varying_over(over, primals, tangents)
     # Sums of cotangents only assert that their operands vary alike.
     if not (flow.applies_jaxpr(primitive, params)
             or primitive is ad_util.add_jaxvals_p):
