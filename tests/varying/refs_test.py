@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Refs in shard_map that are written with what varies, without annotations."""
 import functools
+import os
+import traceback
 
 from absl.testing import parameterized
 import jax
@@ -542,3 +544,17 @@ class ShardMapRefsTest(MeshTestCase):
       run = jax.shard_map(f, mesh=make_mesh('2d'), in_specs=P('x'),
                           out_specs=P('x'), check_vma=False)
       self.assertAllClose(jax.jit(run)(self.x), emulated(f, self.x))
+
+  def test_adds_no_frame_to_a_jitted_function(self):
+    # Upstream's TracebackTest counts them; jitted functions are nested deep.
+    files = []
+
+    def look(x):
+      files.extend(f.filename for f in traceback.extract_stack())
+      return x + 1.
+    for call in (jax.jit(look), jax.jit(jax.jit(look)),
+                 lambda x: jax.jit(look).lower(x)):
+      call(1.)
+    self.assertContainsSubset(['pjit.py'], map(os.path.basename, files))
+    ours = os.path.join('_src', 'varying', '')
+    self.assertEmpty([f for f in files if ours in f])

@@ -101,34 +101,36 @@ def _unifying_access(prim: core.Primitive, bind, operands: int):
   return bind_access
 
 
-def traced_anew(infer_params):
+def traced_anew(traced, infer_params, *args):
   """Traces a jitted function once more if one of its refs has come to vary.
 
+  It is given what was traced, so that it isn't on the stack meanwhile.
+
   Args:
-    infer_params: gives the parameters, traced or kept from another call, and
-      the operands with which a jitted function's equation is bound.
+    traced: the parameters and operands with which a jitted function's equation
+      is bound; its jaxpr is new, or kept from another call.
+    infer_params: traces the function, or finds it traced; returns these.
+    *args: of ``infer_params``.
 
   Returns:
-    What does the same; a gradient by the content of a ref isn't summed there
-    over devices along which the content differs by now.
+    ``traced``, or that of the new jaxpr; a gradient by the content of a ref
+    isn't summed there over devices along which the content differs by now.
   """
-  effects_of = jaxprs.effects_of_closed
-
-  @functools.wraps(infer_params)
-  def infer(*args):
-    traced = infer_params(*args)
-    jaxpr = traced[0].params['jaxpr']
-    if effects_of(jaxpr):
-      axes = _outdated_axes(vt.open_jaxpr(jaxpr), traced[1])
-      if axes:
-        with retrace.anew(axes):
-          return infer_params(*args)
-    return traced
-  return infer
+  jaxpr = traced[0].params['jaxpr']
+  if jaxprs.effects_of_closed(jaxpr):
+    axes = _outdated_axes(vt.open_jaxpr(jaxpr), traced[1])
+    if axes:
+      with retrace.anew(axes):
+        return infer_params(*args)
+  return traced
 
 
 def remat_traced_anew(trace_to_jaxpr):
-  """Traces a checkpointed function anew, as ``traced_anew`` a jitted one."""
+  """Traces a checkpointed function anew, as ``traced_anew`` a jitted one.
+
+  Args:
+    trace_to_jaxpr: traces it; what is returned does the same.
+  """
   @functools.wraps(trace_to_jaxpr)
   def trace(fun, in_tree, in_avals, debug):
     traced = jaxpr, captured, _ = trace_to_jaxpr(fun, in_tree, in_avals, debug)
