@@ -503,7 +503,7 @@ class DirectionOfCollectiveTest(jtu.JaxTestCase):
   @red({
       '<0.8.1': '^ValueError: Collective psum_invariant must be applied to a ',
       '>=0.8.1': '^ValueError: psum is a variant->invariant collective',
-  }, cases=['shared'])
+  }, cases={'direction': 'shared'})
   @red({
       '<0.6.1': r'^_RepError: \[<jax\.experimental\.shard_map\.NoFail',
       '>=0.6.1,<0.7': r'^_RepError: \[<jax\._src\.shard_map\.NoFail',
