@@ -257,8 +257,14 @@ class Runner:
 
 
 def newest(work):
-  """A runner of the release that a run of everything is for, or the newest."""
+  """A runner of the release that a run of everything is for, or the newest.
+
+  Stock jax before 0.8.2 refuses some of the programs; of a run for these it is
+  the newest that this Python supports.
+  """
   version = os.environ.get("MEND_TEST_BASE", bases.all_bases()[-1].version)
+  if bases.get(version) not in bases.chosen("D-G"):
+    version = bases.default_base().version
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("MEND_CACHE", str(OUTER))
     return Runner(bases.get(version), work)

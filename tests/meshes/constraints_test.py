@@ -116,6 +116,8 @@ class ConstraintsTest(jtu.JaxTestCase):
 
   @red(NOT_MANUAL_TYPE, bases='>=0.10')
   @red(NOT_MANUAL, bases='>=0.8,<0.10')
+  @red("^ValueError: Length of sharding.spec must be equal to aval's ndim",
+       bases='<0.5.3')
   def test_automatic_axis_beside_explicit_ones(self):
     mesh = mesh_of(EXPLICIT, EXPLICIT, AUTO)
     s = NamedSharding(mesh, P(None, 'z'))

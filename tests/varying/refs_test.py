@@ -300,6 +300,25 @@ class ShardMapRefsTest(MeshTestCase):
     self.assertAllClose(own, x)
 
   @red({
+      '<0.12': r"^AssertionError: 'psum' unexpectedly found in",
+      '>=0.12': UNLIKE_REF,
+  })
+  def test_gradient_that_is_traced_ahead(self):
+    texts = []
+    def f(w, x):
+      ref = jax.new_ref(w)
+      g = jax.jit(lambda x: jax.grad(lambda w: jnp.sum(w * x))(ref[...]))
+      texts.append(str(g.trace(x).jaxpr))
+      ref[...] = x
+      texts.append(str(g.trace(x).jaxpr))
+      return x
+    f = jax.shard_map(f, mesh=Mesh(np.array(jax.devices()[:4]), ('x',)),
+                      in_specs=(P(), P('x')), out_specs=P('x'))
+    jax.make_jaxpr(f)(self.x[:1], self.x)
+    self.assertIn('psum', texts[0])
+    self.assertNotIn('psum', texts[1])
+
+  @red({
       '<0.12': '^JaxprTypeError: Call primitive jit passes operand',
       '>=0.12': UNLIKE_REF,
   }, cases=['swapped'])
